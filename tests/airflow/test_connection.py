@@ -176,7 +176,9 @@ def test_only_a_file_that_is_named_is_the_configuration(
     assert read_dag_config() == Config()
     seen = read_order(lambda: read_environment({}))
     assert seen.tables == {}
-    assert "config_file is not set" in (seen.problem or "")
+    assert seen.problem is None
+    assert seen.missing is not None
+    assert "config_file = " in seen.missing.lines
 
     monkeypatch.setenv("MEMWAL_CONFIG", str(file))
     assert list(read_dag_config().tables) == ["orders"]

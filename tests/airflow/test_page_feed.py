@@ -336,7 +336,10 @@ def test_no_configuration_and_no_tables_are_told(world: World) -> None:
     world.config.write_text("[defaults]\n")
     world.time.passed = 31
     world.look()
-    assert "names no table" in (world.feed.seen().problem or "")
+    missing = world.feed.seen().missing
+    assert missing is not None
+    assert (missing.file, missing.lines.splitlines()[0]) == (str(world.config), "[tables.orders]")
+    assert world.feed.seen().problem is None
     world.tables("--json")
     world.time.passed = 62
     assert world.look() == {}

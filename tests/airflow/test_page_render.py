@@ -17,6 +17,7 @@ from fastapi import FastAPI, HTTPException, Request
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page.actions import Rejected
 from memwal_airflow.page.app import Actions, create_app, make_clock
+from memwal_airflow.page.details import Details
 from memwal_airflow.page.feed import Feed, FeedLimits
 from memwal_airflow.page.source import read_order
 from memwal_airflow.process import Runner
@@ -67,8 +68,10 @@ class Running:
         limits = FeedLimits(refresh_seconds=2, seconds_max=4, refresh_pause_seconds_min=0.5)
         runner = Runner(clock.monotonic)
         self.feed = feed or Feed(lambda: read_order(lambda: jobs), runner, clock, limits)
+        self.details = Details(lambda: read_order(lambda: jobs), Runner(clock.monotonic), clock)
         page = create_app(
             feed=self.feed,
+            details=self.details,
             access=self.doorman,
             actions_allowed=Actions(find_obstacle=lambda: None, trigger=self.trigger),
             clock=clock,
@@ -92,6 +95,7 @@ class Running:
         self.server.force_exit = True
         self.thread.join(20)
         self.feed.close()
+        self.details.close()
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +220,7 @@ def test_what_memwal_says_is_never_markup(page: Page, running: Running) -> None:
 def test_a_task_leads_to_its_run_and_the_run_to_the_task(page: Page, running: Running) -> None:
     run = samples.history()[30]
     page.goto(f"{running.url}#/table/orders?run={run['run_id']}")
-    row = page.locator("tr.wanted")
+    row = page.locator("tr[data-run]")
     expect(row).to_have_attribute("data-run", run["run_id"])
     expect(row).to_be_in_viewport()
     task = quote(run["airflow"]["task_id"])

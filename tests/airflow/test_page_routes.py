@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page.actions import Backfill, Rejected
 from memwal_airflow.page.app import Actions, create_app, read_static_files
+from memwal_airflow.page.details import Details
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.source import Order, read_order
 from memwal_airflow.process import Runner
@@ -93,8 +94,10 @@ class Site:
             return read_order(lambda: jobs)
 
         self.feed = Feed(order, Runner(time.monotonic), clock, FeedLimits())
+        self.details = Details(order, Runner(time.monotonic), clock)
         self.app = create_app(
             feed=self.feed,
+            details=self.details,
             access=CookieAccess(),
             actions_allowed=Actions(find_obstacle=lambda: self.obstacle, trigger=self.trigger),
             clock=clock,
@@ -113,7 +116,7 @@ class Site:
 
     def settle(self) -> None:
         deadline = time.monotonic() + 30
-        while any(t.name == "memwal-page-feed" for t in threading.enumerate()):
+        while any(t.name.startswith("memwal-page") for t in threading.enumerate()):
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -157,6 +160,7 @@ def test_the_routes_are_these(site: Site) -> None:
         "/static/app.js",
         "/data/tables.json",
         "/data/table.json",
+        "/data/garbage.json",
         "/data/session.json",
         "/actions/refresh",
         "/actions/backfill",

@@ -326,7 +326,7 @@ def test_what_a_run_did_is_told() -> None:
         LIMITS,
         ShardQuery(),
     )
-    compaction, snapshot = page["runs"]
+    compaction, snapshot = page["run_page"]["runs"]
     assert compaction["did"][0] == {"value": 14, "unit": "fragments:to", "to": 3}
     assert snapshot["did"] == [{"value": 3, "unit": "shards"}]
 

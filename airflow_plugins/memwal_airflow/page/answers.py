@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from itertools import islice
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
 from memwal.report import DONE, HELD, NOTHING_TO_DO, LeaseReport, RunRecord
+from memwal_airflow.process import Output, read_messages
 from memwal_airflow.redaction import Redactor
 
 SHARDS_KEPT_MAX = 5_000
@@ -45,6 +45,7 @@ class Totals:
     oldest_pending_at: datetime | None
     broken: tuple[str, ...]
     abandoned: tuple[str, ...] = ()
+    abandoned_since: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +54,9 @@ class Look:
 
     `error` is what went wrong in the newest look, None when it went well. `unreadable`: memwal
     answered that the table can't be read. `unreachable_since`: its store has given no answer since
-    then; `next_try_at`: it is left alone until then.
+    then; `next_try_at`: it is left alone until then. `error_since` is of the first look in a row
+    that went wrong, `broken_since` of the first that found a broken shard. `freshness_seconds` is
+    what the configuration holds the table to.
     """
 
     name: str
@@ -66,10 +69,13 @@ class Look:
     runs_error: str | None = None
     error: str | None = None
     error_at: datetime | None = None
+    error_since: datetime | None = None
+    broken_since: datetime | None = None
     unreadable: bool = False
     unreachable_since: datetime | None = None
     next_try_at: datetime | None = None
     looking: bool = False
+    freshness_seconds: float | None = None
 
 
 class Unclear(Exception):
@@ -88,6 +94,19 @@ def read_tables(stdout: bytes, job: str) -> dict[str, Mapping[str, Any]]:
     raise Unclear(f"the answer is not a {job} report")
 
 
+def read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
+    """The tables of an answer. Raises Unclear, which says what came instead."""
+    if output.why is not None:
+        raise Unclear(output.why)
+    try:
+        return read_tables(output.stdout, job)
+    except Unclear as unclear:
+        lines = read_messages(output.stderr.decode(errors="replace"))
+        if output.exit_code and lines:
+            raise Unclear(f"memwal {job} (exit code {output.exit_code}): {lines[-1]}") from None
+        raise unclear from None
+
+
 def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Redactor) -> Look:
     """The look after a status answer."""
     try:
@@ -99,6 +118,7 @@ def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Red
         if status.unreachable:
             return add_unreachable(look, text, now, secrets)
         return replace(add_error(look, text, now, secrets), unreadable=True)
+    totals = _totals(status.shards, now, secrets)
     kept = status.shards[:SHARDS_KEPT_MAX]
     cleaned = {
         "shards": tuple(s.model_copy(update={"error": secrets.clean(s.error)}) for s in kept),
@@ -109,10 +129,12 @@ def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Red
         look,
         status=status.model_copy(update=cleaned),
         status_at=now,
-        totals=_totals(status.shards, secrets),
+        totals=totals,
         uri=secrets.clean(status.uri) or look.uri,
         error=None,
         error_at=None,
+        error_since=None,
+        broken_since=(look.broken_since or now) if totals.broken else None,
         unreadable=False,
         unreachable_since=None,
     )
@@ -141,11 +163,13 @@ def parse_time(text: str | None) -> datetime | None:
     return time if time is not None and time.tzinfo is not None else None
 
 
-def _totals(shards: Sequence[ShardStatusReport], secrets: Redactor) -> Totals:
+def _totals(shards: Sequence[ShardStatusReport], now: datetime, secrets: Redactor) -> Totals:
     broken = [shard for shard in shards if is_broken(shard)]
     whole = [shard for shard in shards if not is_broken(shard)]
     sizes = [shard.pending_bytes for shard in whole]
     rows = [shard.pending_rows for shard in whole]
+    abandoned = [shard for shard in whole if shard.abandoned]
+    idle = [shard.idle_seconds for shard in abandoned if shard.idle_seconds is not None]
     times = [parse_time(shard.oldest_pending_flushed_at) for shard in whole]
     return Totals(
         shards=len(shards),
@@ -163,8 +187,9 @@ def _totals(shards: Sequence[ShardStatusReport], secrets: Redactor) -> Totals:
         abandoned=tuple(
             f"shard {shard.shard_id[:8]} looks abandoned: {shard.unflushed_wal_entries} WAL "
             "entries are in no generation, so no merge will see them"
-            for shard in islice((shard for shard in whole if shard.abandoned), NAMED_MAX)
+            for shard in abandoned[:NAMED_MAX]
         ),
+        abandoned_since=now - timedelta(seconds=max(idle)) if idle else None,
     )
 
 
@@ -176,6 +201,18 @@ def _sum(values: Sequence[int | None]) -> int | None:
 
 def add_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
     """The look after a runs answer. A record that can't be understood is counted, not shown."""
+    runs, unreadable = read_runs(table, secrets)
+    error = table.get("error")
+    return replace(
+        look,
+        runs=runs if table.get("runs") is not None else look.runs,
+        runs_unreadable=unreadable,
+        runs_error=secrets.clean(str(error)) if error else None,
+    )
+
+
+def read_runs(table: Mapping[str, Any], secrets: Redactor) -> tuple[tuple[Run, ...], int]:
+    """The records of a runs answer, and how many documents can't be understood."""
     runs = []
     unclear = 0
     found = table.get("runs")
@@ -187,18 +224,13 @@ def add_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
             continue
         runs.append({**run.model_dump(mode="json"), "error": secrets.clean(run.error)})
     unreadable = table.get("unreadable")
-    error = table.get("error")
-    return replace(
-        look,
-        runs=tuple(runs) if found is not None else look.runs,
-        runs_unreadable=unclear + (unreadable if isinstance(unreadable, int) else 0),
-        runs_error=secrets.clean(str(error)) if error else None,
-    )
+    return tuple(runs), unclear + (unreadable if isinstance(unreadable, int) else 0)
 
 
 def add_error(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
     """The look after one that failed: the last good data stay."""
     failed = replace(look, error=secrets.clean(text), error_at=now)
+    failed = replace(failed, error_since=look.error_since or now)
     return replace(failed, unreadable=False, unreachable_since=None)
 
 

@@ -18,10 +18,13 @@ from fastapi.responses import JSONResponse, Response
 
 from memwal_airflow.page import actions
 from memwal_airflow.page.access import USER_KEY, Access, AirflowAccess, Guard
+from memwal_airflow.page.details import Detail, Details, show_garbage
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.health import HealthLimits
+from memwal_airflow.page.history import RunQuery
+from memwal_airflow.page.plots import iso
 from memwal_airflow.page.source import read_airflow_order
-from memwal_airflow.page.view_model import ShardQuery, iso, show_overview, show_table
+from memwal_airflow.page.view_model import ShardQuery, show_overview, show_table
 from memwal_airflow.process import Runner
 
 _KINDS = {
@@ -66,9 +69,12 @@ def create_airflow_app() -> FastAPI:
         refresh_seconds=settings.page_refresh_seconds, seconds_max=settings.page_timeout_seconds
     )
     feed = Feed(read_airflow_order, Runner(clock.monotonic), clock, limits)
+    details = Details(read_airflow_order, Runner(clock.monotonic), clock)
     atexit.register(feed.close)
+    atexit.register(details.close)
     return create_app(
         feed=feed,
+        details=details,
         access=AirflowAccess(actions.DAG_ID),
         actions_allowed=Actions(),
         clock=clock,
@@ -79,6 +85,7 @@ def create_airflow_app() -> FastAPI:
 def create_app(
     *,
     feed: Feed,
+    details: Details,
     access: Access,
     actions_allowed: Actions,
     clock: Clock,
@@ -91,7 +98,7 @@ def create_app(
     _serve_files(app)
     root = base_url.partition("://")[2].partition("/")[2].strip("/")
     root = f"/{root}" if root else ""
-    _serve_data(app, feed, clock, health_limits or HealthLimits(), root)
+    _serve_data(app, feed, details, clock, health_limits or HealthLimits(), root)
     _serve_actions(app, feed, access, actions_allowed, root)
     return app
 
@@ -129,7 +136,9 @@ def _serve_files(app: FastAPI) -> None:
         return answer(request, name)
 
 
-def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits, root: str) -> None:
+def _serve_data(
+    app: FastAPI, feed: Feed, details: Details, clock: Clock, limits: HealthLimits, root: str
+) -> None:
     @app.get("/data/tables.json")
     def tables() -> JSONResponse:
         return JSONResponse(show_overview(feed.seen(), clock.now(), limits))
@@ -142,6 +151,10 @@ def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits, ro
         sort: str = Query("pending", max_length=20),
         offset: int = Query(0, ge=0),
         limit: int = Query(50, ge=1, le=200),
+        run_job: str = Query("", max_length=40),
+        run_outcome: str = Query("", max_length=20),
+        run_id: str = Query("", max_length=200),
+        run_offset: int = Query(0, ge=0),
     ) -> JSONResponse:
         seen = feed.seen()
         look = feed.look(name)
@@ -152,7 +165,16 @@ def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits, ro
             waiting = {"now": iso(clock.now()), "waiting": True, "problem": seen.problem}
             return JSONResponse(waiting, status_code=202)
         query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
-        return JSONResponse(show_table(look, clock.now(), limits, query, root))
+        runs = RunQuery(job=run_job, outcome=run_outcome, run_id=run_id, offset=run_offset)
+        older = details.look("runs", name) if runs.needs_older(look.runs) else Detail()
+        found = show_table(look, clock.now(), limits, query, root, runs, older)
+        return JSONResponse({**found, "problem": seen.problem})
+
+    @app.get("/data/garbage.json")
+    async def garbage(name: str) -> JSONResponse:
+        if feed.look(name) is None:
+            raise HTTPException(404, "no such table in the configuration")
+        return JSONResponse(show_garbage(details.look("garbage", name), clock.now()))
 
 
 def _serve_actions(app: FastAPI, feed: Feed, access: Access, allowed: Actions, root: str) -> None:

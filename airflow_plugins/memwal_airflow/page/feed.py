@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from memwal.errors import Usage
 from memwal_airflow.page.answers import (
@@ -24,10 +23,10 @@ from memwal_airflow.page.answers import (
     add_runs,
     add_status,
     add_unreachable,
-    read_tables,
+    read_answer,
 )
-from memwal_airflow.page.source import Order
-from memwal_airflow.process import Output, Runner, read_messages
+from memwal_airflow.page.source import Missing, Order
+from memwal_airflow.process import Output, Runner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +61,7 @@ class Seen:
     planned_at: datetime | None
     tables_left_out: int
     busy: bool
+    missing: Missing | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +121,7 @@ class Feed:
                 planned_at=self._planned_at,
                 tables_left_out=self._left_out,
                 busy=self._threads > 0,
+                missing=self._order.missing,
             )
 
     def look(self, name: str) -> Look | None:
@@ -237,6 +238,8 @@ class Feed:
             else Look(name=name, uri=order.tables[name])
             for name in names
         }
+        targets = order.freshness_seconds
+        self._change(names, lambda look: replace(look, freshness_seconds=targets.get(look.name)))
         self._history = {name: self._history[name] for name in names if name in self._history}
 
     def _queue_old(self) -> None:
@@ -330,7 +333,7 @@ class Feed:
         """
         output = self._run(order, "status", ["--json"], batch.names)
         try:
-            tables = _read_answer(output, "status")
+            tables = read_answer(output, "status")
         except Unclear as unclear:
             # One of several may be to blame: no table is shown as failed before its look alone.
             if len(batch.names) == 1 or not output.started:
@@ -347,7 +350,7 @@ class Feed:
         limit = f"--limit={self.limits.runs_max}"
         output = self._run(order, "runs", [limit, "--json"], names)
         try:
-            tables = _read_answer(output, "runs")
+            tables = read_answer(output, "runs")
         except Unclear as unclear:
             if output.why is not None and len(names) > 1:
                 return frozenset(names)
@@ -381,16 +384,3 @@ def _find_place(uri: str) -> str:
     """The bucket or namespace of an address; the same for all local folders."""
     parts = uri.split("/")
     return parts[2] if "://" in uri else parts[0].partition(":")[0]
-
-
-def _read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
-    """The tables of an answer. Raises Unclear, which says what came instead."""
-    if output.why is not None:
-        raise Unclear(output.why)
-    try:
-        return read_tables(output.stdout, job)
-    except Unclear as unclear:
-        lines = read_messages(output.stderr.decode(errors="replace"))
-        if output.exit_code and lines:
-            raise Unclear(f"memwal {job} (exit code {output.exit_code}): {lines[-1]}") from None
-        raise unclear from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from memwal.errors import PASSING_EXITS
 from memwal.jobs.status.report import StatusTableReport
@@ -34,14 +35,39 @@ class HealthLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Health:
-    """`state` is one of STATES; `reasons` are sentences for people, the worst first.
-    `marks` are all that apply of late, failing, abandoned and held, whatever the state.
+class Finding:
+    """One reason for a state, a sentence for people. `since` is None where nobody knows.
+
+    `exit_code` is of the run that tells of it. `mark` is the kind of trouble, of late, failing,
+    abandoned and held, if it is of one.
     """
 
     state: str
-    reasons: tuple[str, ...] = ()
-    marks: tuple[str, ...] = ()
+    text: str
+    since: datetime | None = None
+    exit_code: int | None = None
+    mark: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """`state` is one of STATES; `findings` say why, the worst first."""
+
+    state: str
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What the findings say, the first few of them."""
+        unique = tuple(dict.fromkeys(finding.text for finding in self.findings))
+        if len(unique) <= REASONS_MAX:
+            return unique
+        return (*unique[: REASONS_MAX - 1], f"and {len(unique) - REASONS_MAX + 1} more")
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The kinds of trouble that apply."""
+        return tuple(dict.fromkeys(f.mark for f in self.findings if f.mark is not None))
 
 
 def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
@@ -52,84 +78,92 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
     unreachable
              the table's store gives no answer
     unknown  no data, or only old data
-    lagging  work has been waiting for longer than `overdue`, a job's newest run failed, or a shard
-             looks abandoned
+    lagging  work has been waiting for longer than `overdue` or the freshness target, a job's newest
+             run failed, or a shard looks abandoned
     due      a merge is due, or an index is behind
     held     nothing is wrong and a job holds the lease right now
     ok       none of these
     """
-    status = look.status
+    status, totals = look.status, look.totals
     if look.unreachable_since is not None:
-        return Health(state=UNREACHABLE, reasons=(look.error or "the store gives no answer",))
+        why = look.error or "the store gives no answer"
+        return _find_one(UNREACHABLE, why, look.unreachable_since)
     if look.unreadable:
         why = look.error or "the table can't be read"
-        return Health(state=BROKEN, reasons=(why,), marks=("failing",))
+        return _find_one(BROKEN, why, look.error_since, "failing")
     if status is None or look.status_at is None:
-        return Health(state=UNKNOWN, reasons=(look.error or "not looked at yet",))
+        return _find_one(UNKNOWN, look.error or "not looked at yet", look.error_since)
     if now - look.status_at > limits.stale:
         why = look.error or "nobody has looked since"
-        return Health(state=UNKNOWN, reasons=(f"the data are old: {why}",))
-    totals, lease = look.totals, read_lease(status, now)
-    late = _describe_overdue(look, status, now, limits)
-    failing = _name_failed_runs(look.runs, transient=True)
-    abandoned = totals.abandoned if totals else ()
-    found = {
-        BROKEN: [
-            *(totals.broken if totals else ()),
-            *_name_failed_runs(look.runs, transient=False),
-        ],
-        LAGGING: [*late, *failing, *abandoned],
-        DUE: [*status.due_reasons, *_name_lags(status)],
-        HELD: [f"{lease.job} is at work: {lease.holder}"] if lease and lease.state == HELD else [],
-    }
-    if status.due and not found[DUE]:
-        found[DUE] = ["a merge is due"]
-    state = next((s for s in STATES if found.get(s)), OK)
-    reasons = [reason for s in STATES for reason in found.get(s, ())]
-    marks = {
-        "late": late,
-        "failing": [*found[BROKEN], *failing],
-        "abandoned": abandoned,
-        "held": found[HELD],
-    }
-    return Health(
-        state=state,
-        reasons=_limit(reasons),
-        marks=tuple(mark for mark, applies in marks.items() if applies),
-    )
+        return _find_one(UNKNOWN, f"the data are old: {why}", look.status_at)
+    found = [*_name_failed_runs(look.runs), *_describe_late(look, status, now, limits)]
+    if totals:
+        found = [*_name(BROKEN, totals.broken, look.broken_since, "failing"), *found]
+        found += _name(LAGGING, totals.abandoned, totals.abandoned_since, "abandoned")
+    found += _name(DUE, [*status.due_reasons, *_name_lags(status)])
+    if status.due and not any(finding.state == DUE for finding in found):
+        found += _name(DUE, ["a merge is due"])
+    lease = read_lease(status, now)
+    if lease and lease.state == HELD:
+        text = f"{lease.job} is at work: {lease.holder}"
+        found += _name(HELD, [text], parse_time(lease.acquired_at), "held")
+    found.sort(key=lambda finding: STATES.index(finding.state))
+    return Health(state=found[0].state if found else OK, findings=tuple(found))
 
 
-def _limit(reasons: Sequence[str]) -> tuple[str, ...]:
-    unique = tuple(dict.fromkeys(reasons))
-    if len(unique) <= REASONS_MAX:
-        return unique
-    return (*unique[: REASONS_MAX - 1], f"and {len(unique) - REASONS_MAX + 1} more")
+def _find_one(state: str, text: str, since: datetime | None, mark: str | None = None) -> Health:
+    return Health(state=state, findings=tuple(_name(state, [text], since, mark)))
 
 
-def _name_failed_runs(runs: Sequence[Run], *, transient: bool) -> list[str]:
-    """A sentence for each job whose newest run went wrong; `runs` has the newest first."""
-    newest = {run["job"]: run for run in reversed(runs)}
-    return [
-        f"the last {job} {run['outcome']}: {run.get('error') or 'no reason given'}"
-        for job, run in newest.items()
-        if run["outcome"] not in WELL and (run.get("exit_code") in PASSING_EXITS) == transient
-    ]
+def _name(
+    state: str, texts: Iterable[str], since: datetime | None = None, mark: str | None = None
+) -> list[Finding]:
+    return [Finding(state=state, text=text, since=since, mark=mark) for text in texts]
 
 
-def _describe_overdue(
+def _name_failed_runs(runs: Sequence[Run]) -> Iterator[Finding]:
+    """A finding for each job whose newest run went wrong; `runs` has the newest first.
+
+    The trouble is as old as the first of the runs in a row that went wrong.
+    """
+    for job in dict.fromkeys(run["job"] for run in runs):
+        of_job = (run for run in runs if run["job"] == job)
+        failed = list(takewhile(lambda run: run["outcome"] not in WELL, of_job))
+        if failed:
+            run, code = failed[0], failed[0].get("exit_code")
+            yield Finding(
+                state=LAGGING if code in PASSING_EXITS else BROKEN,
+                text=f"the last {job} {run['outcome']}: {run.get('error') or 'no reason given'}",
+                since=parse_time(failed[-1]["finished_at"]),
+                exit_code=code,
+                mark="failing",
+            )
+
+
+def _describe_late(
     look: Look, status: StatusTableReport, now: datetime, limits: HealthLimits
-) -> list[str]:
+) -> Iterator[Finding]:
     minutes = limits.overdue // timedelta(minutes=1)
-    late = []
     oldest = look.totals.oldest_pending_at if look.totals else None
     if status.due and oldest is not None and now - oldest > limits.overdue:
-        late.append(f"a generation has been waiting for a merge for more than {minutes} min")
+        text = f"a generation has been waiting for a merge for more than {minutes} min"
+        yield Finding(state=LAGGING, text=text, since=oldest, mark="late")
+    if late_since := find_late_since(look, now):
+        text = "the oldest generation waits for longer than the freshness target"
+        yield Finding(state=LAGGING, text=text, since=late_since, mark="late")
     merged_at = next((parse_time(r["finished_at"]) for r in look.runs if r["job"] == "merge"), None)
     if merged_at is not None and now - merged_at > limits.overdue:
-        late += [
-            f"{text} more than {minutes} min after the last merge" for text in _name_lags(status)
-        ]
-    return late
+        texts = (f"{t} more than {minutes} min after the last merge" for t in _name_lags(status))
+        yield from _name(LAGGING, texts, merged_at, "late")
+
+
+def find_late_since(look: Look, now: datetime) -> datetime | None:
+    """When the table's oldest generation became older than the freshness target, if it is."""
+    oldest = look.totals.oldest_pending_at if look.totals else None
+    if oldest is None or look.freshness_seconds is None:
+        return None
+    since = oldest + timedelta(seconds=look.freshness_seconds)
+    return since if since < now else None
 
 
 def _name_lags(status: StatusTableReport) -> list[str]:

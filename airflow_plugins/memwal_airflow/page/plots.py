@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from memwal_airflow.page.answers import Pending, Run
@@ -66,3 +67,8 @@ def count_merged_rows(run: Run) -> int:
 def trend(points: Sequence[Any]) -> list[int]:
     """The last backlogs in generations, for a line the size of a word."""
     return [p["generations"] for p in points if p["generations"] is not None][-TREND_POINTS_MAX:]
+
+
+def iso(time: datetime | None) -> str | None:
+    """ISO text, to the millisecond."""
+    return None if time is None else time.isoformat(timespec="milliseconds")

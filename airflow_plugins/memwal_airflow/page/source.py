@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwal.config import Config, mask_address, resolve_table
+from memwal.config import AirflowDags, Config, mask_address, resolve_table
 from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.redaction import Redactor, find_secrets
@@ -14,16 +14,29 @@ from memwal_airflow.settings import read_config
 
 
 @dataclass(frozen=True, kw_only=True)
+class Missing:
+    """What a configuration lacks that is not wrong, only not there yet: `lines` go into `file`."""
+
+    says: str
+    file: str
+    lines: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """Which tables there are and how to query them, as of one moment.
 
-    `tables` maps a name to an address without credentials. `problem` says why there are none.
+    `tables` maps a name to an address without credentials. `problem` says why they can't be known,
+    `missing` why there are none.
     """
 
     tables: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
+    missing: Missing | None = None
     redactor: Redactor = field(default_factory=Redactor)
     jobs: JobsEnvironment | None = field(default=None, repr=False)
+    freshness_seconds: Mapping[str, float] = field(default_factory=dict)
+    garbage_options: tuple[str, ...] = ()
 
     def command(
         self, name: str, options: Sequence[str], tables: Sequence[str]
@@ -51,16 +64,49 @@ def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
         return Order(problem=f"the configuration can't be read: {type(error).__name__}")
     return Order(
         tables={name: mask_address(section.uri) for name, section in config.tables.items()},
-        problem=None if config.tables else _no_tables(jobs.config_file),
+        missing=None if config.tables else _describe_missing(jobs.config_file),
         redactor=Redactor(_secrets(config, jobs)),
         jobs=jobs,
+        freshness_seconds=_find_targets(config),
+        garbage_options=_list_garbage_options(config.airflow),
     )
 
 
-def _no_tables(config_file: str | None) -> str:
+def _find_targets(config: Config) -> dict[str, float]:
+    """The freshness targets of the tables that have one."""
+    found = {}
+    for name in config.tables:
+        try:
+            seconds = resolve_table(name, config, {}, os.environ).settings.freshness
+        except Usage:
+            continue
+        if seconds is not None:
+            found[name] = seconds
+    return found
+
+
+def _list_garbage_options(dags: AirflowDags) -> tuple[str, ...]:
+    """What `memwal_garbage` would collect by, for a look that deletes nothing."""
+    limits = {"retention": dags.retention, "grace": dags.grace}
+    return (
+        "--engine=local",
+        *(f"--{name}={value}" for name, value in limits.items() if value),
+        *(["--wal"] if dags.garbage_wal else []),
+    )
+
+
+def _describe_missing(config_file: str | None) -> Missing:
     if config_file is None:
-        return "Airflow's [memwal] config_file is not set: it says where the tables are named."
-    return f"{config_file} names no table. Add a section [tables.NAME] with its uri."
+        return Missing(
+            says="Airflow is not told yet in which file the tables are named.",
+            file="airflow.cfg",
+            lines="[memwal]\nconfig_file = /etc/memwal.toml",
+        )
+    return Missing(
+        says="No table is named yet.",
+        file=config_file,
+        lines='[tables.orders]\nuri = "s3://lake/orders"',
+    )
 
 
 def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:

@@ -9,17 +9,20 @@ from typing import Any
 
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
 from memwal_airflow.page import plots
-from memwal_airflow.page.answers import Look, Run, is_broken, read_lease
+from memwal_airflow.page.alerts import list_alerts, show_target
+from memwal_airflow.page.answers import Look, is_broken, read_lease
+from memwal_airflow.page.details import Detail
 from memwal_airflow.page.feed import Seen
 from memwal_airflow.page.health import STATES, Health, HealthLimits, judge_health
-from memwal_airflow.task_runs import build_task_paths
+from memwal_airflow.page.history import RunQuery, run_page, show_run
+from memwal_airflow.page.plots import iso
 
 SHARDS_PAGE_MAX = 200
-RUNS_SHOWN_MAX = 100
-WARNINGS_SHOWN_MAX = 20
 Json = dict[str, Any]
 # What is shown of a table before its first look.
 _NOTHING = StatusTableReport(table="", outcome="")
+_NEWEST_RUNS = RunQuery()
+_NONE_OLDER = Detail()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +53,7 @@ def show_overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
     return {
         "now": iso(now),
         "problem": seen.problem,
+        "missing": asdict(seen.missing) if seen.missing else None,
         "planned_at": iso(seen.planned_at),
         "looked_at": iso(_looked_at(seen)),
         "busy": seen.busy,
@@ -87,19 +91,31 @@ def show_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
 
 
 def show_table(
-    look: Look, now: datetime, limits: HealthLimits, query: ShardQuery, root: str = ""
+    look: Look,
+    now: datetime,
+    limits: HealthLimits,
+    query: ShardQuery,
+    root: str = "",
+    runs: RunQuery = _NEWEST_RUNS,
+    older: Detail = _NONE_OLDER,
 ) -> Json:
-    """Everything about one table, with one page of its shards; `root` is Airflow's own path."""
+    """Everything about one table, with one page of its shards, and one of its runs.
+
+    `root` is Airflow's own path; `older` are run records beyond those of the look, as far as
+    somebody asked for them.
+    """
     status = look.status or _NOTHING
     return {
         "now": iso(now),
         **show_line(look, now, limits),
         **status.model_dump(include={"version", "rows", "primary_key", "snapshot"}),
-        "warnings": status.warnings[:WARNINGS_SHOWN_MAX],
+        "alerts": list_alerts(look, judge_health(look, now, limits)),
+        "freshness": show_target(look, now),
         "checkpoints": [found.model_dump(exclude={"cut", "tag"}) for found in status.checkpoints],
         "indexes": [index.model_dump(exclude={"caught_up"}) for index in status.indexes],
         "shard_page": shard_page(look, query),
-        "runs": [show_run(run, root) for run in look.runs[:RUNS_SHOWN_MAX]],
+        "run_page": run_page(look.runs, older, runs, root),
+        "last_garbage": next((show_run(r) for r in look.runs if r["job"] == "garbage"), None),
         "runs_unreadable": look.runs_unreadable,
         "runs_error": look.runs_error,
         "backlog": _backlog(look),
@@ -110,7 +126,11 @@ def show_table(
 def _show_freshness(look: Look, health: Health) -> Json:
     """How the table is, and how old and how sure that is."""
     return {
-        "health": asdict(health),
+        "health": {
+            "state": health.state,
+            "reasons": list(health.reasons),
+            "marks": list(health.marks),
+        },
         "looked_at": iso(look.status_at),
         "looking": look.looking,
         "error": look.error,
@@ -196,52 +216,3 @@ _SORTS: dict[str, Callable[[ShardStatusReport], Any]] = {
     "wal": lambda s: (-(s.wal_bytes or s.wal_entries or 0), s.shard_id),
     "id": lambda s: s.shard_id,
 }
-
-
-def show_run(run: Run, root: str = "") -> Json:
-    """One run, with what it did in a few words, and where Airflow shows the task that started it:
-    `run_path` and `log_path` beside the task's ids.
-    """
-    task = run.get("airflow")
-    shown = task and {**task, **build_task_paths(task, root)}
-    return {
-        **{key: run.get(key) for key in _RUN_FIELDS},
-        "did": _list_deeds(run),
-        "airflow": shown,
-    }
-
-
-_RUN_FIELDS = (
-    *("run_id", "job", "outcome", "exit_code", "started_at", "finished_at"),
-    *("seconds", "engine", "holder", "error"),
-)
-# What is shown of a job's summary: key, and the unit that the page puts behind the number.
-_DEEDS = (
-    ("generations", "generations"),
-    ("rows_inserted", "inserted"),
-    ("rows_updated", "updated"),
-    ("rows_deleted", "deleted"),
-    ("indexes", "indexes"),
-    ("rows_indexed", "rows indexed"),
-    ("dropped", "dropped"),
-    ("deleted", "deleted"),
-    ("bytes_freed", "bytes:freed"),
-    ("versions_expired", "versions expired"),
-    ("bytes_rewritten", "bytes:rewritten"),
-    ("num_shards", "shards"),
-    ("repairs", "repairs"),
-)
-
-
-def _list_deeds(run: Run) -> list[Json]:
-    summary = run.get("summary") or {}
-    deeds = [{"value": summary[key], "unit": unit} for key, unit in _DEEDS if summary.get(key)]
-    before, after = summary.get("fragments_before"), summary.get("fragments_after")
-    if before is not None and after is not None:
-        deeds.insert(0, {"value": before, "unit": "fragments:to", "to": after})
-    return deeds
-
-
-def iso(time: datetime | None) -> str | None:
-    """ISO text, to the millisecond."""
-    return None if time is None else time.isoformat(timespec="milliseconds")

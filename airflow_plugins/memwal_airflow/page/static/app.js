@@ -1,11 +1,12 @@
 // Which page is shown, and how it stays fresh. Data are requested while somebody looks.
 
-import { h, say, swap } from "./dom.js";
+import { say, swap } from "./dom.js";
 import { plural, setServerTime, since, tick } from "./format.js";
 import { mirrorAddress } from "./frame.js";
 import { STATES } from "./icons.js";
 import { get, post } from "./net.js";
 import { looked, overviewPage } from "./overview.js";
+import { failure, problem } from "./states.js";
 import { tablePage } from "./table.js";
 
 const BUSY_MS = 1500;
@@ -80,20 +81,6 @@ function notify(content) {
   swap(notices, ...content);
 }
 
-function problem(text) {
-  return h("p", { class: "notice bad", role: "alert" }, h("strong", {}, "The tables can't be looked at: "), text);
-}
-
-function failure(error, current) {
-  if (error.status === 401) {
-    return h("p", { class: "notice bad", role: "alert" }, "Your session has ended. Log in to Airflow again.");
-  }
-  if (error.status === 404 && current.name !== null) {
-    return h("p", { class: "notice bad", role: "alert" }, `${current.name}: ${error.message}.`);
-  }
-  return h("p", { class: "notice bad", role: "alert" }, `${error.message} What is shown may be old.`);
-}
-
 function freshness(data) {
   const place = document.getElementById("freshness");
   const counts = data.counts;
@@ -135,6 +122,8 @@ async function whoAmI() {
 }
 
 window.addEventListener("hashchange", () => show(false));
+// Somebody chose another time zone in Airflow.
+window.addEventListener("storage", (event) => { if (event.key === "timezone") show(true); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) load(); });
 refreshButton.addEventListener("click", refresh);
 document.getElementById("skip").addEventListener("click", () => (document.querySelector(".range p") || main).focus());

@@ -2,6 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { when } from "./format.js";
+import { briefly, offset } from "./zone.js";
 
 const HEIGHT = 168;
 const PAD = { top: 12, right: 14, bottom: 26, left: 58 };
@@ -9,9 +10,9 @@ const SECOND = 1000;
 const DAY = 86400;
 // Distances between marks on the time axis, in seconds.
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY];
-const seconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const hours = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const days = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const seconds = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+const hours = { hour: "2-digit", minute: "2-digit" };
+const days = { day: "numeric", month: "short" };
 
 // Round values from 0 to at least `max`; sizes step in powers of two.
 export function valueTicks(max, binary) {
@@ -33,11 +34,11 @@ export function valueTicks(max, binary) {
 export function timeTicks(from, to, places) {
   const span = (to - from) / SECOND;
   const step = (STEPS.find((one) => span / one <= places) || STEPS.at(-1)) * SECOND;
-  const zone = new Date(from).getTimezoneOffset() * 60 * SECOND;
+  const zone = -offset(from);
   const ticks = [];
   for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) ticks.push(at);
   const format = step >= DAY * SECOND ? days : step >= 60 * SECOND ? hours : seconds;
-  return { ticks, label: (at) => format.format(new Date(at)) };
+  return { ticks, label: (at) => briefly(at, format) };
 }
 
 function known(points) {

@@ -1,11 +1,11 @@
 // Numbers, sizes and times for people.
 
 import { h } from "./dom.js";
+import { clock, zoneName } from "./zone.js";
 
 export const NOTHING = "–";
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 // What the server's clock is ahead of this one, in milliseconds.
 let ahead = 0;
@@ -72,7 +72,8 @@ export function ago(iso) {
 }
 
 export function when(iso) {
-  return absolute.format(new Date(iso));
+  const time = new Date(iso);
+  return `${clock(time)} ${zoneName(time)}`;
 }
 
 // A time that keeps itself up to date, see `tick`.
@@ -80,6 +81,12 @@ export function since(iso, style) {
   if (!iso) return NOTHING;
   const shown = style === "age" ? age(iso) : ago(iso);
   return h("time", { datetime: iso, title: when(iso), "data-style": style || "ago" }, shown);
+}
+
+// A time as the clock tells it, and how long ago it was.
+export function moment(iso) {
+  if (!iso) return NOTHING;
+  return h("span", { class: "moment" }, h("time", { datetime: iso, title: when(iso), class: "number" }, clock(new Date(iso))), " ", h("span", { class: "second" }, since(iso)));
 }
 
 export function tick(root) {

@@ -5,6 +5,7 @@ import { arrangeChildren, h, say, swap } from "./dom.js";
 import { NOTHING, bytes, count, plural, serverNow, since } from "./format.js";
 import { STATES, outcome, stateBadge } from "./icons.js";
 import { chips, clear, pager, picks, shareLink, summary } from "./controls.js";
+import { firstLook, nothingYet } from "./states.js";
 import { SORTS, START, arrange, countMarks, currentView, viewHash } from "./view.js";
 
 const TYPING_MS = 200;
@@ -100,8 +101,9 @@ export function overviewPage() {
     part("headings", null, () => COLUMNS.map((column) => heading(column, view, go)));
     arrangeChildren(body, rows(found, view, keep));
     listing.hidden = !fitting;
-    part("none", [fitting, known.planned_at === null, known.left_out], () => [
-      !fitting && h("p", { class: "empty" }, whyEmpty(known)),
+    root.classList.toggle("bare", !known.tables.length); // nothing to narrow
+    part("none", [fitting, known.tables.length, known.planned_at === null, known.missing, known.left_out], () => [
+      !fitting && whyEmpty(known),
       known.left_out > 0 && h("p", { class: "empty" }, `${plural(known.left_out, "table")} of the configuration left out: too many for this page.`)]);
     part("pages", [fitting, page, pages], () => fitting > START.rows && pager(found, view, turn, go));
     return found;
@@ -134,8 +136,8 @@ function range({ first, shown, fitting, total }) {
 }
 
 function whyEmpty(data) {
-  if (data.tables.length) return "No table fits the filter.";
-  return data.planned_at === null ? "The first look at the tables is under way…" : "No tables to show.";
+  if (data.tables.length) return h("p", { class: "empty" }, "No table fits the filter.");
+  return data.planned_at === null ? firstLook("the tables") : nothingYet(data.missing);
 }
 
 function heading([label, key], view, go) {

@@ -1,12 +1,15 @@
 // One table: how it is, its shards, indexes, storage, and what the jobs did.
 
+import { alertList } from "./alerts.js";
 import { openBackfill } from "./backfill.js";
 import { plot, stack } from "./charts.js";
 import { h, swap } from "./dom.js";
-import { NOTHING, ago, bytes, compact, count, duration, plural, since } from "./format.js";
-import { openInAirflow } from "./frame.js";
-import { outcome, stateBadge, stateIcon } from "./icons.js";
+import { NOTHING, bytes, compact, count, duration, plural, since } from "./format.js";
+import { stateBadge, stateIcon } from "./icons.js";
+import { checkpointSection, garbageSection } from "./kept.js";
 import { lagText, storageLabel, storageParts } from "./overview.js";
+import { readRunQuery, runParameters, runSection } from "./runs.js";
+import { firstLook } from "./states.js";
 import { lastList } from "./view.js";
 
 const ONLY = [["all", "All"], ["pending", "Pending"], ["due", "Due"], ["sealed", "Sealed"], ["abandoned", "Abandoned"], ["broken", "Broken"]];
@@ -15,18 +18,19 @@ const PAGE = 50;
 
 export function tablePage(name, session, reload) {
   const query = { text: "", only: "all", sort: "pending", offset: 0, limit: PAGE };
-  const head = h("div", {}, h("p", { class: "empty" }, "The first look at the tables is under way…"));
+  const runQuery = readRunQuery();
+  const head = h("div", {}, firstLook("the tables"));
   const body = h("div", {});
   const tail = h("div", {});
+  const past = h("div", {});
+  const garbage = garbageSection(name);
   const shards = h("div", { "data-part": "shards" });
   const controls = shardControls(query, reload);
-  const root = h("article", { class: "one" }, head, body, tail);
+  const root = h("article", { class: "one" }, head, body, tail, past);
   const shardSection = h("section", { "aria-labelledby": "shards-title" },
     h("h2", { id: "shards-title" }, "Shards"), controls, shards);
   const shown = {};
-  // A link from Airflow names the run that a task made.
-  const wanted = new URLSearchParams(window.location.hash.split("?")[1]).get("run");
-  let led = !wanted;
+  let led = false;
   // A part is drawn again only when its data changed, so that a reader is not disturbed.
   function part(place, key, data, make) {
     const text = JSON.stringify(data);
@@ -37,29 +41,36 @@ export function tablePage(name, session, reload) {
   return {
     root,
     title: `${name} · MemWAL`,
-    query: () => ({ name, ...query }),
+    query: () => ({ name, ...query, ...runParameters(runQuery) }),
     update(data) {
-      const { shard_page: page, runs, backlog, throughput, now, ...rest } = data;
+      const { shard_page: page, run_page: runs, backlog, throughput, now, ...rest } = data;
       const start = (shard) => openBackfill(name, shard, session);
       const unseen = data.pending === null;
       part(head, "head", [rest, session.value], () => [heading(data, session, start), unseen
-        ? h("p", { class: "empty apart" }, data.error ? "Nothing is known of this table." : "The first look at this table is under way…")
+        ? !data.error ? firstLook("this table") : h("p", { class: "empty apart" }, "Nothing is known of this table.")
         : tiles(data)]);
-      if (unseen && runs.length === 0) return;
+      if (unseen && runs.total === 0) return;
       if (!shardSection.isConnected && !unseen) body.after(shardSection);
       part(body, "plots", [backlog, throughput, data.storage], () => [plots(data), storage(data)]);
       part(shards, "shards", [page, session.value], () => shardTable(page, query, reload, session, start));
-      part(tail, "tail", [data.indexes, data.checkpoints, runs, data.runs_error, data.runs_unreadable], () => [indexes(data), checkpoints(data), runTable(data, wanted)]);
-      const row = led ? null : tail.querySelector("tr.wanted");
-      if (row) row.scrollIntoView({ block: "center" });
-      led = led || row !== null;
+      part(tail, "tail", [data.indexes, data.checkpoints], () => [indexes(data), checkpointSection(data)]);
+      garbage.update(data);
+      if (!garbage.root.isConnected && !unseen) tail.after(garbage.root);
+      part(past, "runs", [runs, data.runs_error, data.runs_unreadable, runQuery], () => runSection(data, runQuery, reload));
+      // A link from Airflow names the run that a task made.
+      if (runQuery.run && !led) {
+        led = true;
+        past.scrollIntoView();
+      }
     },
   };
 }
 
 function heading(data, session, start) {
   const { may_trigger: may, obstacle } = session.value || {};
-  const reasons = data.pending === null && !data.error ? [] : data.health.reasons.filter((reason) => reason !== data.error);
+  // What is wrong is among the alerts.
+  const told = new Set(data.alerts.map((alert) => alert.text));
+  const reasons = data.pending === null ? [] : data.health.reasons.filter((reason) => !told.has(reason) && !/^and \d+ more$/.test(reason));
   const why = may ? obstacle : "You may look at this page; starting a backfill needs the right to trigger the DAG.";
   return [
     h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: lastList() }, "All tables"), " / ", h("span", { "aria-current": "page" }, data.name)),
@@ -68,9 +79,8 @@ function heading(data, session, start) {
       h("button", { type: "button", class: "button primary", id: "backfill", "data-key": "backfill", disabled: Boolean(why) || !session.value, onclick: () => start(null), "aria-describedby": why ? "why-not" : null }, "Backfill…")),
     h("p", { class: "address" }, [data.uri, data.uri && " · "], data.looked_at ? ["seen ", since(data.looked_at)] : "never seen"),
     why && session.value && h("p", { class: "muted small", id: "why-not" }, why),
-    data.error && h("p", { class: "notice warn" }, h("strong", {}, "The last look failed"), ` (${data.error_at ? ago(data.error_at) : ""}): ${data.error}`),
+    alertList(data.alerts),
     reasons.length > 0 && h("ul", { class: "reasons" }, reasons.map((reason) => h("li", {}, reason))),
-    data.warnings.length > 0 && h("details", { class: "warnings", "data-key": "warnings" }, h("summary", {}, plural(data.warnings.length, "warning")), h("ul", {}, data.warnings.map((text) => h("li", {}, text)))),
   ];
 }
 
@@ -87,8 +97,16 @@ function tiles(data) {
     tile("Index lag", lag && lag.generations ? plural(lag.generations, "generation") : lagText(lag), lag && lag.unindexed_rows ? `${plural(lag.unindexed_rows, "row")} not indexed` : lag ? plural(lag.indexes, "index", "indexes") : null),
     tile("Reclaimable", reclaimable ? bytes(reclaimable.bytes) : NOTHING, reclaimable && plural(reclaimable.generations, "generation")),
     tile("Shard snapshot", since(data.snapshot_at, "age"), snapshot && plural(snapshot.num_shards, "shard")),
+    data.freshness && tile("Freshness target", duration(data.freshness.target_seconds), keptNote(data.freshness)),
     tile("Lease", lease && lease.state !== "released" ? lease.state : "free", lease && leaseNote(lease)),
     tile("Base table", data.rows === null ? NOTHING : `${compact(data.rows)} rows`, data.version === null ? null : `version ${count(data.version)}${data.primary_key.length ? ` · key ${data.primary_key.join(", ")}` : ""}`));
+}
+
+// How the target was kept, as far as the records of merges can tell.
+function keptNote({ late_since: late, merges, kept }) {
+  const now = late ? ["late for ", since(late, "age")] : "kept now";
+  const before = merges && `; ${kept} of the last ${plural(merges, "merge")} left nothing waiting longer`;
+  return h("span", { title: "A merge counts when it came within the target of the one before, and that had left nothing. Of the others, it isn't recorded how long rows waited." }, now, before);
 }
 
 function leaseNote(lease) {
@@ -207,55 +225,4 @@ function indexes(data) {
           h("th", { scope: "row" }, index.name),
           h("td", { class: "number" }, index.lag_generations === null ? h("span", { class: "muted" }, "not recorded") : count(index.lag_generations)),
           h("td", { class: "number" }, count(index.unindexed_rows))))))));
-}
-
-function checkpoints(data) {
-  if (data.checkpoints.length === 0) return null;
-  return h("section", { "aria-labelledby": "checkpoints-title" },
-    h("h2", { id: "checkpoints-title" }, "Checkpoints"),
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Checkpoints" },
-      h("table", {},
-        h("thead", {}, h("tr", {}, ["Checkpoint", "State", "Version", "Generations", "Made", "Expires", "Holder"].map((name) => h("th", { scope: "col", class: /^[VG]/.test(name) ? "number" : null }, name)))),
-        h("tbody", {}, data.checkpoints.map((one) => h("tr", { "data-checkpoint": one.name },
-          h("th", { scope: "row" }, one.name),
-          h("td", {}, one.state),
-          h("td", { class: "number" }, count(one.version)),
-          h("td", { class: "number" }, count(one.generations)),
-          h("td", {}, since(one.created_at)),
-          h("td", {}, one.expires_at || "never"),
-          h("td", { class: "muted" }, one.holder)))))));
-}
-
-function deed(one) {
-  if (one.unit === "fragments:to") return `${count(one.value)} → ${plural(one.to, "fragment")}`;
-  if (one.unit.startsWith("bytes:")) return `${bytes(one.value)} ${one.unit.slice(6)}`;
-  if (one.value === 1 && one.unit === "indexes") return "1 index";
-  return one.value === 1 && /^(generations|shards|repairs)$/.test(one.unit) ? `1 ${one.unit.slice(0, -1)}` : `${count(one.value)} ${one.unit}`;
-}
-
-// Where Airflow shows the task that started a run; the addresses are made by the server.
-function taskLinks(task) {
-  if (!task || !task.run_path) return null;
-  const link = (href, text) => h("a", { href, target: "_top", onclick: openInAirflow }, text);
-  return h("div", { class: "small" }, link(task.run_path, task.dag_id), " · ", link(task.log_path, `log of try ${task.try_number}`));
-}
-
-function runTable(data, wanted) {
-  const rows = data.runs.map((run) => h("tr", { "data-run": run.run_id, class: run.run_id === wanted ? "wanted" : null },
-    h("td", { "data-label": "When" }, since(run.finished_at)),
-    h("th", { scope: "row" }, run.job),
-    h("td", { "data-label": "Outcome" }, outcome(run.outcome)),
-    h("td", { "data-label": "Took", class: "number" }, duration(run.seconds)),
-    h("td", { "data-label": "Did", class: "did" }, run.did.map(deed).join(" · ") || NOTHING, run.error && h("span", { class: "error" }, run.error)),
-    h("td", { "data-label": "Where", class: "muted" }, [run.engine, run.holder].filter(Boolean).join(" · "), taskLinks(run.airflow))));
-  return h("section", { "aria-labelledby": "runs-title" },
-    h("h2", { id: "runs-title" }, "Recent runs"),
-    data.runs_error && h("p", { class: "notice warn" }, `The run records can't be read: ${data.runs_error}`),
-    data.runs_unreadable > 0 && h("p", { class: "muted small" }, `${plural(data.runs_unreadable, "record")} could not be read.`),
-    rows.length === 0
-      ? h("p", { class: "empty" }, "No run has been recorded yet.")
-      : h("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Recent runs", "data-scroll": "runs", "data-key": "runs-scroll" },
-        h("table", { class: "runs cards" },
-          h("thead", {}, h("tr", {}, ["When", "Job", "Outcome", "Took", "What it did", "Where"].map((name) => h("th", { scope: "col", class: name === "Took" ? "number" : null }, name)))),
-          h("tbody", {}, rows))));
 }

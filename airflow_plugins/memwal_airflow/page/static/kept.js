@@ -1,0 +1,83 @@
+// What a table keeps: checkpoints, and what garbage collection holds, and why.
+
+import { h, swap } from "./dom.js";
+import { NOTHING, bytes, count, moment, plural, since } from "./format.js";
+import { get } from "./net.js";
+
+const POLL_MS = 1500;
+
+export function checkpointSection(data) {
+  if (data.checkpoints.length === 0) return null;
+  const heads = ["Checkpoint", "State", "Version", "Generations", "Made", "Expires", "Holder"];
+  const cell = (label, kind, ...content) => h("td", { "data-label": label, class: kind }, ...content);
+  return h("section", { "aria-labelledby": "checkpoints-title" },
+    h("h2", { id: "checkpoints-title" }, "Checkpoints"),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Checkpoints" },
+      h("table", { class: "cards" },
+        h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col", class: /^[VG]/.test(name) ? "number" : null }, name)))),
+        h("tbody", {}, data.checkpoints.map((one) => h("tr", { "data-checkpoint": one.name },
+          h("th", { scope: "row" }, one.name),
+          cell("State", one.state === "kept" ? null : "warn", one.state),
+          cell("Version", "number", count(one.version)),
+          cell("Generations", "number", count(one.generations)),
+          cell("Made", null, moment(one.created_at)),
+          cell("Expires", null, one.expires_at ? moment(one.expires_at) : "never"),
+          cell("Holder", "muted", one.holder)))))));
+}
+
+// Looked for when somebody asks: it takes a listing of all that the table keeps.
+export function garbageSection(name) {
+  const place = h("div", { "data-part": "garbage" });
+  const button = h("button", { type: "button", class: "button", id: "list-garbage" }, "List what is held, and why");
+  const last = h("p", { class: "muted small" });
+  const root = h("section", { "aria-labelledby": "garbage-title" },
+    h("h2", { id: "garbage-title" }, "Garbage"), last, button, place);
+  let timer = 0;
+
+  async function look() {
+    clearTimeout(timer);
+    if (!root.isConnected) return;
+    try {
+      const found = await get("garbage", { name });
+      swap(place, found.looking ? h("p", { class: "empty apart", role: "status" }, "Listing what the table keeps…") : listing(found));
+      button.disabled = found.looking;
+      if (found.looking) timer = setTimeout(look, POLL_MS);
+    } catch (error) {
+      swap(place, h("p", { class: "notice bad", role: "alert" }, error.message));
+      button.disabled = false;
+    }
+  }
+  button.addEventListener("click", () => { button.disabled = true; look(); });
+  return { root, update(data) { swap(last, collected(data)); } };
+}
+
+function collected(data) {
+  const run = data.last_garbage;
+  const now = data.reclaimable && data.reclaimable.generations
+    ? `${plural(data.reclaimable.generations, "generation")} (${bytes(data.reclaimable.bytes)}) could go. `
+    : "No generation could go now. ";
+  if (!run) return [now, "No garbage collection is among the recorded runs."];
+  return [now, "The last collection, ", since(run.finished_at), ", ", run.outcome === "done" ? "" : `${run.outcome}: `,
+    run.error || (run.did.length ? run.did.map((one) => `${one.unit === "bytes:freed" ? bytes(one.value) : count(one.value)} ${one.unit.replace("bytes:", "")}`).join(", ") : "deleted nothing"), "."];
+}
+
+const ACTIONS = { keep: "held", drop: "would be dropped", delete: "would be deleted" };
+
+function listing(found) {
+  const heads = ["What", "How many", "Bytes", "What happens", "Why"];
+  return [
+    found.error && h("p", { class: "notice bad", role: "alert" }, found.error),
+    found.looked_at && h("p", { class: "muted small apart" }, "Listed ", since(found.looked_at), ", by the limits of the DAG memwal_garbage; nothing was deleted."),
+    found.warnings.map((text) => h("p", { class: "notice warn" }, text)),
+    found.looked_at && (found.held.length === 0
+      ? h("p", { class: "empty" }, "Nothing is held, and nothing could go.")
+      : h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Garbage" },
+        h("table", { class: "cards garbage" },
+          h("thead", {}, h("tr", {}, heads.map((name, n) => h("th", { scope: "col", class: n === 1 || n === 2 ? "number" : null }, name)))),
+          h("tbody", {}, found.held.map((one) => h("tr", {},
+            h("th", { scope: "row" }, one.kind.replaceAll("_", " ")),
+            h("td", { "data-label": "How many", class: "number" }, count(one.count)),
+            h("td", { "data-label": "Bytes", class: "number" }, one.bytes ? bytes(one.bytes) : NOTHING),
+            h("td", { "data-label": "What happens" }, ACTIONS[one.action] || one.action),
+            h("td", { "data-label": "Why", class: "did" }, one.reason)))))))];
+}
