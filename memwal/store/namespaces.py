@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import os
+import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from lance.namespace import (
@@ -22,6 +24,7 @@ from lance.namespace import (
 )
 from lance_namespace import errors as theirs
 
+from memwal.clock import SystemClock
 from memwal.config.names import suggest
 from memwal.config.namespaces import OPTION, NamespacedTable
 from memwal.errors import (
@@ -34,7 +37,9 @@ from memwal.errors import (
     Usage,
 )
 from memwal.ports import Clock
+from memwal.store.base import StoreLimits
 from memwal.store.lance_texts import tidy_text
+from memwal.store.objects import limit_wait
 from memwal.store.waits import WAITS
 
 EXPIRY = "expires_at_millis"
@@ -48,6 +53,7 @@ _ABSENT = (theirs.TableNotFoundError, theirs.NamespaceNotFoundError)
 _REFUSED = (theirs.PermissionDeniedError, theirs.UnauthenticatedError)
 
 _clients: dict[object, Any] = {}
+_silent_until: dict[str, float] = {}
 _lock = threading.Lock()
 
 
@@ -70,10 +76,9 @@ def locate(storage_options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """
     table = NamespacedTable.decode(storage_options[OPTION])
     client = client_of(table)
+    asked = DescribeTableRequest(id=list(table.id), vend_credentials=True)
     with _explained(table, table.name):
-        found = client.describe_table(
-            DescribeTableRequest(id=list(table.id), vend_credentials=True)
-        )
+        found = _ask(table, lambda: client.describe_table(asked), storage_options)
     if found.managed_versioning:
         raise Unsupported(
             f"{table.name}: namespace {table.namespace} manages the versions of this table "
@@ -140,12 +145,45 @@ def _list_tables(table: NamespacedTable, parent: list[str]) -> Iterator[str]:
     client, token = client_of(table), None
     for _ in range(_PAGES_MAX):
         with _explained(table, table.name, near=False):
-            page = client.list_tables(ListTablesRequest(id=parent, page_token=token))
+            asked = ListTablesRequest(id=parent, page_token=token)
+            page = _ask(table, partial(client.list_tables, asked))
         yield from page.tables
         token = page.page_token
         if not token:
             return
     raise StoreUnavailable(f"{table.name}: the namespace's list has no end")
+
+
+def _ask(
+    table: NamespacedTable,
+    request: Callable[[], Any],
+    storage_options: Mapping[str, str] | None = None,
+) -> Any:
+    """The answer. A client waits for one forever; what got none ends with the process.
+
+    Raises Unreachable after as long as stores are waited for; at once, for as long again.
+    """
+    clock, answers = SystemClock(), queue.SimpleQueue[tuple[Any, BaseException | None]]()
+    seconds_max = limit_wait(storage_options or {}, StoreLimits()).retry_seconds_max
+    silent = f"{table.name}: the namespace gave no answer for {seconds_max:.0f} s"
+    if clock.monotonic_seconds() < _silent_until.get(table.namespace, -math.inf):
+        raise Unreachable(silent)
+
+    def run() -> None:
+        try:
+            answers.put((request(), None))
+        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True, name="memwal-namespace").start()
+    try:
+        answer, error = answers.get(timeout=seconds_max)
+    except queue.Empty:
+        _silent_until[table.namespace] = clock.monotonic_seconds() + seconds_max
+        raise Unreachable(silent) from None
+    if error is not None:
+        raise error
+    return answer
 
 
 @contextmanager

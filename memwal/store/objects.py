@@ -40,7 +40,7 @@ def open_objects(
         from memwal.store.local import LocalObjects
 
         return LocalObjects(root)
-    limits = _limit_wait(storage_options, limits or StoreLimits())
+    limits = limit_wait(storage_options, limits or StoreLimits())
     match scheme[1]:
         case "s3":
             from memwal.store.s3 import S3Objects  # boto3 takes long to import; local runs skip it
@@ -52,7 +52,7 @@ def open_objects(
             return CloudObjects(root, storage_options, clock, limits)
 
 
-def _limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
+def limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
     """The limits with the total that the storage options give, for Lance and for us. Raises Usage.
 
     So it goes wherever they go: to executors, and to the processes of a watch.

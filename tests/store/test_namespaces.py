@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from memwal.errors import (
     MemWalError,
     NotATable,
     StoreUnavailable,
+    Unreachable,
     Unsupported,
     Usage,
 )
@@ -150,6 +152,20 @@ def test_what_a_server_refuses_names_the_table_and_shows_no_secret(
     assert "of-a-secret" not in str(refused)
     rest.__exit__()
     assert isinstance(status(file, "lake:sales.orders"), StoreUnavailable)
+
+
+def test_a_namespace_that_never_answers_is_given_up_once_for_all_its_tables(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # which is never read
+        text = f'uri = "http://127.0.0.1:{silent.getsockname()[1]}"'
+        file = configured(
+            tmp_path,
+            f'[defaults]\nstore_seconds_max = 3\n[namespaces.mute]\nimpl = "rest"\n{text}\n',
+        )
+        began = time.monotonic()
+        found = [status(file, f"mute:sales.{name}") for name in ("orders", "returns")]
+        assert 3 <= time.monotonic() - began < 6
+    assert [type(error) for error in found] == [Unreachable, Unreachable]
+    assert "mute:sales.returns: the namespace gave no answer for 3 s" in str(found[1])
 
 
 @pytest.mark.parametrize(
