@@ -82,7 +82,7 @@ def test_an_operator_alone_announces_its_table(home: InProcessAirflow) -> None:
     orders = home.tables.make("orders", generations=1)
     fields: dict[str, Any] = {"task_id": "m", "tables": "orders", "skip_when_idle": False}
     for dry in (True, False, False):
-        ran = run_tasks(home, partial(MemWalMergeOperator, dry_run_only=dry, **fields))
+        ran = run_tasks(home, partial(MemWalMergeOperator, dry_run=dry, **fields))
         assert ran.state == "success"
     ((name, extra),) = asset_events(of_tables=True)
     assert (name, extra["watermark"]) == (f"file://{orders.uri}", orders.flushed())

@@ -58,7 +58,7 @@ def test_a_merge(home: InProcessAirflow, deferrable: bool) -> None:
     assert (output["namespace"], output["name"]) == ("file", orders.uri)
     assert int(output["facets"]["version"]["datasetVersion"]) > 1
     columns = {f["name"]: f["type"] for f in output["facets"]["schema"]["fields"]}
-    assert columns["id"] == "int64"
+    assert columns["k"] == "int64"
     statistics = output["outputFacets"]["outputStatistics"]
     assert statistics["rowCount"] == 3
     assert statistics["size"] > 0
