@@ -11,6 +11,7 @@ from memwal.config import Config, mask_address
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal_airflow.forms import (
     build_dry_run_param,
+    build_duration_param,
     build_execute_param,
     build_run_fields,
     build_shards_param,
@@ -32,9 +33,10 @@ REST = ("compaction", "snapshot", "garbage")
 ORDER = (*BACKFILL_JOBS, *REST)
 _LIMITS = {
     "until_generation": "Merge up to this generation",
-    "generations_per_commit_max": "Generations in one commit, at most",
-    "bytes_per_commit_max": "Bytes in one commit, at most (in memory)",
+    "generations_per_commit_max": "Generations in one commit, at most; for merge",
+    "bytes_per_commit_max": "Bytes in one commit, at most (in memory); for merge",
 }
+_HOW = ("concurrency", "deadline", "engine", "lease_seconds")
 
 
 def build_backfill_params(config: Config) -> dict[str, Param]:
@@ -56,8 +58,45 @@ def build_backfill_params(config: Config) -> dict[str, Param]:
             name: Param(None, type=["integer", "null"], minimum=1, title=title)
             for name, title in _LIMITS.items()
         },
+        **_build_how_params(config),
         "execute": build_execute_param(False),
-        "dry_run": build_dry_run_param(),
+        "dry_run": build_dry_run_param(True),
+    }
+
+
+def _build_how_params(config: Config) -> dict[str, Param]:
+    """How merges and index catch-ups are gone about; the other jobs take no notice."""
+    tables_max = config.airflow.tasks_in_flight_max
+    return {
+        "concurrency": Param(
+            tables_max,
+            type=["integer", "null"],
+            minimum=1,
+            maximum=tables_max,
+            title="Tables side by side",
+            description="For merge and index-catchup, as are those that follow",
+        ),
+        "deadline": build_duration_param(
+            "Deadline",
+            None,
+            "Begin nothing after so long, such as 2h; what runs is finished",
+            "none",
+        ),
+        "engine": Param(
+            None,
+            type=["string", "null"],
+            enum=["auto", "spark", "local", None],
+            title="Engine",
+            description="Where the work runs; empty: as configured",
+        ),
+        "lease_seconds": Param(
+            None,
+            type=["integer", "null"],
+            minimum=15,
+            maximum=3600,
+            title="Lease seconds",
+            description="How long others wait for the lease if the job dies; empty: as configured",
+        ),
     }
 
 
@@ -71,10 +110,9 @@ def add_backfill_tasks(config: Config) -> None:
         task_id="backfill",
         tables=tables,
         jobs="{{ params.jobs }}",
-        **{name: f"{{{{ params.{name} }}}}" for name in ("shards", *_LIMITS)},
+        **{name: f"{{{{ params.{name} }}}}" for name in ("shards", *_LIMITS, *_HOW)},
         **build_run_fields("backfill"),
         enabled="{{ 'merge' in params.jobs or 'index-catchup' in params.jobs }}",
-        concurrency=config.airflow.tasks_in_flight_max,
         **build_job_defaults("backfill", config.airflow),
     )
     for job in BACKFILL_JOBS:

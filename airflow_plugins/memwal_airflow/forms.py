@@ -37,10 +37,10 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
     return {
         **params,
         "execute": build_execute_param(dags.garbage_execute),
-        "retention": _build_duration_param(
+        "retention": build_duration_param(
             "Retention", dags.retention, "Expire table versions that are older, such as 7d", "none"
         ),
-        "grace": _build_duration_param(
+        "grace": build_duration_param(
             "Grace", dags.grace, "How long unused things are kept for readers", "1h"
         ),
         "wal": Param(dags.garbage_wal, type="boolean", title="WAL entries", description=wal),
@@ -55,7 +55,7 @@ def _build_rescue_params(config: Config) -> dict[str, Param]:
     return {
         "tables": build_tables_param(config),
         "shards": build_shards_param("Rescue"),
-        "idle": _build_duration_param("Idle", "10m", idle, "10m"),
+        "idle": build_duration_param("Idle", "10m", idle, "10m"),
         "drop_torn": Param(False, type="boolean", title="Drop torn entries", description=torn),
         "dry_run": build_dry_run_param(True),
         "yes": Param(False, type="boolean", title="Claim", description=yes),
@@ -111,7 +111,8 @@ def build_shards_param(verb: str) -> Param:
     )
 
 
-def _build_duration_param(title: str, default: str | None, text: str, empty: str) -> Param:
+def build_duration_param(title: str, default: str | None, text: str, empty: str) -> Param:
+    """A duration with its unit; `empty` says what none means."""
     kind: dict[str, Any] = {"type": ["string", "null"], "pattern": _DURATION}
     return Param(default, title=title, description=f"{text}; empty: {empty}", **kind)
 

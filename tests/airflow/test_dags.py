@@ -204,6 +204,11 @@ def test_backfill_runs_what_was_chosen_on_what_was_chosen(home: InProcessAirflow
         "shards": [orders.shards[0]],
         "until_generation": 2,
         "generations_per_commit_max": 1,
+        "concurrency": 2,
+        "deadline": "1h",
+        "engine": "local",
+        "lease_seconds": 60,
+        "dry_run": False,
     }
     ran = run_shipped(home, "memwal_backfill", conf)
     assert ran.state == "success"
@@ -221,7 +226,7 @@ def test_backfill_runs_what_was_chosen_on_what_was_chosen(home: InProcessAirflow
 def test_a_backfill_goes_on_with_other_tables(home: InProcessAirflow) -> None:
     home.tables.make("broken", generations=1).break_shard()
     users = home.tables.make("users", generations=1)
-    ran = run_shipped(home, "memwal_backfill", {"tables": ["broken", "users"]})
+    ran = run_shipped(home, "memwal_backfill", {"tables": ["broken", "users"], "dry_run": False})
     assert ran.state == "failed"
     assert ran.states[("backfill", -1)] == "failed"
     assert ran.states[("table.backfilled", 0)] == "failed"
@@ -245,7 +250,8 @@ def test_a_backfill_that_could_not_begin_names_the_reason_for_each_table(
 
 def test_a_backfill_without_merge_and_catchup_does_the_rest(home: InProcessAirflow) -> None:
     home.tables.make("orders", generations=1)
-    ran = run_shipped(home, "memwal_backfill", {"tables": ["orders"], "jobs": ["snapshot"]})
+    conf = {"tables": ["orders"], "jobs": ["snapshot"], "dry_run": False}
+    ran = run_shipped(home, "memwal_backfill", conf)
     assert ran.state == "success"
     assert ran.states[("backfill", -1)] == "skipped"
     assert ran.states[("table.snapshot", 0)] == "success"

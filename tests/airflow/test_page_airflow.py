@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +13,13 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from local_airflow.home import JOBS_BIN
 from memwal_airflow.page import actions
 from memwal_airflow.page.actions import Backfill, Rejected
 from memwal_airflow.plugin import MemWalPlugin, Page
 
 from tests.airflow.airflow_server import InProcessAirflow
+from tests.airflow.dag_runs import run_shipped
 
 ACTION = {
     "x-memwal-action": "1",
@@ -163,10 +167,66 @@ def test_every_field_of_the_form_is_a_parameter_of_the_dag(airflow_home: InProce
         generations_per_commit_max=1,
         bytes_per_commit_max=1,
         until_generation=1,
+        concurrency=4,
+        deadline="2h",
+        engine="local",
+        lease_seconds=300,
         execute=True,
     )
     register(airflow_home)
     assert actions.trigger(whole, Someone())
+
+
+# What whoever runs the command decides, and nobody who fills in a form.
+NOT_IN_THE_FORM = {
+    *("all", "config", "storage-option", "json", "report", "metrics-file", "debug", "log-format"),
+    *("master", "no-lease", "allow-untested-lance", "help"),
+}
+
+
+def test_every_option_of_the_command_is_a_field_of_the_form() -> None:
+    told = subprocess.run(
+        [JOBS_BIN / "memwal", "backfill", "--help"], capture_output=True, text=True, check=True
+    )
+    options = set(re.findall(r"^ +--([a-z-]+)", told.stdout, re.M)) - NOT_IN_THE_FORM
+    fields = {name.replace("_", "-") for name in Backfill.model_fields}
+    # The form has two things more: jobs that come after a backfill, and garbage's own option.
+    assert options - {"shard"} | {"shards", "tables", "execute"} == fields
+
+
+def test_dry_run_is_on_unless_it_is_taken_off(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("orders")
+    dag = airflow_home.load_dag(actions.DAG_ID)
+    assert dag.params["dry_run"] is Backfill.model_fields["dry_run"].default is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"jobs": ["snapshot"], "until_generation": 3}, "until_generation needs merge"),
+        ({"jobs": ["garbage"], "deadline": "2h"}, "deadline needs merge or index-catchup"),
+        ({"execute": True}, "execute needs garbage"),
+        ({"tables": ["orders", "events"], "shards": ["0f"]}, "shards needs a single table"),
+    ],
+)
+def test_an_option_without_effect_is_refused(changes: dict[str, Any], why: str) -> None:
+    body = {**ORDER.model_dump(), **changes}
+    with pytest.raises(Rejected, match=why):
+        actions.parse(Backfill, json.dumps(body).encode())
+
+
+def test_a_run_is_followed_to_its_end(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("orders", generations=2)
+    airflow_home.tables.make("users", generations=2).break_shard()
+    conf = {"tables": ["orders", "users"], "jobs": ["merge"], "dry_run": False}
+    ran = run_shipped(airflow_home, actions.DAG_ID, conf)
+    found = actions.read_run(ran.run.run_id)
+    assert (found["state"], found["ended"]) == ("failed", True)
+    assert found["failed"] == ["backfill", "table.backfilled"]
+    outcomes = {table["table"]: table["outcome"] for table in found["tables"]}
+    assert outcomes == {"orders": "done", "users": "failed"}
+    with pytest.raises(Rejected, match="no such run"):
+        actions.read_run("manual__nowhere")
 
 
 def test_parameters_that_the_dag_refuses_are_told(airflow_home: InProcessAirflow) -> None:

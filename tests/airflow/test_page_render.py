@@ -58,6 +58,7 @@ class Running:
         self.folder = folder
         self.doorman = Doorman()
         self.rejection: Rejected | None = None
+        self.run: dict[str, Any] = {"state": "queued", "ended": False}
         config = folder / "memwal.toml"
         command = samples.make_command(folder)
         # JSON's strings are TOML's too.
@@ -73,7 +74,9 @@ class Running:
             feed=self.feed,
             details=self.details,
             access=self.doorman,
-            actions_allowed=Actions(find_obstacle=lambda: None, trigger=self.trigger),
+            actions_allowed=Actions(
+                find_obstacle=lambda: None, trigger=self.trigger, read_run=lambda run_id: self.run
+            ),
             clock=clock,
         )
         root = FastAPI()

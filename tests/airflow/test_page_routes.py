@@ -99,7 +99,9 @@ class Site:
             feed=self.feed,
             details=self.details,
             access=CookieAccess(),
-            actions_allowed=Actions(find_obstacle=lambda: self.obstacle, trigger=self.trigger),
+            actions_allowed=Actions(
+                find_obstacle=lambda: self.obstacle, trigger=self.trigger, read_run=self.read_run
+            ),
             clock=clock,
             base_url=self.base_url,
         )
@@ -109,6 +111,11 @@ class Site:
             raise self.rejection
         self.started.append((order, user.get_name()))
         return "manual__2026-11-21T12:00:00+00:00"
+
+    def read_run(self, run_id: str) -> dict[str, Any]:
+        if run_id != "manual__1":
+            raise Rejected(404, "there is no such run any more")
+        return {"run_id": run_id, "state": "success", "ended": True, "failed": [], "tables": []}
 
     def client(self, user: str | None = None) -> TestClient:
         cookies = {} if user is None else {"_token": user}
@@ -161,6 +168,7 @@ def test_the_routes_are_these(site: Site) -> None:
         "/data/tables.json",
         "/data/table.json",
         "/data/garbage.json",
+        "/data/backfill.json",
         "/data/session.json",
         "/actions/refresh",
         "/actions/backfill",

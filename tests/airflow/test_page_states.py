@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.airflow import page_samples as samples
 from tests.airflow.test_page_render import TO, Running, browser, page, running
@@ -214,3 +214,53 @@ def test_trouble_with_the_page_itself(page: Page, running: Running, snap: Snap) 
     (running.folder / "memwal.toml").write_text("[tables.orders]\nurl = 'x'\n")
     expect(page.locator("#notices")).to_contain_text("unknown key 'tables.orders.url'")
     snap(page, "error")
+
+
+def open_dialog(page: Page, running: Running) -> Locator:
+    page.goto(f"{running.url}#/table/orders")
+    page.get_by_role("button", name="Backfill…").first.click()
+    return page.locator("#backfill-dialog")
+
+
+def test_options_that_have_no_effect_are_off_and_say_what_they_need(
+    page: Page, running: Running, snap: Snap
+) -> None:
+    dialog = open_dialog(page, running)
+    for summary in dialog.locator("summary").all():
+        summary.click()
+    execute = dialog.get_by_label("Delete garbage")
+    expect(execute).to_be_disabled()
+    expect(execute).to_have_accessible_description("needs Garbage")
+    dialog.get_by_role("checkbox", name="Garbage list").check()
+    expect(execute).to_be_enabled()
+    expect(dialog.locator("[name=concurrency]")).to_have_accessible_description("needs all tables")
+    dialog.get_by_role("checkbox", name="Merge").uncheck()
+    for name in ("shards", "until_generation", "bytes_per_commit_max"):
+        expect(dialog.locator(f"[name={name}]")).to_have_accessible_description("needs Merge")
+    expect(dialog.locator("[name=deadline]")).to_be_enabled()
+    snap(page, "backfill-dialog")
+
+
+def test_what_comes_of_a_backfill_is_told_on_the_page(
+    page: Page, running: Running, snap: Snap
+) -> None:
+    running.run = {"state": "running", "ended": False, "failed": [], "tables": []}
+    dialog = open_dialog(page, running)
+    expect(dialog.get_by_label("Dry run")).to_be_checked()
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog.get_by_role("button", name="Started")).to_be_disabled()
+    page.keyboard.press("Escape")
+    started = page.locator("[data-part=started]")
+    expect(started).to_contain_text("Dry run of a backfill is under way · manual__1")
+    snap(page, "backfill-under-way")
+    page.reload()
+    expect(started).to_contain_text("is under way")
+    table = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
+    running.run = {"state": "failed", "ended": True, "failed": ["backfill"], "tables": [table]}
+    expect(started).to_contain_text("Dry run of a backfill failed")
+    expect(started).to_contain_text("failed: no such bucket; failed: backfill")
+    link = started.get_by_role("link", name="manual__1")
+    expect(link).to_have_attribute("href", "/dags/memwal_backfill/runs/manual__1")
+    snap(page, "backfill-failed")
+    started.get_by_role("button", name="Dismiss").click()
+    expect(started).to_be_empty()

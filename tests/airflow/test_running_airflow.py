@@ -25,9 +25,12 @@ def admin(airflow_server: TestAirflow) -> Iterator[AirflowClient]:
         client.set_paused(dag_id, True)
 
 
+WHOLE = {"tables": ["orders"], "jobs": ["merge"], "dry_run": False}
+
+
 def backfill(admin: AirflowClient, **conf: object) -> str:
     admin.set_paused("memwal_backfill", False)
-    return admin.trigger("memwal_backfill", {"tables": ["orders"], "jobs": ["merge"], **conf})
+    return admin.trigger("memwal_backfill", {**WHOLE, **conf})
 
 
 def set_connection(admin: AirflowClient, **fields: object) -> None:

@@ -3,32 +3,55 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memwal_airflow.page.answers import explain
 
 DAG_ID = "memwal_backfill"
 BODY_BYTES_MAX = 256 << 10
+FAILED_MAX = 10
+TABLES_SHOWN_MAX = 1_000
 Job = Literal["merge", "index-catchup", "snapshot", "garbage", "compaction"]
+_MERGE, _BACKFILL = ("merge",), ("merge", "index-catchup")
+# Which of the jobs take notice of an option.
+NEEDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("shards", "until_generation"), _MERGE),
+    **dict.fromkeys(("generations_per_commit_max", "bytes_per_commit_max"), _MERGE),
+    **dict.fromkeys(("concurrency", "deadline", "engine", "lease_seconds"), _BACKFILL),
+    "execute": ("garbage",),
+}
 _STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 Body = TypeVar("Body", bound=BaseModel)
 
 
 class Backfill(BaseModel):
-    """The parameters of the backfill DAG, under the same names."""
+    """The parameters of the backfill DAG, under the same names; checked by what needs what."""
 
     model_config = _STRICT
 
-    tables: list[str] = Field(min_length=1, max_length=100)
+    tables: list[str] = Field(min_length=1, max_length=1000)
     shards: list[str] = Field(default_factory=list, max_length=1000)
     jobs: list[Job] = Field(min_length=1, max_length=5)
     dry_run: bool = True
     generations_per_commit_max: int | None = Field(default=None, ge=1)
     bytes_per_commit_max: int | None = Field(default=None, ge=1)
     until_generation: int | None = Field(default=None, ge=1)
+    concurrency: int | None = Field(default=None, ge=1, le=256)
+    deadline: str | None = Field(default=None, max_length=20)
+    engine: Literal["auto", "spark", "local"] | None = None
+    lease_seconds: int | None = Field(default=None, ge=15, le=3600)
     execute: bool = False
+
+    @model_validator(mode="after")
+    def _has_an_effect(self) -> Self:
+        for field, jobs in NEEDS.items():
+            if getattr(self, field) and not set(jobs) & set(self.jobs):
+                raise ValueError(f"{field} needs {' or '.join(jobs)}")
+        if self.shards and len(self.tables) > 1:
+            raise ValueError("shards needs a single table")
+        return self
 
 
 class Refresh(BaseModel):
@@ -106,6 +129,47 @@ def trigger(order: Backfill, user: Any) -> str:
     except (ParamValidationError, ValueError) as error:
         raise Rejected(400, str(error)) from error
     return run_id
+
+
+def read_run(run_id: str) -> dict[str, Any]:
+    """What became of a run of the backfill DAG so far. Asks the database. Raises Rejected (404)."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from airflow.utils.state import State, TaskInstanceState
+    from sqlalchemy import select
+
+    from memwal_airflow.job_operators import SUMMARY_KEY
+
+    with create_session() as session:
+        ours = (DagRun.dag_id == DAG_ID, DagRun.run_id == run_id)
+        run = session.scalar(select(DagRun).where(*ours))
+        if run is None:
+            raise Rejected(404, "there is no such run any more")
+        tasks = select(TaskInstance).where(
+            TaskInstance.dag_id == DAG_ID,
+            TaskInstance.run_id == run_id,
+            TaskInstance.state == TaskInstanceState.FAILED,
+        )
+        failed = sorted({task.task_id for task in session.scalars(tasks)})
+        found = session.scalar(
+            XComModel.get_many(
+                key=SUMMARY_KEY, task_ids="backfill", dag_ids=DAG_ID, run_id=run_id
+            ).limit(1)
+        )
+        summary = XComModel.deserialize_value(found) if found else None
+        tables = summary.get("tables", []) if isinstance(summary, dict) else []
+        return {
+            "run_id": run_id,
+            "state": str(run.state),
+            "ended": run.state in State.finished_dr_states,
+            "failed": failed[:FAILED_MAX],
+            "tables": [
+                {key: table.get(key) for key in ("table", "outcome", "error")}
+                for table in tables[:TABLES_SHOWN_MAX]
+            ],
+        }
 
 
 def _make_audit_entry(order: Backfill, user: Any, run_id: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -50,6 +50,7 @@ class Actions:
 
     find_obstacle: Callable[[], actions.Rejected | None] = actions.find_obstacle
     trigger: Callable[[actions.Backfill, Any], str] = actions.trigger
+    read_run: Callable[[str], Mapping[str, Any]] = actions.read_run
 
 
 def make_clock() -> Clock:
@@ -199,6 +200,15 @@ def _serve_actions(app: FastAPI, feed: Feed, access: Access, allowed: Actions, r
                 "refresh_seconds": feed.limits.refresh_seconds,
             }
         )
+
+    @app.get("/data/backfill.json")
+    def backfill_run(request: Request, run_id: str = Query(max_length=250)) -> JSONResponse:
+        """What became of a backfill, for those who may start one."""
+        access.require_trigger(request, request.scope[USER_KEY])
+        try:
+            return JSONResponse(dict(allowed.read_run(run_id)))
+        except actions.Rejected as rejected:
+            return JSONResponse({"detail": str(rejected)}, rejected.status)
 
     @app.post("/actions/refresh")
     async def refresh(request: Request) -> JSONResponse:

@@ -9,6 +9,7 @@ import { stateBadge, stateIcon } from "./icons.js";
 import { checkpointSection, garbageSection } from "./kept.js";
 import { lagText, storageLabel, storageParts } from "./overview.js";
 import { readRunQuery, runParameters, runSection } from "./runs.js";
+import { startedRuns } from "./started.js";
 import { firstLook } from "./states.js";
 import { lastList } from "./view.js";
 
@@ -26,7 +27,7 @@ export function tablePage(name, session, reload) {
   const garbage = garbageSection(name);
   const shards = h("div", { "data-part": "shards" });
   const controls = shardControls(query, reload);
-  const root = h("article", { class: "one" }, head, body, tail, past);
+  const root = h("article", { class: "one" }, startedRuns(name, reload), head, body, tail, past);
   const shardSection = h("section", { "aria-labelledby": "shards-title" },
     h("h2", { id: "shards-title" }, "Shards"), controls, shards);
   const shown = {};
