@@ -298,7 +298,7 @@ def test_the_session_says_what_the_user_may_do(site: Site) -> None:
 
 
 def test_an_admin_starts_a_backfill(site: Site) -> None:
-    order = {**BACKFILL, "shards": ["s"], "until_generation": 7, "execute": True}
+    order = {**BACKFILL, "shards": ["s"], "until_generation": 7, "deadline": "2h"}
     answer = site.client("admin").post("/actions/backfill", json=order, headers=ACTION)
     assert answer.status_code == 201, answer.text
     assert answer.json() == {
@@ -308,7 +308,15 @@ def test_an_admin_starts_a_backfill(site: Site) -> None:
     [(started, name)] = site.started
     assert name == "admin"
     assert started.model_dump()["until_generation"] == 7
-    assert started.execute
+    assert started.deadline == "2h"
+
+
+def test_what_became_of_a_backfill_is_told_to_those_who_may_start_one(site: Site) -> None:
+    path = "/data/backfill.json?run_id=manual__1"
+    assert site.client("admin").get(path).json()["state"] == "success"
+    assert site.client("viewer").get(path).status_code == 403
+    gone = site.client("admin").get("/data/backfill.json?run_id=manual__2")
+    assert (gone.status_code, gone.json()["detail"]) == (404, "there is no such run any more")
 
 
 def test_a_viewer_may_not(site: Site) -> None:

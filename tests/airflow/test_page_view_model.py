@@ -334,7 +334,7 @@ def test_what_a_run_did_is_told() -> None:
 def test_a_run_leads_to_its_task() -> None:
     by_hand = samples.run("snapshot", 2, airflow=None)
     known = look(runs=[samples.run("merge", 1), by_hand])
-    started, alone = show_table(known, NOW, LIMITS, ShardQuery(), "/airflow")["runs"]
+    started, alone = show_table(known, NOW, LIMITS, ShardQuery(), "/airflow")["run_page"]["runs"]
     path = "/airflow/dags/memwal_merge/runs/scheduled__2026-11-21T12%3A00%3A00%2B00%3A00"
     assert started["airflow"] == {
         "dag_id": "memwal_merge",

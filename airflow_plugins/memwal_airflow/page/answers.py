@@ -244,4 +244,5 @@ def explain(error: ValidationError) -> str:
     """The first of the problems, with its place."""
     problem = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in problem["loc"])
-    return f"{place}: {problem['msg']}" if place else problem["msg"]
+    text = problem["msg"].removeprefix("Value error, ")
+    return f"{place}: {text}" if place else text

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, Response
 
 from memwal_airflow.page import actions
 from memwal_airflow.page.access import USER_KEY, Access, AirflowAccess, Guard
-from memwal_airflow.page.details import Detail, Details, show_garbage
+from memwal_airflow.page.details import Details, show_garbage
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.health import HealthLimits
 from memwal_airflow.page.history import RunQuery
@@ -167,8 +167,8 @@ def _serve_data(
             return JSONResponse(waiting, status_code=202)
         query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
         runs = RunQuery(job=run_job, outcome=run_outcome, run_id=run_id, offset=run_offset)
-        older = details.look("runs", name) if runs.needs_older(look.runs) else Detail()
-        found = show_table(look, clock.now(), limits, query, root, runs, older)
+        ask = details.look if runs.needs_older(look.runs) else details.recall
+        found = show_table(look, clock.now(), limits, query, root, runs, ask("runs", name))
         return JSONResponse({**found, "problem": seen.problem})
 
     @app.get("/data/garbage.json")

@@ -95,6 +95,11 @@ class Details:
                 threading.Thread(target=self._work, name="memwal-page-details", daemon=True).start()
             return found
 
+    def recall(self, kind: Kind, name: str) -> Detail:
+        """What is known of a table, without a look."""
+        with self._lock:
+            return self._known.get((kind, name), Detail())
+
     def close(self) -> None:
         """End a running command and start no more."""
         with self._lock:
@@ -133,13 +138,13 @@ class Details:
         try:
             table = read_answer(output, kind).get(name) or {}
         except Unclear as unclear:
-            raise Unclear(clean(str(unclear))) from None
-        error = table.get("error")
-        change: dict[str, Any] = {"error": clean(str(error)) if error else None}
+            raise Unclear(clean(str(unclear)) or "") from None
+        trouble = table.get("error")
+        change: dict[str, Any] = {"error": clean(str(trouble)) if trouble else None}
         if kind == "runs" and "runs" in table:
             change |= {"runs": read_runs(table, order.redactor)[0], "at": self._clock.now()}
         if kind == "garbage" and "items" in table:
-            held = tuple(replace(h, reason=clean(h.reason)) for h in sum_up(table))
+            held = tuple(replace(h, reason=clean(h.reason) or "") for h in sum_up(table))
             warnings = tuple(clean(str(text)) for text in table.get("warnings") or ())
             change |= {"held": held, "warnings": warnings, "at": self._clock.now()}
         return change

@@ -21,6 +21,7 @@ UNREACHABLE = "unreachable"
 # Worst first: the order in which an operator wants to see them.
 STATES = (BROKEN, UNREACHABLE, UNKNOWN, LAGGING, DUE, HELD, OK)
 
+MARKS = ("late", "failing", "abandoned", "held")
 REASONS_MAX = 8
 
 
@@ -38,8 +39,7 @@ class HealthLimits:
 class Finding:
     """One reason for a state, a sentence for people. `since` is None where nobody knows.
 
-    `exit_code` is of the run that tells of it. `mark` is the kind of trouble, of late, failing,
-    abandoned and held, if it is of one.
+    `exit_code` is of the run that tells of it; `mark` is one of MARKS, whatever the state.
     """
 
     state: str
@@ -66,8 +66,9 @@ class Health:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The kinds of trouble that apply."""
-        return tuple(dict.fromkeys(f.mark for f in self.findings if f.mark is not None))
+        """All that apply of MARKS, whatever the state."""
+        found = {finding.mark for finding in self.findings}
+        return tuple(mark for mark in MARKS if mark in found)
 
 
 def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
