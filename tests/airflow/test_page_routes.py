@@ -186,6 +186,15 @@ def test_every_route_needs_a_user_who_may_look(site: Site, user: str | None, sta
     assert site.started == []
 
 
+def test_whoever_opens_the_page_logged_out_is_led_to_the_login(site: Site) -> None:
+    asks = {"accept": "text/html,*/*"}
+    answer = site.client().get("/", headers=asks)
+    assert answer.status_code == 401
+    assert 'href="../api/v2/auth/login?next=http%3A%2F%2Ftestserver%2F"' in answer.text
+    for path in ("/data/tables.json", "/static/app.js"):
+        assert site.client().get(path, headers=asks).json() == {"detail": "Not authenticated"}
+
+
 def test_a_route_that_comes_later_is_guarded_too(site: Site, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "secret.txt").write_text("sesame")

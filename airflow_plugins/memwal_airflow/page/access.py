@@ -8,13 +8,14 @@ a plugin's application as it is, and puts no guard of its own before it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import escape
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from fastapi import HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # A browser sends a header that is not on its short list to another site only after that site has
@@ -35,6 +36,10 @@ SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+
+_LOGIN = """<!doctype html><html lang="en"><title>MemWAL</title>
+<p>You are not logged in. <a href="{}">Log in to Airflow</a></p></html>
+"""
 
 
 class Access(Protocol):
@@ -104,11 +109,22 @@ class Guard:
             if request.method not in _SAFE_METHODS:
                 refuse_cross_site(request.headers, list_origins(request, self._base_url))
         except HTTPException as error:
-            answer = JSONResponse({"detail": error.detail}, error.status_code, error.headers)
-            await answer(scope, receive, guarded)
+            await _refuse(request, error)(scope, receive, guarded)
             return
         scope[USER_KEY] = user
         await self._app(scope, receive, guarded)
+
+
+def _refuse(request: Request, error: HTTPException) -> Response:
+    """The answer to a request without a user or a right.
+
+    Whoever opens the page itself without being logged in gets the way to do that.
+    """
+    opened = request.scope["path"].removeprefix(request.scope.get("root_path", "")) in ("", "/")
+    if error.status_code == 401 and opened and "text/html" in request.headers.get("accept", ""):
+        login = f"../api/v2/auth/login?{urlencode({'next': str(request.url)})}"
+        return HTMLResponse(_LOGIN.format(escape(login)), 401, error.headers)
+    return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
 
 
 def _add_headers(send: Send) -> Send:

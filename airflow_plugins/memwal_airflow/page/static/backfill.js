@@ -68,7 +68,7 @@ function fields(table, shard, session) {
     h("details", { open: Boolean(shard) }, h("summary", {}, "Which tables, shards and generations"),
       h("div", { class: "fields" },
         h("div", {}, radio("one", true, "This table only"), radio("all", false, "All tables of the configuration")),
-        field("shards", "Shards", h("textarea", { rows: shard ? 2 : 1, spellcheck: "false", placeholder: "all; or ids, separated by spaces" }, shard || "")),
+        field("shards", "Shards", h("textarea", { rows: shard ? 2 : 1, spellcheck: "false", placeholder: "all; or ids" }, shard || "")),
         number("until_generation", "Until generation", "all", 1))),
     h("details", {}, h("summary", {}, "Limits and engine"),
       h("div", { class: "fields" },
