@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import ast
 import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from local_airflow.home import ROOT
+from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.page import plots
 from memwal_airflow.page.advice import ROWS, find_advice, read_rows
+from memwal_airflow.page.alerts import list_alerts, show_target
+from memwal_airflow.page.answers import Look, add_error, add_runs, add_status
+from memwal_airflow.page.details import GROUPS_MAX, Detail, Details, Kind, sum_up
+from memwal_airflow.page.feed import Clock
+from memwal_airflow.page.health import HealthLimits, judge_health
+from memwal_airflow.page.history import RunQuery, run_page
+from memwal_airflow.page.source import read_order
+from memwal_airflow.process import Runner
+from memwal_airflow.redaction import Redactor
 
+from tests.airflow import page_samples as samples
+
+NOW, LIMITS = samples.NOW, HealthLimits()
 OPERATING = read_rows("OPERATING.md", "When something is in the way")
 
 
@@ -52,3 +72,107 @@ def test_commands_name_the_table_where_a_shell_takes_the_name() -> None:
 def test_what_no_row_knows_goes_by_the_exit_code() -> None:
     assert "run again" in str(find_advice("the last merge failed: odd", 6, "orders"))
     assert find_advice("odd", None, "orders") is None
+
+
+def look(*runs: Any, **changes: Any) -> Look:
+    seen = add_status(Look(name="orders"), samples.status("orders", **changes), NOW, Redactor())
+    return add_runs(seen, {"table": "orders", "runs": list(runs)}, Redactor())
+
+
+def alerts(seen: Look) -> list[Any]:
+    return list_alerts(seen, judge_health(seen, NOW, LIMITS))
+
+
+def test_a_row_of_failed_runs_is_as_old_as_the_first_of_them() -> None:
+    failed = [samples.run("merge", n, outcome="failed", exit_code=6) for n in (5, 10, 15)]
+    seen = look(*failed, samples.run("merge", 20), samples.run("merge", 25, outcome="failed"))
+    [alert] = alerts(seen)
+    assert (alert["state"], alert["since"]) == (
+        "lagging",
+        samples.ago(minutes=15)[:19] + ".000+00:00",
+    )
+
+
+def test_what_is_seen_again_is_as_old_as_when_it_was_first_seen() -> None:
+    later = NOW + timedelta(minutes=5)
+    broken = [samples.shard(0, outcome="failed", error="bad magic")]
+    status = samples.status("orders", broken, outcome="partial")
+    seen = add_status(look(shards=broken), status, later, Redactor())
+    assert seen.broken_since == NOW
+    assert add_status(seen, samples.status("orders"), later, Redactor()).broken_since is None
+    silent = add_error(add_error(look(), "x", NOW, Redactor()), "x", later, Redactor())
+    [alert] = alerts(silent)
+    assert (alert["text"], alert["since"]) == ("the last look failed: x", plots.iso(NOW))
+
+
+def test_what_is_only_due_or_held_is_no_alert() -> None:
+    assert alerts(look(shards=[samples.shard(0, pending=9)], lease=samples.lease())) == []
+    assert alerts(Look(name="orders")) == []
+
+
+def test_a_target_is_kept_by_merges_that_came_in_time_and_left_nothing() -> None:
+    def merge(minutes: float, left: int = 0) -> Any:
+        return samples.run("merge", minutes, seconds=6, backlog={"generations_after": left})
+
+    runs = merge(1), merge(1.5), merge(2, left=3), merge(2.5), merge(60)
+    seen = replace(look(*runs), freshness_seconds=60.0)
+    target = show_target(seen, NOW)
+    assert target is not None
+    # Not kept for sure: the one after three were left, and the one after an hour.
+    assert (target["kept"], target["merges"]) == (2, 4)
+    assert target["late_since"] is None
+    late = replace(look(shards=[samples.shard(0, pending=1)]), freshness_seconds=60.0)
+    assert judge_health(late, NOW, LIMITS).state == "lagging"
+    assert (show_target(late, NOW) or {})["late_since"] == plots.iso(NOW - timedelta(minutes=3))
+    assert show_target(look(), NOW) is None
+
+
+@pytest.fixture
+def details(tmp_path: Path) -> Iterator[Details]:
+    command = samples.make_command(tmp_path)
+    (tmp_path / "memwal.toml").write_text('[tables.orders]\nuri = "s3://lake/orders"\n')
+    environment = JobsEnvironment(command=str(command), config_file=str(tmp_path / "memwal.toml"))
+    clock = Clock(now=lambda: NOW, monotonic=time.monotonic)
+    made = Details(lambda: read_order(lambda: environment), Runner(time.monotonic), clock)
+    yield made
+    made.close()
+
+
+def settle(details: Details, kind: Kind, name: str) -> Detail:
+    deadline = time.monotonic() + 30
+    while (found := details.look(kind, name)).looking:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def test_older_runs_are_looked_for_once_and_kept(details: Details, tmp_path: Path) -> None:
+    samples.put(tmp_path, samples.status("orders"), samples.history(700, every_minutes=1))
+    assert details.recall("runs", "orders") == Detail()
+    assert details.look("runs", "orders").looking
+    found = settle(details, "runs", "orders")
+    assert len(found.runs) == 1000
+    assert details.recall("runs", "orders") == details.look("runs", "orders") == found
+    assert samples.calls(tmp_path) == [("runs", ("orders",))]
+    page = run_page(found.runs[:100], found, RunQuery(job="merge", offset=480))
+    assert (page["fitting"], len(page["runs"]), page["cut_at"]) == (500, 20, 1000)
+    # Of a record that both have, one is shown.
+    assert page["total"] == 1000
+
+
+def test_what_goes_wrong_with_a_detail_is_told(details: Details, tmp_path: Path) -> None:
+    assert "memwal runs (exit code 1): secret" in str(settle(details, "runs", "garbles").error)
+    assert settle(details, "garbage", "orders").error is None
+    (tmp_path / "memwal.toml").write_text("")
+    assert settle(details, "runs", "orders").at is None
+
+
+def test_many_reasons_are_summed_up() -> None:
+    items = [
+        {"kind": "generation", "action": "keep", "reason": f"version {n % 70}", "bytes": 10}
+        for n in range(700)
+    ]
+    held = sum_up({"items": items})
+    assert len(held) == GROUPS_MAX + 1
+    assert sum(one.count for one in held) == 700
+    assert (held[-1].count, held[-1].bytes) == (200, 2000)

@@ -262,7 +262,7 @@ def test_nothing_yet_is_told_in_every_place(page: Page, running: Running) -> Non
     expect(page.get_by_text("No run has been recorded yet.")).to_be_visible()
     expect(page.locator(".panel .empty")).to_have_text("Not known.")
     page.goto(f"{running.url}#/table/hangs-a")
-    expect(page.locator(".notice.warn")).to_contain_text("no answer within 4 s")
+    expect(page.locator(".alert")).to_contain_text("no answer within 4 s")
     expect(page.get_by_text("Nothing is known of this table.")).to_be_visible()
     assert page.locator(".tile").count() == 0
     page.goto(f"{running.url}#/table/nowhere")

@@ -6,8 +6,10 @@ import re
 from functools import cache
 from importlib.resources import files
 
-# What a message says, and how the row of OPERATING.md begins that tells what to do; in this order.
+# What a message says, behind the state of its table, and how the row of OPERATING.md begins that
+# tells what to do; the first that fits counts.
 ROWS = (
+    (r"^unreachable: |no answer within", "page: unreachable"),
     (r"clock skew: the lease of", "clock skew"),
     (r"the lease is held by", "exit 4, the lease is held by"),
     (r"the lease could not be given back", "the lease could not be given back"),
@@ -28,7 +30,6 @@ ROWS = (
     (r"was ended by", "the worker process N was ended"),
     (r"waiting for a merge for more than", "page: a generation has been waiting"),
     (r"min after the last merge", "page: an index is generations behind"),
-    (r"^no answer within", "page: no answer within"),
     (r"can't be read", "exit 8, a manifest or generation can't be read"),
 )
 _SHELL_SAFE = re.compile(r"[\w.][\w.-]*")

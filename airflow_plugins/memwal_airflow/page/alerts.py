@@ -33,7 +33,7 @@ def list_alerts(look: Look, health: Health) -> list[Json]:
             "state": finding.state,
             "text": finding.text,
             "since": iso(finding.since),
-            "do": find_advice(finding.text, finding.exit_code, look.name),
+            "do": find_advice(f"{finding.state}: {finding.text}", finding.exit_code, look.name),
         }
         for finding in dict.fromkeys(found[:ALERTS_MAX])
     ]
