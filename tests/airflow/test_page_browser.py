@@ -354,6 +354,9 @@ def test_an_admin_starts_a_backfill_and_follows_it(visit: Callable[..., Visit]) 
             240,
         )
         assert ended == "success"
+        told = admin.alone("#/table/orders").locator("[data-part=started]")
+        expect(told).to_contain_text("Dry run of a backfill succeeded")
+        expect(told.get_by_role("link", name=str(run_id))).to_be_visible()
     finally:
         client.patch(f"/dags/{DAG}", {"is_paused": True})
 
@@ -365,6 +368,7 @@ def test_what_the_dag_refuses_is_told_in_the_form(visit: Callable[..., Visit]) -
     try:
         page = admin.alone("#/table/orders")
         page.locator("#backfill").click()
+        page.get_by_text("Which tables, shards and generations").click()
         page.locator("#backfill-dialog textarea").fill("no-shard")
         # The browser itself logs every answer of 4xx as an error.
         with expected_faults(admin):

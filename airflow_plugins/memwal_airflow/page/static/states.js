@@ -1,7 +1,7 @@
 // What is told in place of data, or beside old ones.
 
 import { h } from "./dom.js";
-import { framed } from "./frame.js";
+import { airflowAddress } from "./frame.js";
 
 export function firstLook(what) {
   return h("p", { class: "empty", "data-state": "first-look" },
@@ -36,11 +36,6 @@ export function failure(error, page) {
 
 // Airflow's login, which leads back to where the reader is.
 function loginAddress() {
-  let here = window.location.href;
-  try {
-    if (framed) here = window.parent.location.href;
-  } catch {
-    // framed by another site: its address is not ours to know
-  }
+  const here = `${window.location.origin}${airflowAddress()}`;
   return `../api/v2/auth/login?${new URLSearchParams({ next: here })}`;
 }
