@@ -63,6 +63,7 @@ _SCHEDULES = {
     "snapshot_schedule": "*/4 * * * *",
     "garbage_schedule": "*/2 * * * *",
     "compaction_schedule": "*/5 * * * *",
+    "verify_schedule": "*/5 * * * *",
 }
 _DAGS = {
     "garbage_execute": True,
@@ -304,7 +305,9 @@ class Day:
             )
             for event in self._list("/assets/events", "asset_events")
         ]
-        report.events = dict(Counter(event.asset.rpartition(" ")[0] for event in events))
+        report.events = dict(
+            Counter(event.asset.rpartition(" ")[0] or "of a table's own" for event in events)
+        )
         records = {name: self._ask_memwal("runs", name)[0]["runs"] for name in self.healthy}
         report.jobs = dict(Counter(r["job"] for those in records.values() for r in those))
         unseen = {(t.dag_id, t.run_id, t.table) for t in tasks if t.table and t.tries > 1}

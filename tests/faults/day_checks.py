@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NAMES_TROUBLE = {
-    "damaged": r"not a ShardManifest|broken manifest|corrupt",
+    "damaged": r"manifest|corrupt",
     "unreachable": r"(?i)unreachable|timed? ?out|gave up|can't be reached",
     "held": r"lease",
     "missing": r"no such table|not found|does not exist",
@@ -24,6 +24,7 @@ JOBS = {
     "memwal_garbage": "garbage",
     "memwal_snapshot": "snapshot",
     "memwal_compaction": "compaction",
+    "memwal_verify": "verify",
 }
 _OVER = {"success", "failed", "skipped", "upstream_failed", "removed"}
 
