@@ -133,6 +133,13 @@ def test_a_table_out_of_reach_is_no_news(
     assert asset_events() == []
 
 
+@pytest.mark.parametrize("job", ["merge", "index_catchup", "snapshot", "garbage"])
+def test_a_run_that_waits_for_one_table_does_not_hold_up_the_next(
+    home: InProcessAirflow, job: str
+) -> None:
+    assert home.load_dag(f"memwal_{job}").max_active_runs == 3
+
+
 @pytest.mark.parametrize("dag_id", sorted(SHIPPED - {"memwal_rescue"}))
 def test_a_range_of_dates_is_not_to_be_had(home: InProcessAirflow, dag_id: str) -> None:
     home.tables.make("orders")

@@ -73,6 +73,7 @@ _DAGS = {
     "retries": 3,
     "retry_delay_seconds": 5,
     "held_seconds_max": 60,
+    "defer_after_seconds": 2,
     "execution_timeout_seconds": 300,
 }
 _DEFAULTS = {
