@@ -17,8 +17,8 @@ from memwal.errors import LASTING_EXITS, Usage
 from memwal.report import FAILED, REFUSED
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_triggers import SETTLE_SECONDS
 from memwal_airflow.job_operators import describe
+from memwal_airflow.job_triggers import SETTLE_SECONDS
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.query import Answer, NoAnswer, query
 from memwal_airflow.request import check_name, parse_shard
