@@ -178,9 +178,8 @@ class LeaseClaim:
     made by `lease break` is born released and carries the operator's `reason`. `length_nanos` is
     how long it lasts without a heartbeat: a setting of its holder, which others need not share; a
     claim without it is of a build that knew one length. `run_id` is the run that made the claim,
-    `airflow` the task that started it, as it was stored: unchecked, for people.
-    `unknown` holds what a newer build stored besides, which changes nothing of what the other
-    fields mean.
+    `airflow` the task that started it, as it was stored: unchecked, for people. `unknown` holds
+    what a newer build stored besides, which changes nothing of what the other fields mean.
     """
 
     token: int
