@@ -28,7 +28,12 @@ from memwal.errors import Usage
 from memwal_airflow.asset_events import TABLES, add_events_of_job, find_ports
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_triggers import JOB_LOG, MemWalJobTrigger, log_group
+from memwal_airflow.job_triggers import (
+    JOB_LOG,
+    SETTLE_SECONDS,
+    MemWalJobTrigger,
+    log_group,
+)
 from memwal_airflow.lineage import Lineage, TellsLineage, take_outlines
 from memwal_airflow.outcomes import Verdict, judge, summarize
 from memwal_airflow.page_links import MemWalPageLink
@@ -355,8 +360,9 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         if decision is Verdict.FAIL:
             raise AirflowFailException(text)
         if self._is_same_try(context, decision):
-            self.log.info("%s; looking again in %s, as the same try", text, self.retry_delay)
-            raise AirflowRescheduleException(timezone.utcnow() + self.retry_delay)
+            delay = max(self.retry_delay, timedelta(seconds=SETTLE_SECONDS))
+            self.log.info("%s; looking again in %s, as the same try", text, delay)
+            raise AirflowRescheduleException(timezone.utcnow() + delay)
         if decision in (Verdict.RETRY, Verdict.HELD):
             raise MemWalRetry(text)
         self.log.info(text)

@@ -17,8 +17,8 @@ from memwal_airflow.redaction import hide_secrets
 from memwal_airflow.submission import GRACE_SECONDS, Submission
 
 SETTLE_SECONDS = 10.0
-"""No trigger fires sooner. Airflow's scheduler hears late that a task's process ended because the
-task was deferred; if the task runs again by then, it takes it for dead and uses up a try."""
+"""No trigger fires sooner, and no task is rescheduled sooner. Airflow's scheduler hears late that a
+task's process ended for it; if the task runs again by then, it is taken for dead: a try is lost."""
 
 
 JOB_LOG = "The job's log"

@@ -135,10 +135,13 @@ def announce(
     counts, where that task runs several on each table.
     It runs after failures too: a table that was merged in part has moved.
     """
+    # Shown without an event; an asset that no DAG shows would come into Airflow's own group.
+    made: list[Any] = [build_asset(step, table) for table in tables if "{{" not in table]
+    made += declare_tables(tables, config) if step == MERGED else []
 
     @task(
         task_id=task_id,
-        outlets=[build_alias(step), *(declare_tables(tables, config) if step == MERGED else [])],
+        outlets=[build_alias(step), *made],
         trigger_rule=TriggerRule.ALL_DONE,
         **build_task_defaults(config.airflow),
     )

@@ -119,12 +119,28 @@ def test_tasks_show_what_they_make_and_what_they_go_on_from(home: InProcessAirfl
         MemWalMergeOperator(task_id="later", tables="{{ params.table }}")
         MemWalGarbageOperator(task_id="named", tables="orders", inlets=[], outlets=[Asset("x")])
     ports = {task.task_id: (uris_of(task.inlets), uris_of(task.outlets)) for task in dag.tasks}
-    assert ports["group.announce_merged"] == ([], [uri])
+    assert ports["group.announce_merged"] == ([], ["memwal://merged/orders", uri])
     assert ports["group.garbage"] == (["memwal://indexed/orders"], [])
     assert ports["merge"] == (["memwal://ingested/orders"], [uri])
     assert ports["catchup"] == (["memwal://merged/orders"], [])
     assert ports["later"] == ([], [])
     assert ports["named"] == ([], ["x"])
+
+
+def test_every_steps_assets_are_in_one_group_and_only_what_moved_has_an_event(
+    home: InProcessAirflow,
+) -> None:
+    from airflow.models.asset import AssetModel
+    from airflow.settings import Session
+    from sqlalchemy import select
+
+    for name in ("orders", "users"):
+        home.tables.make(name)
+    ran = run_shipped(home, "memwal_garbage", {"tables": ["orders"]})
+    assert ran.states[("announce", -1)] == "success"
+    found = Session().execute(select(AssetModel.name, AssetModel.group)).all()
+    assert {(f"memwal collected {name}", "memwal") for name in ("orders", "users")} <= {*found}
+    assert asset_events() == []
 
 
 def uris_of(ports: list[Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -105,7 +106,8 @@ def test_a_lease_that_is_given_up_lets_the_same_try_through(
     assert merge["try_number"] == 1
     path = f"/dags/memwal_backfill/dagRuns/{run}/taskInstances/backfill/links"
     links = admin.get(path)["extra_links"]
-    assert links == {"MemWAL page": "/memwal/#/table/orders"}
+    named = quote(f"memwal_backfill/{run}/backfill/1", safe="")
+    assert links == {"MemWAL page": f"/memwal/#/table/orders?run={named}"}
     assert orders.progress() == orders.flushed()
 
 
