@@ -57,14 +57,16 @@ _COMMAND = f"""\
 case "$1" in garbage) shift; set -- garbage --allow-short-retention "$@";; esac
 exec {_MEMWAL} "$@"
 """
-_SCHEDULES = {
-    "merge_schedule": "* * * * *",
-    "index_catchup_schedule": "*/3 * * * *",
-    "snapshot_schedule": "*/4 * * * *",
-    "garbage_schedule": "*/2 * * * *",
-    "compaction_schedule": "*/5 * * * *",
-    "verify_schedule": "*/5 * * * *",
+_EVERY_MINUTES = {
+    "merge_schedule": 1,
+    "garbage_schedule": 2,
+    "index_catchup_schedule": 3,
+    "snapshot_schedule": 4,
+    "compaction_schedule": 5,
+    "verify_schedule": 5,
 }
+# Two cores start a task a second, at best: with more tables there are fewer rounds.
+_TABLES_PER_ROUND = 7
 _DAGS = {
     "garbage_execute": True,
     "garbage_wal": True,
@@ -132,9 +134,10 @@ class Day:
         self._chance = random.Random(plan.seed)
         self._stack = ExitStack()
         self._config = folder / "memwal.toml"
+        rounds = max(1, round(plan.tables / _TABLES_PER_ROUND))
         self._settings: dict[str, Any] = {
             **_DAGS,
-            **_SCHEDULES,
+            **{name: f"*/{n * rounds} * * * *" for name, n in _EVERY_MINUTES.items()},
             "deferrable": plan.deferral == "on",
         }
 
@@ -218,7 +221,7 @@ class Day:
         say("the writers have stopped")
         began = time.monotonic()
         self._wait_until_merged()
-        self._configure(**dict.fromkeys(_SCHEDULES, ""))
+        self._configure(**dict.fromkeys(_EVERY_MINUTES, ""))
         self._wait_until_over()
         self.report.still_after_seconds = round(time.monotonic() - began, 1)
         self._look_at_airflow()
@@ -346,7 +349,7 @@ class Day:
     def _list(self, path: str, key: str) -> list[dict[str, Any]]:
         """All pages, oldest first."""
         found: list[dict[str, Any]] = []
-        order = "timestamp" if key == "asset_events" else "run_after"
+        order = "timestamp" if key == "asset_events" else "id"
         while True:
             page = self.client.get(path, limit=100, offset=len(found), order_by=order)[key]
             found += page
@@ -419,7 +422,7 @@ def main() -> int:
                         help="both: on from half time (default)")  # fmt: skip
     parser.add_argument("--kills", type=int, help="default: one a minute, at least five")
     parser.add_argument("--write-pause-seconds", type=float, default=2.0, help="of each writer")
-    parser.add_argument("--settle-minutes", type=float, help="default: as long as the day")
+    parser.add_argument("--settle-minutes", type=float, help="default: twice the day's")
     parser.add_argument("--report", type=Path, help="a file for all of it, as JSON")
     parser.add_argument("--keep", type=Path, help="an empty folder to work in, which stays")
     given = parser.parse_args()
@@ -432,7 +435,7 @@ def main() -> int:
         deferral=given.deferral,
         kills=max(5, int(given.minutes)) if given.kills is None else given.kills,
         write_pause_seconds=given.write_pause_seconds,
-        settle_seconds=60 * (given.settle_minutes or max(5.0, given.minutes)),
+        settle_seconds=60 * (given.settle_minutes or max(10.0, 2 * given.minutes)),
     )
     with ExitStack() as stack:
         folder = given.keep or Path(
