@@ -27,7 +27,7 @@ MERGED = "merged"
 INDEXED = "indexed"
 COLLECTED = "collected"
 TABLES = AssetAlias(name="memwal_tables", group=GROUP)
-"""Through which the events of the tables' own assets are added."""
+"""Through which tasks that are about many tables add the events of the tables' own assets."""
 SOURCES = {
     "merge": INGESTED,
     "index-catchup": MERGED,
@@ -71,14 +71,21 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
     return uri
 
 
+def build_table_alias(table: str) -> AssetAlias:
+    """Through which a task that is about one table adds the events of its own asset."""
+    return AssetAlias(name=f"memwal table {mask_address(table)}", group=GROUP)
+
+
 def declare_tables(tables: Iterable[str], config: Config) -> list[Any]:
     """Outlets of a task that merges these tables.
 
-    By their addresses: the asset may have any name, which a DAG of somebody else gave it. Airflow
-    fails a task that has another name for it.
+    The assets by their addresses: somebody else's DAG may have given one another name, and Airflow
+    lets no task start that has a second name for it.
     """
-    found = {find_address(table, config): None for table in tables}
-    return [TABLES, *(Asset.ref(uri=address) for address in found if address)]
+    named = list(tables)
+    found = {find_address(table, config): None for table in named}
+    alias = build_table_alias(named[0]) if len(named) == 1 else TABLES
+    return [alias, *(Asset.ref(uri=address) for address in found if address)]
 
 
 def find_ports(job: str, tables: Any) -> dict[str, Any]:
@@ -124,19 +131,21 @@ def add_events_of_job(job: str, summary: Any, context: Any) -> None:
 
 
 def _add_table_events(merged: Mapping[str, Mapping[str, Any]], context: Any) -> None:
-    config, events = read_dag_config(), context["outlet_events"][TABLES]
+    config, task, events = read_dag_config(), context["task"], context["outlet_events"]
+    # What else is there only shows what the task makes: Airflow would announce all of it.
+    task.outlets = [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]
     for name, result in merged.items():
         address, extra = find_address(name, config), _describe(MERGED, name, result)
         if address is None:
             continue
+        alias = build_table_alias(name)
+        if alias not in task.outlets:
+            alias = TABLES
+            task.outlets = list(dict.fromkeys([*task.outlets, alias]))
         try:
-            events.add(Asset.ref(uri=address), extra=extra)
+            events[alias].add(Asset.ref(uri=address), extra=extra)
         except AirflowRuntimeError:  # no DAG has it, so nobody gave it a name
-            events.add(Asset(uri=address), extra=extra)
-    # What else is there only shows what the task makes: Airflow would announce all of it.
-    task = context["task"]
-    aliases = [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]
-    task.outlets = [*aliases, *([TABLES] if merged and TABLES not in aliases else [])]
+            events[alias].add(Asset(uri=address), extra=extra)
 
 
 def _find_moved(summaries: Iterable[Any], part: str | None) -> dict[str, Mapping[str, Any]]:

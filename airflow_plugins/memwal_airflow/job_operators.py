@@ -25,16 +25,11 @@ from airflow.sdk.exceptions import (
 )
 
 from memwal.errors import Usage
-from memwal_airflow.asset_events import TABLES, add_events_of_job, find_ports
+from memwal_airflow.asset_events import add_events_of_job, find_ports
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_triggers import (
-    JOB_LOG,
-    SETTLE_SECONDS,
-    MemWalJobTrigger,
-    log_group,
-)
-from memwal_airflow.lineage import Lineage, TellsLineage, take_outlines
+from memwal_airflow.job_triggers import JOB_LOG, SETTLE_SECONDS, MemWalJobTrigger, log_group
+from memwal_airflow.lineage import MERGING, Lineage, TellsLineage, take_outlines
 from memwal_airflow.outcomes import Verdict, judge, summarize
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.request import find_configured_tables, mask, parse_tables
@@ -140,6 +135,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         if not (job := job or self.default_job):
             raise TypeError(f"{type(self).__name__}: job is missing")
         super().__init__(**{**find_ports(job, tables), **kwargs})
+        self._announces = job in MERGING and "outlets" not in kwargs
         self.job = job
         self.tables = tables
         self.configured_only = configured_only
@@ -372,7 +368,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
             and not any(map(has_moved, found["tables"]))
         ):
             raise AirflowSkipException(text)
-        if TABLES in self.outlets:
+        if self._announces:
             add_events_of_job(self.job, found, context)
         return found
 
