@@ -11,7 +11,7 @@ from airflow.models.asset import AssetDagRunQueue
 from airflow.sdk import DAG, Asset, AssetAlias
 from airflow.settings import Session
 from memwal_airflow.addresses import find_address
-from memwal_airflow.asset_events import build_asset, build_table_asset
+from memwal_airflow.asset_events import build_asset, build_table_alias, build_table_asset
 from memwal_airflow.memwal_operators import (
     MemWalGarbageOperator,
     MemWalIndexCatchupOperator,
@@ -98,6 +98,11 @@ def test_files_that_came_in_are_no_news_to_readers_of_the_base_table(
     run_tasks(home, lambda: memwal_ingest_group("orders", str(landing)))
     assert [name for name, _ in asset_events()] == ["memwal ingested orders"]
     assert asset_events(of_tables=True) == []
+    # Unless the ingest merges them.
+    orders.land(landing / "b.parquet", range(5, 9))
+    run_tasks(home, lambda: memwal_ingest_group("orders", str(landing), merge=True))
+    ((name, _),) = asset_events(of_tables=True)
+    assert name == f"file://{orders.uri}"
 
 
 def test_a_backfill_announces_the_tables_that_it_merged(home: InProcessAirflow) -> None:
@@ -120,6 +125,7 @@ def test_tasks_show_what_they_make_and_what_they_go_on_from(home: InProcessAirfl
         MemWalGarbageOperator(task_id="named", tables="orders", inlets=[], outlets=[Asset("x")])
     ports = {task.task_id: (uris_of(task.inlets), uris_of(task.outlets)) for task in dag.tasks}
     assert ports["group.announce_merged"] == ([], ["memwal://merged/orders", uri])
+    assert build_table_alias("orders") in dag.get_task("group.announce_merged").outlets
     assert ports["group.garbage"] == (["memwal://indexed/orders"], [])
     assert ports["merge"] == (["memwal://ingested/orders"], [uri])
     assert ports["catchup"] == (["memwal://merged/orders"], [])
