@@ -73,7 +73,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 
 def build_table_alias(table: str) -> AssetAlias:
     """Through which a task that is about one table adds the events of its own asset."""
-    return AssetAlias(name=f"memwal table {mask_address(table)}", group=GROUP)
+    return AssetAlias(name=f"memwal_table {mask_address(table)}", group=GROUP)
 
 
 def declare_tables(tables: Iterable[str], config: Config) -> list[Any]:
