@@ -28,7 +28,10 @@ ROWS = (
     (r"the executor on ", "the executor on HOST"),
     (r"the worker process died in every", "the worker process died"),
     (r"was ended by", "the worker process N was ended"),
-    (r"waiting for a merge for more than", "page: a generation has been waiting"),
+    (
+        r"waiting for a merge for more than|than the freshness target",
+        "page: a generation has been waiting",
+    ),
     (r"min after the last merge", "page: an index is generations behind"),
     (r"can't be read", "exit 8, a manifest or generation can't be read"),
 )
