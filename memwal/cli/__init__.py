@@ -7,7 +7,7 @@ import sys
 
 from memwal.cli import gc_pause, streams
 from memwal.identity import find_stranger
-from memwal.run import logs, memory_arenas
+from memwal.run import memory_arenas
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
 # warn about forks; neither tells an operator anything.
@@ -25,9 +25,11 @@ def main(arguments: list[str] | None = None) -> None:
     gc_pause.pause()
     memory_arenas.limit_arenas()
     streams.prepare()
+    # Imported late: with the garbage collector at rest.
+    from memwal.run import logs
+
     if logs.find_format(sys.argv[1:] if arguments is None else arguments) == logs.JSON:
         logs.start()
-    # Imported late: with the garbage collector at rest.
     from memwal.cli.app import app
 
     try:
