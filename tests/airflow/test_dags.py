@@ -400,6 +400,21 @@ def test_the_others_do_what_the_conf_says(home: InProcessAirflow, recorded: Path
     assert words[words.index("--") :] == ["--", "users"]
 
 
+@pytest.mark.parametrize("job", ["index-catchup", "snapshot", "compaction", "verify", "garbage"])
+def test_by_hand_and_without_a_conf_they_do_what_the_schedule_does(
+    home: InProcessAirflow, recorded: Path, job: str
+) -> None:
+    home.tables.set_head(HEAD + "garbage_execute = true\n")
+    for name in ("orders", "users"):
+        home.tables.make(name)
+    assert run_shipped(home, f"memwal_{job.replace('-', '_')}").state == "success"
+    said = words_of(recorded)
+    assert sorted((words[0], words[-1]) for words in said) == [(job, "orders"), (job, "users")]
+    for words in said:
+        assert "--dry-run" not in words
+        assert ("--execute" in words) == (job == "garbage")
+
+
 def test_garbage_does_what_the_conf_says(home: InProcessAirflow, recorded: Path) -> None:
     home.tables.set_head(HEAD + 'garbage_execute = true\nretention = "7d"\ngarbage_wal = true\n')
     home.tables.make("orders")

@@ -417,7 +417,7 @@ class LosingAirflow:
         names = {"dag_id": "d", "run_id": "r", "task_id": "job", "map_index": -1, "try_number": 0}
         kept: dict[str, Any] = {}
         self.context: Any = {
-            "ti": SimpleNamespace(**names, xcom_push=self._push),
+            "ti": SimpleNamespace(**names, xcom_push=self._push, stats_tags={}),
             "task_state_store": SimpleNamespace(
                 get=kept.get, set=kept.__setitem__, delete=lambda key: kept.pop(key)
             ),
@@ -447,7 +447,8 @@ def counted(
 
 
 def deferred_merge(**fields: Any) -> MemWalMergeOperator:
-    fields = {"tables": "orders", "deferrable": True, "defer_after_seconds": 0, **fields}
+    waits: dict[str, Any] = {"deferrable": True, "defer_after_seconds": 0}
+    fields = {"tables": "orders", "outlets": [], **waits, **fields}
     return MemWalMergeOperator(task_id="job", **fields)
 
 
