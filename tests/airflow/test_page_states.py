@@ -174,8 +174,8 @@ def test_the_freshness_target_is_shown_where_there_is_one(page: Page, running: R
     page.goto(f"{running.url}#/table/orders")
     tile = page.locator(".tile", has_text="Freshness target")
     expect(tile).to_contain_text("60 s")
-    expect(tile).to_contain_text(re.compile("late for 3 min; 0 of the last 9 merges"))
-    expect(page.locator(".alert")).to_contain_text("longer than the freshness target")
+    expect(tile).to_contain_text(re.compile("late for 3 min; kept by 0 of the last 9 merges"))
+    expect(page.locator(".alert")).to_contain_text("longer than the freshness target of 60 s")
     page.goto(f"{running.url}#/table/inventory")
     expect(page.locator(".tile", has_text="Freshness target")).to_contain_text("kept now")
 

@@ -29,7 +29,7 @@ ROWS = (
     (r"the worker process died in every", "the worker process died"),
     (r"was ended by", "the worker process N was ended"),
     (
-        r"waiting for a merge for more than|than the freshness target",
+        r"waiting for a merge for more than|the freshness target of",
         "page: a generation has been waiting",
     ),
     (r"min after the last merge", "page: an index is generations behind"),

@@ -150,7 +150,8 @@ def _describe_late(
         text = f"a generation has been waiting for a merge for more than {minutes} min"
         yield Finding(state=LAGGING, text=text, since=oldest, mark="late")
     if late_since := find_late_since(look, now):
-        text = "the oldest generation waits for longer than the freshness target"
+        target = f"the freshness target of {look.freshness_seconds:g} s"
+        text = f"the oldest generation waits for longer than {target}"
         yield Finding(state=LAGGING, text=text, since=late_since, mark="late")
     merged_at = next((parse_time(r["finished_at"]) for r in look.runs if r["job"] == "merge"), None)
     if merged_at is not None and now - merged_at > limits.overdue:

@@ -106,7 +106,7 @@ function tiles(data) {
 // How the target was kept, as far as the records of merges can tell.
 function keptNote({ late_since: late, merges, kept }) {
   const now = late ? ["late for ", since(late, "age")] : "kept now";
-  const before = merges && `; ${kept} of the last ${plural(merges, "merge")} left nothing waiting longer`;
+  const before = merges && `; kept by ${kept} of the last ${plural(merges, "merge")}`;
   return h("span", { title: "A merge counts when it came within the target of the one before, and that had left nothing. Of the others, it isn't recorded how long rows waited." }, now, before);
 }
 
