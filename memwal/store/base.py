@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
 from typing import TypeVar
 
-from memwal.errors import Corruption, MemWalError
+from memwal.config.storage_options import WAIT_OPTION
+from memwal.errors import Corruption, MemWalError, Usage
 from memwal.ports import (
     OBJECT_BYTES_MAX,
     Clock,
@@ -47,6 +49,19 @@ class StoreLimits:
         """The same, with that total; it alone ends the attempts."""
         attempts = max(self.retry_attempts_max, round(seconds_max))
         return replace(self, retry_seconds_max=seconds_max, retry_attempts_max=attempts)
+
+
+def limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
+    """The limits with the total that the storage options give, for Lance and for us. Raises Usage.
+
+    So it goes wherever they go: to executors, and to the processes of a watch.
+    """
+    for name, text in storage_options.items():
+        if name.lower() == WAIT_OPTION:
+            if not re.fullmatch("[1-9][0-9]{0,4}", text):
+                raise Usage(f"the storage option {name}: expected seconds, from 1 on")
+            return limits.at_most(int(text))
+    return limits
 
 
 class CountedObjects:

@@ -37,9 +37,8 @@ from memwal.errors import (
     Usage,
 )
 from memwal.ports import Clock
-from memwal.store.base import StoreLimits
+from memwal.store.base import StoreLimits, limit_wait
 from memwal.store.lance_texts import tidy_text
-from memwal.store.objects import limit_wait
 from memwal.store.waits import WAITS
 
 EXPIRY = "expires_at_millis"

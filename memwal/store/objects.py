@@ -14,9 +14,8 @@ from urllib.parse import unquote
 from memwal import errors
 from memwal.config.namespaces import OPTION
 from memwal.config.namespaces import SCHEME as NAMESPACES
-from memwal.config.storage_options import WAIT_OPTION
 from memwal.ports import Clock, Objects
-from memwal.store.base import StoreLimits
+from memwal.store.base import StoreLimits, limit_wait
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -50,19 +49,6 @@ def open_objects(
             from memwal.store.cloud import CloudObjects
 
             return CloudObjects(root, storage_options, clock, limits)
-
-
-def limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
-    """The limits with the total that the storage options give, for Lance and for us. Raises Usage.
-
-    So it goes wherever they go: to executors, and to the processes of a watch.
-    """
-    for name, text in storage_options.items():
-        if name.lower() == WAIT_OPTION:
-            if not re.fullmatch("[1-9][0-9]{0,4}", text):
-                raise errors.Usage(f"the storage option {name}: expected seconds, from 1 on")
-            return limits.at_most(int(text))
-    return limits
 
 
 def find_address(uri: str, storage_options: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
