@@ -93,6 +93,7 @@ def find_ports(job: str, tables: Any) -> dict[str, Any]:
     named = [tables] if isinstance(tables, str) else tables
     if not isinstance(named, list | tuple) or any("{" in str(name) for name in named):
         named = ()
+    named = [name for name in named if str(name).strip()]  # the job refuses one that is none
     try:
         config = read_dag_config()
     except Usage:  # the job will say so
