@@ -50,7 +50,7 @@ def run_tasks(home: InProcessAirflow, build: Callable[[], Any], dag_id: str = "o
 
 
 def asset_events(*, of_tables: bool = False) -> list[tuple[str, dict[str, Any]]]:
-    """(asset name, extra) of the steps' assets, or of the tables' own; oldest first."""
+    """(asset name, extra) of the steps' assets, or of all others; oldest first."""
     from airflow.models.asset import AssetEvent
     from airflow.settings import Session
     from sqlalchemy import select
