@@ -138,9 +138,12 @@ def details(tmp_path: Path) -> Iterator[Details]:
     made.close()
 
 
+URI = "s3://lake/orders"
+
+
 def settle(details: Details, kind: Kind, name: str) -> Detail:
     deadline = time.monotonic() + 30
-    while (found := details.look(kind, name)).looking:
+    while (found := details.look(kind, name, URI)).looking:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return found
@@ -148,12 +151,14 @@ def settle(details: Details, kind: Kind, name: str) -> Detail:
 
 def test_older_runs_are_looked_for_once_and_kept(details: Details, tmp_path: Path) -> None:
     samples.put(tmp_path, samples.status("orders"), samples.history(700, every_minutes=1))
-    assert details.recall("runs", "orders") == Detail()
-    assert details.look("runs", "orders").looking
+    assert details.recall("runs", "orders", URI) == Detail()
+    assert details.look("runs", "orders", URI).looking
     found = settle(details, "runs", "orders")
     assert len(found.runs) == 1000
-    assert details.recall("runs", "orders") == details.look("runs", "orders") == found
+    assert details.recall("runs", "orders", URI) == details.look("runs", "orders", URI) == found
     assert samples.calls(tmp_path) == [("runs", ("orders",))]
+    # The name leads somewhere else now.
+    assert details.recall("runs", "orders", "s3://lake/others") == Detail()
     page = run_page(found.runs[:100], found, RunQuery(job="merge", offset=480))
     assert (page["fitting"], len(page["runs"]), page["cut_at"]) == (500, 20, 1000)
     # Of a record that both have, one is shown.

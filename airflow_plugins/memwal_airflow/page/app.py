@@ -168,14 +168,17 @@ def _serve_data(
         query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
         runs = RunQuery(job=run_job, outcome=run_outcome, run_id=run_id, offset=run_offset)
         ask = details.look if runs.needs_older(look.runs) else details.recall
-        found = show_table(look, clock.now(), limits, query, root, runs, ask("runs", name))
+        found = show_table(
+            look, clock.now(), limits, query, root, runs, ask("runs", name, look.uri)
+        )
         return JSONResponse({**found, "problem": seen.problem})
 
     @app.get("/data/garbage.json")
     async def garbage(name: str) -> JSONResponse:
-        if feed.look(name) is None:
+        look = feed.look(name)
+        if look is None:
             raise HTTPException(404, "no such table in the configuration")
-        return JSONResponse(show_garbage(details.look("garbage", name), clock.now()))
+        return JSONResponse(show_garbage(details.look("garbage", name, look.uri), clock.now()))
 
 
 def _serve_actions(app: FastAPI, feed: Feed, access: Access, allowed: Actions, root: str) -> None:

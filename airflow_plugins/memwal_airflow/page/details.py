@@ -74,14 +74,17 @@ class Details:
         self._clock = clock
         self._limits = limits or DetailLimits()
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[Kind, str], Detail] = OrderedDict()
+        self._known: OrderedDict[tuple[Kind, str, str | None], Detail] = OrderedDict()
         self._works = False
         self._closed = False
 
-    def look(self, kind: Kind, name: str) -> Detail:
-        """What is known of a table. Sets off a look when that is old."""
+    def look(self, kind: Kind, name: str, uri: str | None) -> Detail:
+        """What is known of a table. Sets off a look when that is old.
+
+        A name that leads somewhere else now (`uri`) is another table.
+        """
         with self._lock:
-            key = (kind, name)
+            key = (kind, name, uri)
             found = self._known.get(key, Detail())
             old = self._clock.monotonic() - found.asked > self._limits.old_seconds
             if old and not found.looking and not self._closed:
@@ -95,10 +98,10 @@ class Details:
                 threading.Thread(target=self._work, name="memwal-page-details", daemon=True).start()
             return found
 
-    def recall(self, kind: Kind, name: str) -> Detail:
+    def recall(self, kind: Kind, name: str, uri: str | None) -> Detail:
         """What is known of a table, without a look."""
         with self._lock:
-            return self._known.get((kind, name), Detail())
+            return self._known.get((kind, name, uri), Detail())
 
     def close(self) -> None:
         """End a running command and start no more."""
@@ -115,7 +118,7 @@ class Details:
                     return
                 key = waiting[-1]  # what was asked for last is what somebody looks at
             try:
-                change = self._ask(*key)
+                change = self._ask(*key[:2])
             except Unclear as unclear:
                 change = {"error": str(unclear)}
             except Exception as error:
