@@ -179,7 +179,8 @@ def find_triggering_tables(triggering_asset_events: Any) -> list[str]:
     names: dict[str, None] = {}
     for events in (triggering_asset_events or {}).values():
         for event in events:
-            table = (event.extra or {}).get("table")
+            # One that somebody made by hand says nothing: it is about the asset's own table.
+            table = (event.extra or {}).get("table") or (event.asset.extra or {}).get("table")
             if table:
                 names[str(table)] = None
     return list(names)

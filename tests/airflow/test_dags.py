@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import Asset
 from airflow.sdk.exceptions import ParamValidationError
 from memwal_airflow.asset_events import build_asset, find_triggering_tables
 from memwal_airflow.job_operators import SUMMARY_KEY
@@ -574,12 +575,14 @@ def test_schedules_come_from_the_configuration(home: InProcessAirflow) -> None:
 
 def test_events_that_piled_up_name_each_table_once() -> None:
     class Event:
-        def __init__(self, extra: dict[str, Any] | None) -> None:
+        def __init__(self, extra: dict[str, Any] | None, table: str | None = None) -> None:
             self.extra = extra
+            self.asset = build_asset("merged", table) if table else Asset("somebody_elses")
 
     piled = {
         "a": [Event({"table": "orders"}), Event({"table": "orders"}), Event(None)],
         "b": [Event({"table": "users"}), Event({})],
+        "by hand": [Event({"from_rest_api": True}, "clicks")],
     }
-    assert find_triggering_tables(piled) == ["orders", "users"]
+    assert find_triggering_tables(piled) == ["orders", "users", "clicks"]
     assert find_triggering_tables(None) == []
