@@ -278,8 +278,9 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         begin_try(context, submission.folder.name)
         with log_group(self.log, "The job's command"):
             self.log.info("Running %s", " ".join(argv))
-        variables = jobs.variables(run_id=name_run(instance), task=describe_task(instance))
-        return submission, start(submission, argv, variables, seconds_max=self._seconds_max)
+        task, limit = describe_task(instance), self._seconds_max
+        variables = jobs.variables(run_id=name_run(instance), task=task)
+        return submission, start(submission, argv, variables, seconds_max=limit, task=task)
 
     def _command(
         self, jobs: JobsEnvironment, target: SparkTarget | None, submission: Submission

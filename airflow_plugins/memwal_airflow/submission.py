@@ -136,13 +136,13 @@ class Submission:
             return None
         return found if isinstance(found, dict) else None
 
-    def read_command(self) -> list[str] | None:
-        """What was started here; None if nothing was, or the folder can't be seen from here."""
+    def read_order(self) -> dict[str, Any]:
+        """What was started here; empty if nothing was, or the folder can't be seen from here."""
         try:
-            argv = json.loads((self.folder / "order.json").read_text())["argv"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return argv if isinstance(argv, list) else None
+            found = json.loads((self.folder / "order.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def release(self) -> None:
         """Let the job go on without the task that started it, for somebody else to watch."""
@@ -204,11 +204,13 @@ def start(
     variables: Mapping[str, str],
     *,
     seconds_max: float,
+    task: Mapping[str, Any] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start the supervisor. It ends its job when the returned process's stdin closes, unless the
-    job was released before.
+    job was released before. `task` is whose it is (`describe_task`).
     """
     order = {
+        "task": task,
         "argv": list(argv),
         "seconds_max": seconds_max,
         "unwatched_seconds_max": list(UNWATCHED_SECONDS_MAX),

@@ -6,7 +6,8 @@ Standard library only, and run by its path: it starts in milliseconds and needs 
 this package. The run's folder is all that it shares with the task and the trigger:
 
     order.json      what to run: {"argv", "seconds_max", "unwatched_seconds_max", "grace_seconds"};
-                    `unwatched_seconds_max` is [before the first watch, after it]
+                    `unwatched_seconds_max` is [before the first watch, after it]; "task", whose
+                    it is, is for later tries
     heartbeat       touched all the time while this process lives
     released        made by the task once it will be somebody else who waits for the job
     watched         touched by whoever waits for a released job

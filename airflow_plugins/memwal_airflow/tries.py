@@ -14,16 +14,21 @@ from typing import Any
 
 from memwal_airflow.outcomes import carry_over
 from memwal_airflow.submission import Submission, find_folder
+from memwal_airflow.task_runs import describe_task
 
 _KEY = "memwal_tries"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """A try that began, and the name of its job's folder."""
+    """A try that began, the name of its job's folder, and how many tries its task had then.
+
+    Clearing a task gives it more of them.
+    """
 
     number: int
     folder: str
+    max_tries: int
 
 
 def find_lost_try(context: Any) -> Begun | None:
@@ -37,20 +42,24 @@ def find_lost_job(
 ) -> tuple[Submission | None, str | None]:
     """The job of a try that was lost, if it runs or has ended by itself, and what to tell of it.
 
-    Only if it is the job that this try would start: `build_command` says which that is.
+    Only if it is the job that this try would start: `build_command` says which that is. The state
+    of a task can be edited by whoever may clear it: another task's folder is let alone.
     """
     begun = find_lost_try(context)
     if begun is None:
         return None, None
     lost, again = f"Try {begun.number} was killed, or lost by Airflow", "starting again"
     job = find_folder(directory, begun.folder)
-    argv = job.read_command() if job else None
-    if job is None or argv is None:
+    order = job.read_order() if job else {}
+    if job is None or not _is_same(order.get("task"), context["ti"]):
         return None, f"{lost}; its job's folder is not here, so it may still run: {again}"
     ended = job.read_end()
-    if argv != build_command(job):
+    if order["argv"] != build_command(job):
         job.cancel()
         return None, f"{lost}; its job was another one: {again}"
+    if ended is not None and begun.max_tries != context["ti"].max_tries:
+        job.remove()
+        return None, f"{lost}; the task was cleared after its job had ended: {again}"
     if ended is not None and ended.why is not None:
         job.remove()
         return None, f"{lost}; its job was {ended.why}: {again}"
@@ -72,7 +81,7 @@ def begin_try(context: Any, folder: str) -> None:
         {
             **known,
             "unseen": sorted(unseen),
-            "begun": {"number": number, "folder": folder},
+            "begun": {"number": number, "folder": folder, "max_tries": context["ti"].max_tries},
             "lost": known["lost"] + is_lost,
         },
     )
@@ -89,7 +98,7 @@ def end_try(
     if is_last:
         store.delete(_KEY)
     else:
-        moved = [table for table in whole["tables"] if has_moved(table)]
+        moved = [t for t in whole["tables"] if has_moved(t) and not found.get("dry_run")]
         unseen = before if is_reported else known["unseen"]
         store.set(_KEY, {**known, "begun": None, "unseen": unseen, "tables": moved})
     return whole
@@ -108,14 +117,22 @@ def take_lost_try(context: Any) -> bool:
 def measure_hold(context: Any, now_seconds: float) -> float:
     """The seconds since a try of this task first found the lease held; 0 for the first."""
     store = context["task_state_store"]
-    known = {"held_since": now_seconds, **_read(store)}
-    store.set(_KEY, known)
-    return now_seconds - float(known["held_since"])
+    known = _read(store)
+    # Another host's clock, or this one's before it was set, may have been ahead.
+    since = min(now_seconds, float(known.get("held_since", now_seconds)))
+    store.set(_KEY, {**known, "held_since": since})
+    return now_seconds - since
 
 
 def has_moved(table: dict[str, Any]) -> bool:
     """Whether a table of a summary was changed, by any of its jobs."""
     return any(part["progress"] for part in (table, *table.get("jobs", [])))
+
+
+def _is_same(task: Any, instance: Any) -> bool:
+    """Whether a job was started by a try of this task."""
+    own = describe_task(instance)
+    return isinstance(task, dict) and {**task, "try_number": own["try_number"]} == own
 
 
 def _read(store: Any) -> dict[str, Any]:

@@ -414,10 +414,11 @@ class LosingAirflow:
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
-        names = {"dag_id": "d", "run_id": "r", "task_id": "job", "map_index": -1, "try_number": 0}
+        names = {"dag_id": "d", "run_id": "r", "task_id": "job", "map_index": -1}
+        tries = {"try_number": 0, "max_tries": 3}
         kept: dict[str, Any] = {}
         self.context: Any = {
-            "ti": SimpleNamespace(**names, xcom_push=self._push, stats_tags={}),
+            "ti": SimpleNamespace(**names, **tries, xcom_push=self._push, stats_tags={}),
             "task_state_store": SimpleNamespace(
                 get=kept.get, set=kept.__setitem__, delete=lambda key: kept.pop(key)
             ),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from memwal_airflow.outcomes import summarize
+from memwal_airflow.submission import Submission, make_folder
+from memwal_airflow.task_runs import describe_task
 from memwal_airflow.tries import (
     Begun,
     begin_try,
     end_try,
+    find_lost_job,
     find_lost_try,
     measure_hold,
     take_lost_try,
@@ -24,8 +29,9 @@ class Task:
         store = SimpleNamespace(
             get=self.kept.get, set=self.kept.__setitem__, delete=lambda key: self.kept.pop(key)
         )
+        names = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": None}
         self.context: dict[str, Any] = {
-            "ti": SimpleNamespace(try_number=0),
+            "ti": SimpleNamespace(**names, try_number=0, max_tries=3),
             "task_state_store": store,
         }
 
@@ -97,9 +103,9 @@ def test_a_job_that_a_later_try_takes_over_is_seen() -> None:
     task = Task()
     assert find_lost_try(task.context) is None
     task.begin("its-folder")
-    assert find_lost_try(task.context) == Begun(number=1, folder="its-folder")
+    assert find_lost_try(task.context) == Begun(number=1, folder="its-folder", max_tries=3)
     task.begin("its-folder")
-    assert find_lost_try(task.context) == Begun(number=2, folder="its-folder")
+    assert find_lost_try(task.context) == Begun(number=2, folder="its-folder", max_tries=3)
     assert moved(task.end(report(AWAY))) == []
     assert find_lost_try(task.context) is None
     task.begin()
@@ -152,6 +158,12 @@ def test_once_it_is_over_nothing_is_kept() -> None:
     assert moved(task.try_once(report(IDLE), is_last=True)) == []
 
 
+def test_a_dry_run_moved_nothing_whatever_comes_after_it() -> None:
+    task = Task()
+    task.try_once({**report(HALF), "dry_run": True})
+    assert moved(task.try_once(None)) == []
+
+
 def test_how_long_a_lease_is_held_is_counted_over_all_looks_and_tries() -> None:
     task = Task()
     held = report(table("held", None, None))
@@ -165,3 +177,50 @@ def test_how_long_a_lease_is_held_is_counted_over_all_looks_and_tries() -> None:
     assert [*waited, measure_hold(task.context, 220.0)] == [0, 60, 120]
     task.try_once(report(IDLE), is_last=True)
     assert task.kept == {}
+
+
+def test_a_clock_that_was_ahead_makes_no_look_wait_for_it() -> None:
+    task = Task()
+    assert measure_hold(task.context, 1e9) == 0
+    assert [measure_hold(task.context, now) for now in (100.0, 160.0)] == [0, 60]
+
+
+def lose(task: Task, directory: Path, *, ended: bool) -> Submission:
+    """A job that a try began, which then was lost."""
+    job = make_folder(str(directory), "x")
+    task.begin(job.folder.name)
+    order = {"argv": ["memwal", "merge"], "task": describe_task(task.context["ti"])}
+    (job.folder / "order.json").write_text(json.dumps(order))
+    if ended:
+        (job.folder / "exit.json").write_text('{"exit_code": 0, "why": null}')
+    task.context["ti"].try_number += 1
+    return job
+
+
+def find(task: Task, directory: Path) -> Path | None:
+    found, _ = find_lost_job(task.context, str(directory), lambda job: ["memwal", "merge"])
+    return None if found is None else found.folder
+
+
+def test_what_a_job_found_before_its_task_was_cleared_is_not_told_again(tmp_path: Path) -> None:
+    for ended in (False, True):
+        task = Task()
+        job = lose(task, tmp_path, ended=ended)
+        assert find(task, tmp_path) == job.folder
+        task.context["ti"].max_tries += 4
+        assert find(task, tmp_path) == (None if ended else job.folder)
+        assert job.folder.exists() != ended
+
+
+def test_no_try_touches_the_job_of_another_task(tmp_path: Path) -> None:
+    others = Task()
+    others.context["ti"].run_id = "another"
+    job = lose(others, tmp_path, ended=False)
+    task = Task()
+    # Somebody edited what the task keeps.
+    task.begin(job.folder.name)
+    task.context["ti"].try_number += 1
+    found, told = find_lost_job(task.context, str(tmp_path), lambda job: ["memwal", "rescue"])
+    assert (found, "starting again" in str(told)) == (None, True)
+    assert not (job.folder / "cancel").exists()
+    assert find(others, tmp_path) == job.folder
