@@ -168,12 +168,12 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store/sources.py",
+        "memwal/store/generations.py",
         "tests/read/test_search.py -k nothing_is_kept",
         (
             "search: a generation of the same name is taken for the one before",
-            "{self.where} {files} {self",
-            "{self.where} {self",
+            'return f"{files} {self',
+            'return f"{self',
         ),
     ),
     *mutations(

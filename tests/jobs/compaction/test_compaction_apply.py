@@ -32,6 +32,9 @@ class FakeTable:
     def table(self) -> FakeTable:
         return self
 
+    def describe_columns(self) -> dict[str, str]:
+        return {"id": "int64"}
+
     def fragments(self, version: int) -> TableFragments:
         return TableFragments(
             version=version, fragment_ids=frozenset(self.ids), files=0, rows=0, deleted_rows=0
