@@ -335,9 +335,9 @@ def test_runs_shows_them_newest_first(table: Table) -> None:
     assert [r["job"] for r in found["runs"]] == ["snapshot", "index-catchup"]
     assert RunRecord.model_validate(found["runs"][0]) == records(table)[0]
     assert found["runs"][0].keys() == {
-        "format", "run_id", "airflow", "job", "started_at", "finished_at", "seconds", "outcome", "exit_code",
-        "error", "engine", "holder", "version_before", "version_after", "summary", "backlog",
-        "stuck", "requests",
+        "format", "run_id", "airflow", "job", "started_at", "finished_at", "seconds", "outcome",
+        "exit_code", "error", "engine", "holder", "version_before", "version_after", "summary",
+        "backlog", "stuck", "requests",
     }  # fmt: skip
 
 
