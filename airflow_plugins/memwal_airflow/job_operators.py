@@ -346,6 +346,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
             context,
             found,
             is_reported=found["outcome"] is not None,
+            is_held=decision is Verdict.HELD,
             is_last=decision not in (Verdict.RETRY, Verdict.HELD),
         )
         run_id = name_run(context["ti"])

@@ -88,11 +88,16 @@ def begin_try(context: Any, folder: str) -> None:
 
 
 def end_try(
-    context: Any, found: dict[str, Any], *, is_reported: bool, is_last: bool
+    context: Any, found: dict[str, Any], *, is_reported: bool, is_held: bool, is_last: bool
 ) -> dict[str, Any]:
-    """The summary of this try and of those before; forgets them all if this was the last."""
+    """The summary of this try and of those before; forgets them all if this was the last.
+
+    After a try that was not held up, a lease that is held is another one's.
+    """
     number, store = context["ti"].try_number, context["task_state_store"]
     known = _read(store)
+    if not is_held:
+        known.pop("held_since", None)
     before = [unseen for unseen in known["unseen"] if unseen != number]
     whole = carry_over(found, known["tables"], is_unseen=bool(before))
     if is_last:

@@ -41,9 +41,9 @@ class Task:
 
     def end(self, report: dict[str, Any] | None, *, is_last: bool = False) -> dict[str, Any]:
         """The summary; {table: whether it moved} is `moved` of it."""
-        is_reported = report is not None
         found = summarize(report)
-        return end_try(self.context, found, is_reported=is_reported, is_last=is_last)
+        outcomes = {"is_reported": report is not None, "is_held": found["outcome"] == "held"}
+        return end_try(self.context, found, **outcomes, is_last=is_last)
 
     def try_once(self, report: dict[str, Any] | None, *, is_last: bool = False) -> dict[str, Any]:
         self.begin()
@@ -166,7 +166,7 @@ def test_a_dry_run_moved_nothing_whatever_comes_after_it() -> None:
 
 def test_how_long_a_lease_is_held_is_counted_over_all_looks_and_tries() -> None:
     task = Task()
-    held = report(table("held", None, None))
+    held = {**report(table("held", None, None)), "outcome": "held"}
     waited = []
     for now in (100.0, 160.0):
         task.try_once(held)
@@ -175,6 +175,10 @@ def test_how_long_a_lease_is_held_is_counted_over_all_looks_and_tries() -> None:
     begin_try(task.context, "another")
     task.end(held)
     assert [*waited, measure_hold(task.context, 220.0)] == [0, 60, 120]
+    # It got the lease, and failed.
+    task.try_once(report(AWAY))
+    task.try_once(held)
+    assert measure_hold(task.context, 9000.0) == 0
     task.try_once(report(IDLE), is_last=True)
     assert task.kept == {}
 
