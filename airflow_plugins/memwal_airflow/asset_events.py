@@ -128,7 +128,8 @@ def add_events(
 def add_events_of_job(job: str, summary: Any, context: Any) -> None:
     """Add one event for each table whose base table a job changed, to the asset of its data."""
     moved = _find_moved([summary], "merge" if job in ("maintain", "backfill") else None)
-    _add_table_events(moved, context)
+    merged = {n: found for n, found in moved.items() if job != "ingest" or found.get("merges")}
+    _add_table_events(merged, context)
 
 
 def _add_table_events(merged: Mapping[str, Mapping[str, Any]], context: Any) -> None:

@@ -135,7 +135,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         if not (job := job or self.default_job):
             raise TypeError(f"{type(self).__name__}: job is missing")
         super().__init__(**{**find_ports(job, tables), **kwargs})
-        self._announces = job in MERGING and "outlets" not in kwargs
+        self._announces = job in (*MERGING, "ingest") and "outlets" not in kwargs
         self.job = job
         self.tables = tables
         self.configured_only = configured_only

@@ -15,6 +15,7 @@ from memwal_airflow.asset_events import build_asset, build_table_alias, build_ta
 from memwal_airflow.memwal_operators import (
     MemWalGarbageOperator,
     MemWalIndexCatchupOperator,
+    MemWalIngestOperator,
     MemWalMergeOperator,
 )
 from memwal_airflow.task_groups import memwal_ingest_group, memwal_task_group
@@ -101,8 +102,11 @@ def test_files_that_came_in_are_no_news_to_readers_of_the_base_table(
     # Unless the ingest merges them.
     orders.land(landing / "b.parquet", range(5, 9))
     run_tasks(home, lambda: memwal_ingest_group("orders", str(landing), merge=True))
-    ((name, _),) = asset_events(of_tables=True)
-    assert name == f"file://{orders.uri}"
+    orders.land(landing / "c.parquet", range(9, 12))
+    alone = {"task_id": "ingest", "table": "orders", "sources": str(landing), "merge": True}
+    run_tasks(home, partial(MemWalIngestOperator, **alone))
+    found = [name for name, _ in asset_events(of_tables=True)]
+    assert found == [f"file://{orders.uri}"] * 2
 
 
 def test_a_backfill_announces_the_tables_that_it_merged(home: InProcessAirflow) -> None:
