@@ -33,7 +33,7 @@ ROWS = (
         "page: a generation has been waiting",
     ),
     (r"min after the last merge", "page: an index is generations behind"),
-    (r"can't be read", "exit 8, a manifest or generation can't be read"),
+    (r"can't be read|^broken: shard ", "exit 8, a manifest or generation can't be read"),
 )
 _SHELL_SAFE = re.compile(r"[\w.][\w.-]*")
 
