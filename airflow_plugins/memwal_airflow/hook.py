@@ -75,11 +75,11 @@ class MemWalHook(BaseHook):
 
 
 def choose_tables(config: Config, jobs: JobsEnvironment) -> list[str]:
-    """Some tables, those of a store first where the connection is about one."""
-    named = list(config.tables)
-    if jobs.storage_options:
-        named.sort(key=lambda name: not _is_remote(config.tables[name].uri))
-    return named[:_TABLES_MAX]
+    """Some tables, those of a store first; a connection that is about one is tried on it alone."""
+    stored = [name for name, table in config.tables.items() if _is_remote(table.uri)]
+    if not (stored and jobs.storage_options):
+        stored += [name for name in config.tables if name not in stored]
+    return stored[:_TABLES_MAX]
 
 
 def _is_remote(uri: str) -> bool:
@@ -88,7 +88,7 @@ def _is_remote(uri: str) -> bool:
 
 async def _look(jobs: JobsEnvironment, names: Sequence[str]) -> tuple[bool, str]:
     """One table that can be read is enough: others may have troubles of their own."""
-    troubles = []
+    troubles: list[str] = []
     for name in names:
         try:
             options = ["--consistency", "snapshot"]
@@ -100,7 +100,8 @@ async def _look(jobs: JobsEnvironment, names: Sequence[str]) -> tuple[bool, str]
         else:
             table = found.tables[0] if found.tables else found.document
             if table.get("outcome") in (DONE, PARTIAL):
-                return True, f"read {name} at version {table.get('version_after')}"
+                well = f"read {name} at version {table.get('version_after')}"
+                return True, "; but ".join([well, *troubles])
             trouble = f"{table.get('error')}"
         troubles.append(f"{name}: {clean_line(trouble, jobs.secrets)}")
     return False, "; ".join(troubles)

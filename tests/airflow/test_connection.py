@@ -130,7 +130,12 @@ def test_the_test_button_reads_a_table(
     section = f'[tables.away]\nuri = "s3://lake/{PASSWORD}"\n'
     airflow_home.config_file.write_text(f'[tables.orders]\nuri = "{orders.uri}"\n{section}')
     looked = choose_tables(read_dag_config(), MemWalHook("store").environment())
+    assert looked == ["away"]
+    # A connection of nobody's store may still be meant for one, with the machine's identity.
+    looked = choose_tables(read_dag_config(), MemWalHook().environment())
     assert looked == ["away", "orders"]
+    well, text = MemWalHook().test_connection()
+    assert (well, text.startswith("read orders at version "), "; but away: " in text) == (True,) * 3
     airflow_home.config_file.write_text(section)
     well, text = MemWalHook("store").test_connection()
     assert not well
