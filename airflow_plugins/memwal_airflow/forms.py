@@ -53,7 +53,8 @@ def _build_rescue_params(config: Config) -> dict[str, Param]:
     torn = "Put a torn entry aside that is the last in its WAL, so that writers can open the shard"
     yes = "Claim the shards: a writer that is alive after all is fenced, and has to be opened again"
     return {
-        "tables": build_tables_param(config),
+        # A run that names none is refused: the form has no table that anybody may have meant.
+        "tables": build_tables_param(config, default=[]),
         "shards": build_shards_param("Rescue"),
         "idle": build_duration_param("Idle", "10m", idle, "10m"),
         "drop_torn": Param(False, type="boolean", title="Drop torn entries", description=torn),
@@ -72,7 +73,9 @@ def build_run_fields(job: str) -> dict[str, Any]:
     return {"configured_only": True, **{name: f"{{{{ params.{name} }}}}" for name in names}}
 
 
-def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
+def build_tables_param(
+    config: Config, no_tables: str | None = None, default: list[str] | None = None
+) -> Param:
     """Tables by name, or by an address of the configuration; with `no_tables` there may be none."""
     names = list(config.tables)
     items: dict[str, Any] = {"type": "string", "pattern": "^[^-]"}
@@ -84,7 +87,7 @@ def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
         # Makes the form a choice of these; without it, it is a field to type into.
         choice = {"examples": names}
     return Param(
-        names[:1] if no_tables is None else [],
+        (names[:1] if no_tables is None else []) if default is None else default,
         type="array" if no_tables is None else ["array", "null"],
         title="Tables",
         description="Names in memwal.toml"

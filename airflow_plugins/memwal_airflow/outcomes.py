@@ -231,11 +231,16 @@ def _error(report: Mapping[str, Any] | None) -> str | None:
     if report.get("error"):
         return str(report["error"])
     found = [
-        f"{table.get('table')}: {table['error']}"
+        _name(str(table.get("table")), str(table["error"]))
         for table in _list(report.get("tables"))
         if table.get("error")
     ]
     return "; ".join(found) or None
+
+
+def _name(table: str, error: str) -> str:
+    """What is wrong, with its table once."""
+    return error if error.startswith(f"{table}: ") else f"{table}: {error}"
 
 
 def _pick(part: Mapping[str, Any], *names: str) -> dict[str, Any]:

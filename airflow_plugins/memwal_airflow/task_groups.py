@@ -253,6 +253,11 @@ def memwal_task_group(
     unknown = [job for job in (*jobs, *given) if job not in OPERATORS]
     if unknown:
         raise ValueError(f"unknown job {unknown[0]!r}: expected {', '.join(OPERATORS)}")
+    unused = [job for job in given if job not in jobs]
+    if unused:
+        raise ValueError(f"fields of {unused[0]!r}, which is not among the jobs: {', '.join(jobs)}")
+    if isinstance(table, list | tuple):
+        raise TypeError("a group is about one table: make a group for each")
     readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in table).strip("_")[-120:]
     with TaskGroup(group_id or f"memwal_{readable}") as group:
         chain_jobs(

@@ -458,7 +458,10 @@ def test_verify_names_the_broken_table_and_starts_nothing(
 def test_a_rescue_claims_when_it_is_told_to(home: InProcessAirflow, recorded: Path) -> None:
     home.tables.make("orders")
     home.tables.make("users")
-    assert home.load_dag("memwal_rescue").allowed_run_types == {"manual"}
+    dag = home.load_dag("memwal_rescue")
+    assert dag.allowed_run_types == {"manual"}
+    with pytest.raises(ParamValidationError, match="tables"):
+        dag.params.validate()  # nobody named a table
     everything = {"shards": ["0f", "a1"], "idle": "1h", "drop_torn": True}
     for conf, options in (
         ({}, ["--idle=10m", "--dry-run"]),

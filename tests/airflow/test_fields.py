@@ -134,3 +134,7 @@ def test_a_group_has_a_place_for_every_job(airflow_home: InProcessAirflow) -> No
     airflow_home.register(dag)
     with pytest.raises(ValueError, match="unknown job 'gabage'"):
         memwal_task_group("orders", fields={"gabage": {}})
+    with pytest.raises(ValueError, match="fields of 'garbage', which is not among the jobs: merge"):
+        memwal_task_group("orders", jobs=["merge"], fields={"garbage": {"execute": True}})
+    with pytest.raises(TypeError, match="one table"):
+        memwal_task_group(["orders", "users"])  # type: ignore[arg-type]

@@ -50,6 +50,13 @@ def test_each_error_has_its_outcome(kind: type[errors.MemWalError], expected: Ve
     assert "because" in text
 
 
+def test_a_table_is_named_once() -> None:
+    tables = [{"table": "users", "error": "users: no such table"}, {"table": "b", "error": "torn"}]
+    told = {"outcome": "failed", "tables": tables}
+    found = judge(Ended(exit_code=errors.Usage.exit_code), told)[1]
+    assert found == "exit code 2: users: no such table; b: torn"
+
+
 def test_done_idle_and_partial() -> None:
     done = Ended(exit_code=0)
     assert judge(done, report())[0] is Verdict.SUCCESS
