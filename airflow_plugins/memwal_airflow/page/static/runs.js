@@ -64,6 +64,7 @@ function runRow(run) {
 
 function nothing(page, query) {
   if (page.looking) return "Looking through all run records…";
+  if (query.run && !query.job && !query.outcome) return "This run has left no record: a verify, a dry run, and a run that finds nothing to do leave none. The task's log tells what it said.";
   if (query.job || query.outcome || query.run) return "No run fits.";
   return "No run has been recorded yet.";
 }
