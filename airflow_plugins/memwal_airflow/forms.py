@@ -53,8 +53,7 @@ def _build_rescue_params(config: Config) -> dict[str, Param]:
     torn = "Put a torn entry aside that is the last in its WAL, so that writers can open the shard"
     yes = "Claim the shards: a writer that is alive after all is fenced, and has to be opened again"
     return {
-        # A run that names none is refused: the form has no table that anybody may have meant.
-        "tables": build_tables_param(config, default=[]),
+        "tables": build_tables_param(config),
         "shards": build_shards_param("Rescue"),
         "idle": build_duration_param("Idle", "10m", idle, "10m"),
         "drop_torn": Param(False, type="boolean", title="Drop torn entries", description=torn),
@@ -73,10 +72,11 @@ def build_run_fields(job: str) -> dict[str, Any]:
     return {"configured_only": True, **{name: f"{{{{ params.{name} }}}}" for name in names}}
 
 
-def build_tables_param(
-    config: Config, no_tables: str | None = None, default: list[str] | None = None
-) -> Param:
-    """Tables by name, or by an address of the configuration; with `no_tables` there may be none."""
+def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
+    """Tables by name, or by an address of the configuration; with `no_tables` there may be none.
+
+    Else a run that names none is refused: the form has no table that anybody may have meant.
+    """
     names = list(config.tables)
     items: dict[str, Any] = {"type": "string", "pattern": "^[^-]"}
     choice: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def build_tables_param(
         # Makes the form a choice of these; without it, it is a field to type into.
         choice = {"examples": names}
     return Param(
-        (names[:1] if no_tables is None else []) if default is None else default,
+        [],
         type="array" if no_tables is None else ["array", "null"],
         title="Tables",
         description="Names in memwal.toml"
