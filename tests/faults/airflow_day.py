@@ -357,8 +357,13 @@ class Day:
                 return found
 
     def _read_task(self, task: dict[str, Any]) -> Task:
-        # A task that is tried again has lost its name, not its fields.
+        # A task that is tried again has lost its name, and its fields with the table's.
         name = task["rendered_map_index"] or (task["rendered_fields"] or {}).get("tables")
+        log = self._read_log(task) if task["state"] == "failed" else []
+        errors = [d["exc_value"] for line in log for d in line.get("error_detail") or []]
+        ran = [str(line["event"]) for line in log if str(line.get("event")).startswith("Running ")]
+        if ran and not task["rendered_map_index"]:
+            name = ran[-1].rpartition(" -- ")[2]
         return Task(
             dag_id=task["dag_id"],
             run_id=task["dag_run_id"],
@@ -367,21 +372,16 @@ class Day:
             state=task["state"],
             tries=task["try_number"],
             table=str(name) if task["map_index"] >= 0 and name else None,
-            error=self._read_error(task) if task["state"] == "failed" else "",
+            error=str(errors[-1]) if errors else "",
+            killed=any(line.get("signal_name") == "SIGKILL" for line in log),
         )
 
-    def _read_error(self, task: dict[str, Any]) -> str:
-        """What the log of the last try says last of what was wrong."""
+    def _read_log(self, task: dict[str, Any]) -> list[dict[str, Any]]:
+        """The lines of the last try."""
         path = f"/dags/{task['dag_id']}/dagRuns/{task['dag_run_id']}/taskInstances"
         path += f"/{task['task_id']}/logs/{task['try_number']}"
         content = self.client.get(path, map_index=task["map_index"])["content"]
-        texts = [
-            detail["exc_value"]
-            for line in content
-            if isinstance(line, dict)
-            for detail in line.get("error_detail") or []
-        ]
-        return str(texts[-1]) if texts else ""
+        return [line for line in content if isinstance(line, dict)]
 
 
 def is_a(name: str, process: psutil.Process) -> bool:

@@ -31,7 +31,9 @@ _OVER = {"success", "failed", "skipped", "upstream_failed", "removed"}
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task instance at the end of the day. `error` is what its last try said."""
+    """A task instance at the end of the day. `error` is what its last try said; `killed`: it was
+    killed, and could say nothing.
+    """
 
     dag_id: str
     run_id: str
@@ -41,6 +43,7 @@ class Task:
     tries: int = 1
     table: str | None = None
     error: str = ""
+    killed: bool = False
 
     def __str__(self) -> str:
         place = "" if self.map_index < 0 else f"[{self.map_index}]"
@@ -72,7 +75,7 @@ def check_tasks(tasks: Iterable[Task], troubles: Mapping[str, str | None]) -> li
         elif task.state == "failed" and trouble is None:
             found.append(f"{task}: red, with nothing wrong with its table: {task.error}")
         elif task.state == "failed" and trouble is not None:
-            found += _check_error(task, trouble, troubles)
+            found += [] if task.killed else _check_error(task, trouble, troubles)
     return found
 
 

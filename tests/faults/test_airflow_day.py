@@ -50,6 +50,7 @@ def record(**more: Any) -> dict[str, Any]:
         task("skipped"),
         task("failed", "visits", "memwal merge: exit code 2: merge: /lake/visits: no such table"),
         task("failed", "stock", "exit code 4: stock: the lease is held by somebody else"),
+        task("failed", "stock", killed=True),
     ],
 )
 def test_a_task_that_is_as_it_should_be(well: Task) -> None:
