@@ -25,12 +25,17 @@ MemWalError              exit 1  unexpected; see what it says
 ├── AlreadyExists                put-if-absent found the name taken
 └── Missing                      there is no such object
 
+The message of a Refused, an Unsupported and a Corruption ends with a code that TROUBLE.md explains.
 AlreadyExists and Missing are answers of the object stores, not failures of a run; they never
 leave `apply`. Exit code 3 is for a condition of `status --fail-if` that holds, 6 for several tables
 of which some failed, 130 for a cancelled run.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Self
 
 from memwal.identity import find_stranger
 
@@ -54,6 +59,8 @@ LASTING_EXITS = frozenset({EXIT_USAGE, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_CORR
 PASSING_EXITS = frozenset({EXIT_FAILED, EXIT_CONDITION, EXIT_HELD, EXIT_PARTIAL})
 """Exit codes that the next scheduled run may mend by itself."""
 
+_CODE = re.compile(r" \((MW-[A-Z]\d\d)\)\Z")
+
 
 class MemWalError(Exception):
     """Base of every error that this package raises on purpose.
@@ -65,6 +72,47 @@ class MemWalError(Exception):
     exit_code = EXIT_FAILED
     outcome = "failed"
     report: object = None
+
+    @property
+    def text(self) -> str:
+        """The message without its code."""
+        return str(self)
+
+    def say(self, text: str) -> Self:
+        """The same error in other words."""
+        return type(self)(text)
+
+    def at(self, where: str) -> Self:
+        """The same error, with where it happened in front."""
+        return self.say(f"{where}: {self.text}")
+
+
+class _Coded(MemWalError):
+    """An error whose message ends with a code, which leads to its entry in TROUBLE.md.
+
+    A code stands for one situation for ever: it is never given to another one.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, text)
+
+    @property
+    def code(self) -> str:
+        """`MW-H01` and the like; empty where the message was read back without one."""
+        return str(self.args[0])
+
+    @property
+    def text(self) -> str:
+        """The message without its code."""
+        return str(self.args[1])
+
+    def say(self, text: str) -> Self:
+        """The same error in other words."""
+        return type(self)(self.code, text)
+
+    def __str__(self) -> str:
+        ending = f" ({self.code})" if self.code else ""
+        return self.text.removesuffix(ending) + ending
 
 
 class Usage(MemWalError):
@@ -98,7 +146,7 @@ class LeaseHeld(StandDown):
     """Another run holds the table's lease."""
 
 
-class Refused(MemWalError):
+class Refused(_Coded):
     """A guard refuses the work; nothing was changed by the refused part."""
 
     exit_code = EXIT_REFUSED
@@ -116,14 +164,14 @@ class PartlyFailed(MemWalError):
     outcome = "partial"
 
 
-class Unsupported(MemWalError):
+class Unsupported(_Coded):
     """A library version, scheme or table feature outside what is supported."""
 
     exit_code = EXIT_UNSUPPORTED
     outcome = "refused"
 
 
-class Corruption(MemWalError):
+class Corruption(_Coded):
     """Something in storage is torn, forged or inconsistent."""
 
     exit_code = EXIT_CORRUPTION
@@ -173,5 +221,16 @@ def make_sendable(error: BaseException) -> Exception:
 def error_of(exit_code: int, outcome: str, text: str) -> MemWalError:
     """The error that goes with an exit code and an outcome in a report."""
     held = LeaseHeld if outcome == LeaseHeld.outcome else LostRace
-    kinds = (Usage, held, Refused, PartlyFailed, Unsupported, Corruption)
-    return next((kind for kind in kinds if kind.exit_code == exit_code), MemWalError)(text)
+    kinds: Sequence[type[MemWalError]] = (
+        Usage,
+        held,
+        Refused,
+        PartlyFailed,
+        Unsupported,
+        Corruption,
+    )
+    kind = next((kind for kind in kinds if kind.exit_code == exit_code), MemWalError)
+    if issubclass(kind, _Coded):
+        found = _CODE.search(text)
+        return kind(found[1] if found else "", _CODE.sub("", text))
+    return kind(text)

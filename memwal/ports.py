@@ -57,7 +57,9 @@ TABLE_MANIFEST_BYTES_MAX = 2 * 1024 * 1024 * 1024
 def check_object_size(where: str, size_bytes: int, size_bytes_max: int) -> None:
     """Raise Corruption for an object that is larger than whole objects are read."""
     if size_bytes > size_bytes_max:
-        raise Corruption(f"{where} has {size_bytes} bytes; at most {size_bytes_max} are read")
+        raise Corruption(
+            "MW-O01", f"{where} has {size_bytes} bytes; at most {size_bytes_max} are read"
+        )
 
 
 def check_object_path(path: str) -> str:

@@ -43,13 +43,15 @@ def _parse(kind: type[M], data: bytes) -> M:
     try:
         message.ParseFromString(data)
     except DecodeError:
-        raise Corruption(f"not a {kind.DESCRIPTOR.name} message ({len(data)} bytes)") from None
+        raise Corruption(
+            "MW-M01", f"not a {kind.DESCRIPTOR.name} message ({len(data)} bytes)"
+        ) from None
     return message
 
 
 def _parse_shard_id(message: pb.UUID) -> ShardId:
     if len(message.uuid) != 16:
-        raise Corruption(f"a shard id has {len(message.uuid)} bytes instead of 16")
+        raise Corruption("MW-M01", f"a shard id has {len(message.uuid)} bytes instead of 16")
     return ShardId(str(UUID(bytes=message.uuid)))
 
 
@@ -64,14 +66,14 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
     """
     message = _parse(pb.ShardManifest, data)
     if message.version != version:
-        raise Corruption(f"holds version {message.version} instead of {version}")
+        raise Corruption("MW-M01", f"holds version {message.version} instead of {version}")
     found = _parse_shard_id(message.shard_id)
     if found != shard_id:
-        raise Corruption(f"belongs to shard {found}")
+        raise Corruption("MW-M01", f"belongs to shard {found}")
     try:
         status = ShardStatus(message.status)
     except ValueError:
-        raise Unsupported(f"has an unknown shard status {message.status}") from None
+        raise Unsupported("MW-M02", f"has an unknown shard status {message.status}") from None
     return ShardManifest(
         shard_id=found,
         version=message.version,
@@ -98,7 +100,7 @@ def _parse_generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[Flushed
         layout.check_generation_path(entry.path, entry.generation)
         known = found.get(entry.generation)
         if known is not None and known.path != entry.path:
-            raise Corruption(f"lists generation {entry.generation} twice")
+            raise Corruption("MW-M01", f"lists generation {entry.generation} twice")
         found[entry.generation] = FlushedGeneration(
             generation=entry.generation,
             path=entry.path,
@@ -168,17 +170,17 @@ def decode_footer(tail: bytes) -> int:
     """The file offset of the Manifest message, from a manifest file's last 16 bytes or more."""
     footer = tail[-FOOTER_BYTES:]
     if len(footer) < FOOTER_BYTES or footer[-4:] != MAGIC:
-        raise Corruption("does not end like a Lance manifest")
+        raise Corruption("MW-M01", "does not end like a Lance manifest")
     position = struct.unpack("<q", footer[:8])[0]
     if position < 0:
-        raise Corruption(f"points at offset {position}")
+        raise Corruption("MW-M01", f"points at offset {position}")
     return int(position)
 
 
 def message_length(data: bytes) -> int:
     """The u32 length in front of a message in a manifest file."""
     if len(data) < _LENGTH_BYTES:
-        raise Corruption("is cut off")
+        raise Corruption("MW-M01", "is cut off")
     return int(struct.unpack("<I", data[:_LENGTH_BYTES])[0])
 
 
@@ -250,7 +252,7 @@ def _parse_version(
 ) -> tuple[pb.Manifest, pb.IndexSection]:
     message = _parse(pb.Manifest, _unframe(manifest_block))
     if message.version != version:
-        raise Corruption(f"holds table version {message.version} instead of {version}")
+        raise Corruption("MW-M01", f"holds table version {message.version} instead of {version}")
     section = pb.IndexSection()
     if index_block is not None:
         section = _parse(pb.IndexSection, _unframe(index_block))
@@ -260,7 +262,7 @@ def _parse_version(
 def _find_mem_wal(section: pb.IndexSection) -> list[pb.IndexMetadata]:
     entries = [m for m in section.indices if m.name == layout.MEM_WAL_INDEX_NAME]
     if len(entries) > 1:
-        raise Corruption(f"has {len(entries)} entries named {layout.MEM_WAL_INDEX_NAME}")
+        raise Corruption("MW-M03", f"has {len(entries)} entries named {layout.MEM_WAL_INDEX_NAME}")
     return entries
 
 
@@ -272,14 +274,15 @@ def _unframe(block: bytes) -> bytes:
     length = message_length(block)
     body = block[_LENGTH_BYTES : _LENGTH_BYTES + length]
     if len(body) < length:
-        raise Corruption("is cut off")
+        raise Corruption("MW-M01", "is cut off")
     return body
 
 
 def _parse_index_uuid(message: pb.IndexMetadata) -> str:
     if len(message.uuid.uuid) != 16:
         raise Corruption(
-            f"index {message.name!r} has a uuid of {len(message.uuid.uuid)} bytes instead of 16"
+            "MW-M03",
+            f"index {message.name!r} has a uuid of {len(message.uuid.uuid)} bytes instead of 16",
         )
     return str(UUID(bytes=message.uuid.uuid))
 
@@ -319,7 +322,7 @@ def _parse_progress(entries: Iterable[pb.MergedGeneration]) -> dict[ShardId, int
     for entry in entries:
         shard = _parse_shard_id(entry.shard_id)
         if shard in progress:
-            raise Corruption(f"records progress of shard {shard} twice")
+            raise Corruption("MW-M03", f"records progress of shard {shard} twice")
         progress[shard] = entry.generation
     return progress
 
@@ -330,7 +333,7 @@ def _parse_catchup(
     catchup: dict[str, dict[ShardId, int]] = {}
     for entry in entries:
         if entry.index_name in catchup:
-            raise Corruption(f"records catch-up of index {entry.index_name!r} twice")
+            raise Corruption("MW-M03", f"records catch-up of index {entry.index_name!r} twice")
         catchup[entry.index_name] = _parse_progress(entry.caught_up_generations)
     return catchup
 

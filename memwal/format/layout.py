@@ -200,11 +200,11 @@ def check_generation_path(path: str, generation: int) -> str:
     """`path` itself, if it has the form `{8 hex}_gen_{generation}`; Corruption otherwise."""
     match = _GENERATION_FOLDER.fullmatch(path)
     if match is None:
-        raise Corruption(
-            f"generation path {path!r} does not have the form '<8 hex digits>_gen_<number>'"
-        )
+        text = f"generation path {path!r} does not have the form '<8 hex digits>_gen_<number>'"
+        raise Corruption("MW-M04", text)
     if int(match[1]) != generation:
-        raise Corruption(f"generation path {path!r} does not belong to generation {generation}")
+        text = f"generation path {path!r} does not belong to generation {generation}"
+        raise Corruption("MW-M04", text)
     return path
 
 

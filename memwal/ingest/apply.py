@@ -158,7 +158,8 @@ class Ingester:
     def _find_files(self) -> list[SourceFile]:
         request = self.options.request
         if not self._is_ours():
-            raise Unsupported(f"what --format {request.format} holds is not known beforehand")
+            text = f"what --format {request.format} holds is not known beforehand"
+            raise Unsupported("MW-I29", text)
         if request.source_options:
             raise Usage("--option is for formats that only Spark reads, and would not be heeded")
         wanted = None if request.format is None else Format(request.format)
@@ -228,9 +229,8 @@ class Ingester:
             if files is not None:  # what was staged is what the digests are of
                 check_unchanged(self._files, plan.sources, self._find_files())
         elif files is None:
-            near = suggest(str(request.format), Format)
-            why = "is read by Spark only: --engine spark"
-            raise Unsupported(f"--format {request.format} {why}{near}")
+            why = f"is read by Spark only: --engine spark{suggest(str(request.format), Format)}"
+            raise Unsupported("MW-I30", f"--format {request.format} {why}")
         else:
             plan = make_plan(
                 request,

@@ -77,8 +77,9 @@ class Backlog:
                 return
             if clock.monotonic_seconds() >= deadline:
                 raise Refused(
+                    "MW-I01",
                     f"{self.stores.uri}: {pending} generations wait for a merge, {generations_max} "
                     "may, and nobody merges them fast enough; run `memwal merge`, or this with "
-                    "--merge; it goes on where it stopped"
+                    "--merge; it goes on where it stopped",
                 )
             clock.sleep(_BACKLOG_POLL_SECONDS)

@@ -104,7 +104,7 @@ class BlockingCoordinator(
         if os.getpid() != self._made_in or self._loop.is_closed():
             work.close()
             check_process(self._made_in)
-            raise Closed("the write coordinator was shut down")
+            raise Closed("MW-I02", "the write coordinator was shut down")
         call = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return call.result()

@@ -165,7 +165,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         if self._error is not None:
             raise self._error_for_caller()
         if self._is_over or (self._stopping and not isinstance(command, Shutdown)):
-            raise Closed(_CLOSED)
+            raise Closed("MW-I02", _CLOSED)
         self._asked.add(command.answer)
         try:
             await self._enqueue(command)
@@ -197,7 +197,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
 
     def _error_for_caller(self) -> Exception:
         if self._error is None:
-            return Closed(_CLOSED)
+            return Closed("MW-I02", _CLOSED)
         return FlushFailed(cast(BaseException, self._error.__cause__), self._error.durable_epoch)
 
     # ---- the owner
@@ -249,7 +249,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         """Add the delta to the pending one, or set it aside while that is full."""
         self._parked = None
         if self._stopping:
-            refuse(write.answer, Closed(_CLOSED))
+            refuse(write.answer, Closed("MW-I02", _CLOSED))
             return
         if write.answer.cancelled():
             return  # nobody was told an epoch, so nobody may find the write in the store
@@ -360,7 +360,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
     async def _end(self) -> None:
         """Answer everybody who is still waiting."""
         self._is_over = True
-        over: BaseException = self._error or Closed(_CLOSED)
+        over: BaseException = self._error or Closed("MW-I02", _CLOSED)
         self._broadcast.end(over)
         for put in self._putting:
             put.cancel()

@@ -71,7 +71,9 @@ def settle_sources(
 def check_read(splits: Sequence[Split], shape: Shape, progress: ProgressRecord) -> None:
     """Read what is written of sources again. Raises Refused unless it is what it was."""
     if progress.rows and not progress.read:
-        raise Refused("an older memwal began this ingest, and kept no digest of what it wrote")
+        raise Refused(
+            "MW-I03", "an older memwal began this ingest, and kept no digest of what it wrote"
+        )
     sieve = Sieve(shape=shape, rows_max=progress.rows_rejected)
     for place, wanted in enumerate(progress.read):
         split, found = splits[place], ReadRecord()
@@ -94,7 +96,8 @@ def _refuse(
     named = ", ".join(there[:_NAMED_MAX]) + ", …" * (len(there) > _NAMED_MAX)
     aside = " (rows that were set aside, too)" if progress.rows_rejected else ""
     return Refused(
+        "MW-I05",
         f"{splits[place].name}: its first {progress.read[place].rows:,} rows are written, and are "
         f"not what they were{why}. Bring them back as they were{aside}; under another --id, "
-        f"{progress.rows:,} rows would be counted twice ({named})"
+        f"{progress.rows:,} rows would be counted twice ({named})",
     )

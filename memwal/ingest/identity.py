@@ -82,9 +82,10 @@ def is_same(files: SourceFiles, before: SourceFile, now: SourceFile) -> bool:
         return True
     if before.digest is None:
         raise Refused(
+            "MW-I04",
             f"{now.uri} has another time than when an earlier memwal ingested it, which kept no "
             f"digest: whether its content is the same can't be told. {_advise(before)} if it has "
-            "changed, ingest it by itself under another --id, or all sources with --again"
+            "changed, ingest it by itself under another --id, or all sources with --again",
         )
     return files.read_digest(now) == before.digest
 
@@ -106,9 +107,10 @@ def check_unchanged(
             changed = "" if is_same(files, file, now) else "has changed"
         if changed:
             raise Refused(
+                "MW-I07",
                 f"{file.uri} {changed} since its ingest began, which is not finished: what of it "
                 "is written can't be told. --resume-corrected goes on if that part is the same; or "
-                "bring it back as it was, or ingest under another --id"
+                "bring it back as it was, or ingest under another --id",
             )
 
 
@@ -135,15 +137,17 @@ def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> S
             told = files.describe_fragments(before)
         except Missing:
             raise Refused(
+                "MW-I08",
                 f"{now.uri}: {before.stamp}, which was ingested, is not there any more: what was "
-                "appended since can't be told. --again reads all of it"
+                "appended since can't be told. --again reads all of it",
             ) from None
         before = before.model_copy(update={"digest": told.digest, "last_fragment": told.last})
     if files.describe_fragments(now, before.last_fragment).digest != before.digest:
         raise Refused(
+            "MW-I09",
             f"{now.uri}: rows that were ingested at {before.stamp} were updated, deleted or "
             "rewritten (by compaction, too) since. --again reads all of it; what was deleted there "
-            "stays here"
+            "stays here",
         )
     told = files.describe_fragments(now)
     if told.last == before.last_fragment:

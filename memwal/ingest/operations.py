@@ -53,7 +53,9 @@ def make_operations(
     if deleted is None or not pc.any(deleted).as_py():
         return list(_cut_rows(Kind.PUT, rows, rows_max))
     if not key:
-        raise Refused("the table has no primary key, so that nothing can be deleted by it")
+        raise Refused(
+            "MW-I10", "the table has no primary key, so that nothing can be deleted by it"
+        )
     gone = np.asarray(deleted, dtype=bool)
     rank = _count_deletes_before(_encode_keys(rows, key), gone)
     found: list[Operation] = []
@@ -84,7 +86,7 @@ def _encode_keys(rows: pa.Table, key: Sequence[str]) -> Codes:
     """Equal numbers for equal keys."""
     columns = [rows[name] for name in key]
     if any(column.null_count for column in columns):
-        raise Refused(f"a row's primary key ({', '.join(key)}) is NULL")
+        raise Refused("MW-I11", f"a row's primary key ({', '.join(key)}) is NULL")
     return encode_columns(columns)
 
 

@@ -93,9 +93,9 @@ class ResumingWriters:
         """The error for a source that is not what was written of it."""
         if self.mended:
             return Refused(
-                f"{text}. Bring it back as it was: what is written would be counted twice"
+                "MW-I05", f"{text}. Bring it back as it was: what is written would be counted twice"
             )
-        return Corruption(text)
+        return Corruption("MW-I06", text)
 
     def check_positions(self) -> None:
         """Check that each WAL ends where our last entry is. Raises Fenced, Corruption."""
@@ -235,8 +235,9 @@ class ResumedShard:
         except Missing:
             if mended:
                 raise Refused(
+                    "MW-I14",
                     f"shard {shard_id}: WAL position {found.position} was collected: whether the "
-                    "mended source has the rows that it had can't be told"
+                    "mended source has the rows that it had can't be told",
                 ) from None
             return False
         rows = pa.Table.from_batches(stored.batches, schema=stored.schema)

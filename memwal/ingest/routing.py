@@ -120,8 +120,9 @@ def choose_spec(specs: Sequence[ShardSpec]) -> Spec | None:
     """
     if len(specs) > 1:
         raise Unsupported(
+            "MW-I15",
             f"the table has {len(specs)} shard specs, and pylance writes to no table with more "
-            "than one"
+            "than one",
         )
     return read_spec(specs[0]) if specs else None
 
@@ -230,9 +231,10 @@ class Router:
         unreadable = {derived, values.own_id}.intersection(self.broken)
         if unreadable and self.keyed:
             raise Refused(
+                "MW-I16",
                 f"shard {unreadable.pop()} can't be read, and by its id it is that of "
                 f"{values.entries or 'all rows'}: what waits there may be newer than what is "
-                "written; mend it (`memwal verify`), or name the shard with --shard"
+                "written; mend it (`memwal verify`), or name the shard with --shard",
             )
         holding = self._find_holding(values, derived)
         waiting = [s for s in holding if s in self.waiting]
@@ -243,8 +245,9 @@ class Router:
             chosen = derived if derived in holding or not holding else min(holding)
         if len(holding) > 1 and chosen not in (*waiting, *going_on, derived):
             raise Refused(
+                "MW-I17",
                 f"shards {', '.join(sorted(holding))} all say that they hold {values.entries}; "
-                "name the one to write to with --shard"
+                "name the one to write to with --shard",
             )
         place = Place(shard_id=chosen, values=values)
         self.check_place(place)
@@ -261,8 +264,9 @@ class Router:
             elif manifest.shard_id == derived:
                 if said.entries:
                     raise Refused(
+                        "MW-I18",
                         f"shard {derived} says that it holds {said.entries} of spec "
-                        f"{said.spec_id}, but its id is that of {values.entries}"
+                        f"{said.spec_id}, but its id is that of {values.entries}",
                     )
                 found[derived] = manifest
         return found
@@ -275,13 +279,14 @@ class Router:
         holding = self._find_holding(place.values, derive_id(self.spec, place.values))
         manifest = holding.pop(place.shard_id, None)
         if manifest is not None and manifest.status is ShardStatus.SEALED:
-            raise Refused(f"shard {place.shard_id} is SEALED: it takes no more rows")
+            raise Refused("MW-M05", f"shard {place.shard_id} is SEALED: it takes no more rows")
         others = sorted(s for s in holding if s in self.waiting)
         if others:
             raise Refused(
+                "MW-I19",
                 f"rows that go to shard {place.shard_id} wait in shard {', '.join(others)} too, "
                 "and nothing says which row of a key is newer: `memwal merge` first (`memwal "
-                "rescue` for rows that are in a WAL only), or name the shard with --shard"
+                "rescue` for rows that are in a WAL only), or name the shard with --shard",
             )
 
 

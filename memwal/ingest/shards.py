@@ -137,8 +137,9 @@ class ShardHandler:
         if place.shard_id not in self._open:
             if len(self._open) >= self._limits.shards_open_max:
                 raise Refused(
+                    "MW-I21",
                     f"the rows go to more than {self._limits.shards_open_max} shards; a shard spec "
-                    "with fewer values would serve better"
+                    "with fewer values would serve better",
                 )
             values = place.values
             self._open[place.shard_id] = self._writers.open(

@@ -219,7 +219,9 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         with _explained():
             _check_mode(overwrite, 'outputMode("append")')
             if options.request.ingest_id is not None:
-                raise Unsupported("option id is for batches: a stream is known by its checkpoint")
+                raise Unsupported(
+                    "MW-I34", "option id is for batches: a stream is known by its checkpoint"
+                )
             self._sink = Sink.open(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
@@ -229,7 +231,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             query = task and task.getLocalProperty(_QUERY_ID)
             batch = task and task.getLocalProperty(_BATCH_ID)
             if query is None or batch is None:
-                raise Unsupported("Spark does not say which batch of which query this is")
+                raise Unsupported("MW-I35", "Spark does not say which batch of which query this is")
             return self._sink.store(f"stream-{query}", int(batch) + 1, iterator)
 
     def commit(self, messages: Messages, batch_id: int) -> None:
@@ -253,7 +255,7 @@ def _find_folder(ingest_id: str, number: int, write_id: str) -> str:
 def _check_mode(overwrite: bool, right: str) -> None:
     if overwrite:
         raise Unsupported(
-            f"a table with a MemWAL is not overwritten, only appended to: use {right}"
+            "MW-I36", f"a table with a MemWAL is not overwritten, only appended to: use {right}"
         )
 
 
@@ -263,9 +265,9 @@ def _explained(advice: str | None = None) -> Iterator[None]:
     try:
         yield
     except MemWalError as error:
-        text = re.sub(r"--([a-z][a-z-]*[a-z])", _name_option, str(error))
+        text = re.sub(r"--([a-z][a-z-]*[a-z])", _name_option, error.text)
         helps = advice is not None and error.exit_code not in LASTING_EXITS
-        raise type(error)(f"{text}; {advice}" if helps else text) from None
+        raise error.say(f"{text}; {advice}" if helps else text) from None
 
 
 def _name_option(flag: re.Match[str]) -> str:

@@ -51,15 +51,18 @@ def read_staged(objects: Objects, path: str, chunk_rows: int, first_row: int) ->
     try:
         data = objects.get(path)
         if count_decoded_bytes(data) > len(data):
-            raise Corruption(f"{objects.uri}: {path} is compressed, as no staged rows are")
+            raise Corruption(
+                "MW-I22", f"{objects.uri}: {path} is compressed, as no staged rows are"
+            )
         with pa.ipc.open_stream(data) as stream:
             table = stream.read_all()
     except Missing:
         raise Refused(
+            "MW-I23",
             f"{objects.uri}: {path}: staged rows are gone, so that this ingest can't be finished: "
             "`memwal garbage` removes them when nobody resumed it for a long time "
-            "(--ingest-idle). What is written stays; ingest the source under another --id"
+            "(--ingest-idle). What is written stays; ingest the source under another --id",
         ) from None
     except (pa.ArrowException, ValueError) as error:
-        raise Corruption(f"{objects.uri}: {path}: {error}") from None
+        raise Corruption("MW-I22", f"{objects.uri}: {path}: {error}") from None
     yield from cut_batches(iter(table.slice(first_row).to_batches()), chunk_rows)

@@ -35,18 +35,20 @@ def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished
     number = latest.number
     if staged.number < number:
         raise Refused(
+            "MW-I24",
             f"{staged.name} comes again, and a later one was written already: the checkpoint is "
-            "older than what the table has of this query, so that rows would be written twice"
+            "older than what the table has of this query, so that rows would be written twice",
         )
     if staged.number > number and not finished:
-        raise Refused(f"{staged.name} comes before an earlier one was written completely")
+        raise Refused("MW-I26", f"{staged.name} comes before an earlier one was written completely")
     rows, planned = _count_rows(staged.records), _count_rows(plan.staged or ())
     if staged.number == number and finished and planned != rows:
         more = ", in other shards" if rows.total() == planned.total() else ""
         raise Refused(
+            "MW-I25",
             f"{staged.name} comes again with {rows.total()} rows, and was written with "
             f"{planned.total()}{more}: whether some are new can't be told. New rows need another "
-            "id, or another checkpoint"
+            "id, or another checkpoint",
         )
 
 

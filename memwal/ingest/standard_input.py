@@ -38,7 +38,7 @@ def spool_input(
         yield None
         return
     if engine == "spark":
-        raise Unsupported("standard input is read by this process only: --engine local")
+        raise Unsupported("MW-I31", "standard input is read by this process only: --engine local")
     source = stream or sys.stdin.buffer
     if source.isatty():
         raise Usage("standard input (-) is the terminal: pipe a file into it")

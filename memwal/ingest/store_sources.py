@@ -40,8 +40,9 @@ def open_system(scheme: str, options: Mapping[str, str], account: str = "") -> f
         if scheme == "gs":
             if any(name.startswith(("service_account", "application_")) for name in short):
                 raise Unsupported(
+                    "MW-I32",
                     "gs:// sources are read with GOOGLE_APPLICATION_CREDENTIALS or the option "
-                    "google_storage_token, not with a service account given as an option"
+                    "google_storage_token, not with a service account given as an option",
                 )
             token = short.get("token") or os.environ.get("GOOGLE_STORAGE_TOKEN")
             return fs.GcsFileSystem(
@@ -61,7 +62,7 @@ def open_system(scheme: str, options: Mapping[str, str], account: str = "") -> f
             **{name: short[name] for name in _AZURE_KEYS if name in short},
         )
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-        raise Unsupported(f"{scheme}:// sources can't be read: {error}") from None
+        raise Unsupported("MW-I33", f"{scheme}:// sources can't be read: {error}") from None
 
 
 def _shorten(name: str) -> str:

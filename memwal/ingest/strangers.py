@@ -47,11 +47,12 @@ def check_strangers(router: Router, view: TableView, schema: pa.Schema, stores: 
     found += [shard.shard_id for shard, stranger in zip(unlabelled, asked, strict=True) if stranger]
     if found:
         raise Refused(
+            "MW-I20",
             f"{view.uri}: {len(found)} shards hold rows that are not merged, and nothing tells for "
             f"which values they are ({', '.join(found[:_NAMED_MAX])}"
             f"{', …' * (len(found) > _NAMED_MAX)}): of a key that is in one of them and in the "
             "source, nobody would know which row is newer. `memwal merge` first (`memwal rescue` "
-            "for rows that are in a WAL only), or name the shard with --shard"
+            "for rows that are in a WAL only), or name the shard with --shard",
         )
 
 

@@ -46,7 +46,9 @@ def _write(unit: IngestUnit, stores: Stores) -> TrackResult:
     plan = records.read_plan()
     staged = [s for s in (plan.staged if plan else None) or () if s.shard_id == unit.shard]
     if plan is None or not staged:
-        raise Corruption(f"{unit.uri}: {records.folder}: the plan stages nothing for {unit.shard}")
+        raise Corruption(
+            "MW-I27", f"{unit.uri}: {records.folder}: the plan stages nothing for {unit.shard}"
+        )
     place = make_place(staged[0], plan.spec_id)
     table = IngestTable.read(stores, stores.views.table(), place.shard_id)
     router = table.make_router()

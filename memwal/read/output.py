@@ -19,7 +19,7 @@ def check_file(path: Path) -> Path:
     """The path, if rows can be written to a file of that name. Raises Usage, Unsupported."""
     first, slash, _ = str(path).partition("/")
     if slash and first.endswith(":"):
-        raise Unsupported("--output writes local files only")
+        raise Unsupported("MW-Q01", "--output writes local files only")
     if path.suffix not in _WRITERS:
         raise Usage(f"--output {path}: expected a name that ends in {', '.join(_WRITERS)}")
     if not path.parent.is_dir():

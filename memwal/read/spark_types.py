@@ -102,7 +102,9 @@ def _convert_type(kind: pa.DataType, path: str) -> str | Json:
     for is_kind, name in () if isinstance(kind, pa.BaseExtensionType) else _PLAIN:
         if is_kind(kind):
             return name
-    raise Unsupported(f"column {path!r}: Spark has no type for Arrow's {kind}; {_LEAVE_OUT}")
+    raise Unsupported(
+        "MW-Q02", f"column {path!r}: Spark has no type for Arrow's {kind}; {_LEAVE_OUT}"
+    )
 
 
 def check_schema(asked: Json, found: Json) -> None:
@@ -159,6 +161,7 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         return array.cast(field.type)
     except pa.ArrowException as error:
         raise Refused(
+            "MW-Q03",
             f"column {field.name!r} ({array.type}) has a value that Spark can't hold: {error}; "
-            f"{_LEAVE_OUT}, or leave its row out with the option `filter`"
+            f"{_LEAVE_OUT}, or leave its row out with the option `filter`",
         ) from None

@@ -285,8 +285,9 @@ class ReadableTable:
             return self.views.at_checkpoint(kept)
         except Missing as error:
             raise Refused(
+                "MW-C06",
                 f"{error}; it is that of checkpoint {kept.name!r}: somebody deleted its tag, and "
-                "expired it"
+                "expired it",
             ) from None
 
     def _with_wal(

@@ -53,9 +53,10 @@ class Alignment:
         for rename in self.renames:
             if not is_proven(rename):
                 raise Refused(
+                    "MW-K06",
                     f"field {rename.field_id} is {rename.before!r} in the {what} and "
                     f"{rename.after!r} in the table, and no retained version shows that it was "
-                    "renamed rather than dropped and its id used again"
+                    "renamed rather than dropped and its id used again",
                 )
 
 
@@ -73,8 +74,9 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
         if old is None:
             if not column.nullable:
                 raise Refused(
+                    "MW-K07",
                     f"column {column.name!r} was added after the generation was written and may "
-                    "not be null, so the generation's rows have no value for it"
+                    "not be null, so the generation's rows have no value for it",
                 )
             columns[column.name] = None
             continue
@@ -82,9 +84,10 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
             renames.append(Rename(field_id=column.field_id, before=old.name, after=column.name))
         if _shape(old) != _shape(column):
             raise Refused(
+                "MW-K08",
                 f"column {column.name!r} changed its type from {old.type_text} to "
                 f"{column.type_text} since the generation was written; merge the generation with "
-                "the old schema restored, or rewrite it"
+                "the old schema restored, or rewrite it",
             )
         columns[column.name] = old.name
     return Alignment(columns=columns, renames=tuple(renames))

@@ -87,7 +87,7 @@ def check_keys(columns: pa.Table, keys: Sequence[str]) -> None:
     """Raise Refused when a key is NULL. `columns` are those of the key, by any names."""
     for key, column in zip(keys, columns.columns, strict=True):
         if column.null_count:
-            raise Refused(f"{column.null_count} rows have NULL in the key column {key!r}")
+            raise Refused("MW-K01", f"{column.null_count} rows have NULL in the key column {key!r}")
 
 
 def _sort(table: pa.Table) -> pa.Table:

@@ -19,7 +19,7 @@ _UNCOMPARED_TYPES = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 def quote_name(name: str) -> str:
     """A column name, quoted. Raises Unsupported for a name that holds a backtick."""
     if "`" in name:
-        raise Unsupported(f"column {name!r} can't be quoted: its name holds a backtick")
+        raise Unsupported("MW-K04", f"column {name!r} can't be quoted: its name holds a backtick")
     return f"`{name}`"
 
 
@@ -33,7 +33,7 @@ def quote_value(value: object) -> str:
         return "'" + value.replace("'", "''") + "'"
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
-    raise Unsupported(f"a key of type {type(value).__name__} has no literal")
+    raise Unsupported("MW-K05", f"a key of type {type(value).__name__} has no literal")
 
 
 def keys_in(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -18,15 +18,17 @@ def check_lineage(shard: ShardView, flushed_at_nanos: int, mem_wal_since_nanos: 
     oldest = shard.pending[0].generation
     if mem_wal_since_nanos is None:
         raise Refused(
+            "MW-H04",
             f"shard {shard.shard_id}: no retained version of the table shows whether its MemWAL "
             f"index existed when generation {oldest} was flushed: either versions were expired "
             "while the shard had never been merged, or the table was overwritten or restored and "
             "initialised again. If it was not, its rows are live: pass --allow-reinitialised. If "
-            "it was, they are dead; keep them until you know"
+            "it was, they are dead; keep them until you know",
         )
     raise Refused(
+        "MW-H05",
         f"shard {shard.shard_id}: the table's MemWAL index was initialised after generation "
         f"{oldest} was flushed: the table was overwritten or restored and initialised again, and "
         "merging would bring dead rows back. Pass --allow-reinitialised only if those rows are "
-        "wanted"
+        "wanted",
     )

@@ -119,8 +119,9 @@ def parse_policy(text: str) -> RowPolicy:
         policy, same = None, False
     if policy is None or not policy.columns or not same:
         raise Unsupported(
+            "MW-P01",
             f"the table's row-merge policy ({STORED_KEY} in its config) is none that this build "
-            f"knows: {text[:200]}"
+            f"knows: {text[:200]}",
         )
     return policy
 

@@ -30,27 +30,34 @@ def check_policy(policy: RowPolicy, schema: pa.Schema, primary_key: Sequence[str
     """Raise Refused for a policy that does not fit the table; Unsupported for a type, operator."""
     for name in sorted(policy.named):
         if name not in schema.names:
-            raise Refused(f"the row-merge policy names {name!r}, which is no column of the table")
+            raise Refused(
+                "MW-P02", f"the row-merge policy names {name!r}, which is no column of the table"
+            )
         if name in primary_key:
-            raise Refused(f"the row-merge policy names {name!r}, a column of the key")
+            raise Refused("MW-P02", f"the row-merge policy names {name!r}, a column of the key")
     if not primary_key:
-        raise Unsupported("a table without a primary key can't have a row-merge policy")
+        raise Unsupported("MW-P03", "a table without a primary key can't have a row-merge policy")
     special = {name for name in (policy.marker, policy.expiry) if name is not None}
     for column in policy.columns:
         kind = schema.field(column.column).type
         if column.column in special:
-            raise Refused(f"column {column.column!r} is the marker or expiry: it has no operator")
+            raise Refused(
+                "MW-P02", f"column {column.column!r} is the marker or expiry: it has no operator"
+            )
         if not find_operator(column.operator, column.cap).accepts(kind):
-            raise Refused(f"operator {column.operator!r} can't work on {column.column!r} ({kind})")
+            raise Refused(
+                "MW-P02", f"operator {column.operator!r} can't work on {column.column!r} ({kind})"
+            )
     if policy.marker is not None and not pa.types.is_boolean(schema.field(policy.marker).type):
-        raise Refused(f"the marker column {policy.marker!r} is not of type bool")
+        raise Refused("MW-P02", f"the marker column {policy.marker!r} is not of type bool")
     if policy.expiry is not None and not pa.types.is_timestamp(schema.field(policy.expiry).type):
-        raise Refused(f"the expiry column {policy.expiry!r} is not a timestamp")
+        raise Refused("MW-P02", f"the expiry column {policy.expiry!r} is not a timestamp")
     for field in schema:
         if isinstance(field.type, pa.BaseExtensionType):
             raise Unsupported(
+                "MW-P04",
                 f"column {field.name!r} is of type {field.type}, which a table with a row-merge "
-                "policy can't have"
+                "policy can't have",
             )
 
 
@@ -196,7 +203,7 @@ class PolicyFold:
         twice = order[second & (origins[order] < 0)]
         if len(twice):
             (key,) = stack.select(self._keys).take(pa.array(twice[:1])).to_pylist()
-            raise Refused(f"the base table holds the key {key} more than once")
+            raise Refused("MW-P11", f"the base table holds the key {key} more than once")
 
     # -- which rows count
 
@@ -316,11 +323,11 @@ class PolicyFold:
         named = [self._name_row(int(origins[row])) for row in rows]
         more = len(named) - _ROWS_NAMED_MAX
         text = ", ".join(named[:_ROWS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-        kind = DoesNotFit if error.out_of_range else Refused
-        return kind(
+        told = (
             f"operator {operator!r} failed on column {error.column!r} of key "
             f"{key.to_pylist()[0]}: {error} (rows, oldest first: {text})"
         )
+        return DoesNotFit("MW-P12", told) if error.out_of_range else Refused("MW-P13", told)
 
     def _name_row(self, place: int) -> str:
         if place < 0:

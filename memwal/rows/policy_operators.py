@@ -302,14 +302,17 @@ def _load(name: str) -> Combine:
     if len(points) != 1:
         how = "no installed package offers" if not points else f"{', '.join(sorted(points))} offer"
         raise Unsupported(
-            f"operator {name!r} is not built in, and {how} it as an entry point of {GROUP}"
+            "MW-P06",
+            f"operator {name!r} is not built in, and {how} it as an entry point of {GROUP}",
         )
     (point,) = points.values()
     try:
         combine = point.load()
     except Exception as error:  # whatever a user's module raises
-        raise Unsupported(f"operator {name!r} ({point.value}) can't be loaded: {error}") from None
+        raise Unsupported(
+            "MW-P07", f"operator {name!r} ({point.value}) can't be loaded: {error}"
+        ) from None
     if not callable(combine):
-        raise Unsupported(f"operator {name!r} ({point.value}) can't be called")
+        raise Unsupported("MW-P07", f"operator {name!r} ({point.value}) can't be called")
     found: Combine = combine
     return found

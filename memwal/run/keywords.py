@@ -54,7 +54,7 @@ def raises_for_python(function: Callable[Arguments, Result]) -> Callable[Argumen
         try:
             return function(*args, **kwargs)
         except MemWalError as error:
-            error.args = (name_arguments(str(error)),)
+            error.args = (*error.args[:-1], name_arguments(error.text))
             raise
 
     return call

@@ -16,10 +16,11 @@ def check_policies(resolved: ResolvedTable, stored: str | None) -> None:
     wanted = resolved.policy
     if wanted is not None and stored is not None and not is_stored(wanted, stored):
         raise Refused(
+            "MW-P08",
             f"{resolved.name}: the configuration's row-merge policy is {wanted.as_text()}, and the "
             f"table's is {stored}: rows were merged by it. Mend the configuration. To change the "
             "policy, merge what is pending, stop the writers, and remove the key "
-            f"{STORED_KEY!r} from the table's config with pylance"
+            f"{STORED_KEY!r} from the table's config with pylance",
         )
 
 
@@ -28,8 +29,9 @@ def check_stored(resolved: ResolvedTable, stored: str | None) -> None:
     check_policies(resolved, stored)
     if resolved.policy is not None and stored is None:
         raise Refused(
+            "MW-P09",
             f"{resolved.name}: the configuration has a row-merge policy, which the table does not "
-            "have yet: rows would be read without it. `memwal merge` stores it first of all"
+            "have yet: rows would be read without it. `memwal merge` stores it first of all",
         )
 
 
@@ -53,8 +55,10 @@ def store_policy(table: OpenTable, policy: RowPolicy, options: RunOptions) -> No
     """Put the policy into the table. Raises Refused without the lease, LeaseHeld, LostRace."""
     if not options.lease or table.stores is None:
         raise Refused(
-            f"{table.resolved.name}: its row-merge policy is not stored yet, which needs the lease:"
-            " a merge that is under way would still merge by no policy. Run once without --no-lease"
+            "MW-L01",
+            f"{table.resolved.name}: its row-merge policy is not stored yet, which needs the "
+            "lease: a merge that is under way would still merge by no policy. Run once without "
+            "--no-lease",
         )
     table.take_lease("merge", options)
     table.before_commit()

@@ -58,10 +58,12 @@ class SparkSubmit:
         """Refuse what Spark would fail at, with a Java trace. Raises Usage, Unsupported."""
         kind = (self.master or "").partition("://")[0]
         if kind == "sc":
-            raise Unsupported(f"--master {self.master}: jobs need a driver, not Spark Connect")
+            raise Unsupported(
+                "MW-E05", f"--master {self.master}: jobs need a driver, not Spark Connect"
+            )
         if kind == "spark" and not self.is_driver_here:
             raise Unsupported(
-                "--deploy-mode cluster: Spark has none for Python on standalone clusters"
+                "MW-E09", "--deploy-mode cluster: Spark has none for Python on standalone clusters"
             )
         if wheels := [file for file in self.py_files if file.endswith(".whl")]:
             raise Usage(f"--py-files {wheels[0]}: Spark wants .zip, and ignores wheels: rename it")
@@ -110,7 +112,8 @@ def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str:
     found = str(beside) if beside.exists() else shutil.which("spark-submit")
     if found is None:
         raise Unsupported(
-            "there is no spark-submit: pip install 'lance-memwal[spark]', or set SPARK_HOME"
+            "MW-E08",
+            "there is no spark-submit: pip install 'lance-memwal[spark]', or set SPARK_HOME",
         )
     return found
 

@@ -15,6 +15,7 @@ def check_lance_version(allowed: bool) -> None:
     if int(version.split(".")[0]) not in TESTED_LANCE_MAJORS and not allowed:
         tested = ", ".join(f"{major}.x" for major in TESTED_LANCE_MAJORS)
         raise Unsupported(
+            "MW-E01",
             f"pylance {version} is installed; tested are {tested}. Install one of those, or pass "
-            "--allow-untested-lance"
+            "--allow-untested-lance",
         )

@@ -66,7 +66,7 @@ def hash_by_pylance(array: pa.Array) -> Hashed:
     """What pylance 14 hashes for `bucket`. Raises Unsupported for a type that it refuses."""
     kind = array.type
     if not is_hashed_by_pylance(kind):
-        raise Unsupported(f"pylance refuses {kind} as a bucket column")
+        raise Unsupported("MW-S01", f"pylance refuses {kind} as a bucket column")
     if is_text(kind):
         hashes = hash_bytes(*_to_raw(array.cast(pa.large_binary())), Tail.PYLANCE)
     else:
@@ -180,7 +180,7 @@ def _spec_bytes(array: pa.Array) -> tuple[U8, I64]:
         return _decimal_bytes(array)
     if is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         return _to_raw(array.cast(pa.large_binary()))
-    raise Unsupported(f"a column of type {kind} cannot be hashed into buckets")
+    raise Unsupported("MW-S01", f"a column of type {kind} cannot be hashed into buckets")
 
 
 def _decimal_bytes(array: pa.Array) -> tuple[U8, I64]:
@@ -189,7 +189,9 @@ def _decimal_bytes(array: pa.Array) -> tuple[U8, I64]:
     try:
         wide = array.cast(pa.decimal256(_DECIMAL_DIGITS, _DECIMAL_SCALE))
     except pa.ArrowInvalid as error:
-        raise Unsupported(f"a value of type {array.type} is too large to hash: {error}") from None
+        raise Unsupported(
+            "MW-S02", f"a value of type {array.type} is too large to hash: {error}"
+        ) from None
     # Not trunc(): pyarrow's is wrong for large decimals.
     whole = array.cast(pa.decimal256(_DECIMAL_DIGITS, 0), safe=False)
     inside = pc.and_(pc.greater_equal(wide, _decimal(-(2**63))), pc.less(wide, _decimal(2**64)))

@@ -109,9 +109,9 @@ def _check_source(field: SpecField, kind: pa.DataType) -> None:
     if field.transform in TIME_PARTS and not (
         pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     ):
-        raise Unsupported(f"{field.transform} takes dates and timestamps, not {kind}")
+        raise Unsupported("MW-S01", f"{field.transform} takes dates and timestamps, not {kind}")
     if field.transform is Transform.TRUNCATE and not (is_text(kind) or is_number(kind)):
-        raise Unsupported(f"truncate takes text and numbers, not {kind}")
+        raise Unsupported("MW-S01", f"truncate takes text and numbers, not {kind}")
 
 
 def _compute_time_part(column: pa.Array, field: SpecField) -> pa.Array:
@@ -136,8 +136,9 @@ def _as_recorded(column: pa.Array, field: SpecField) -> pa.Array:
         return column.cast(field.result_type)
     except pa.ArrowException as error:
         raise Refused(
-            f"shard field {field.field_id!r} is {field.result_type}, its column {column.type}:"
-            f" {error}"
+            "MW-S03",
+            f"shard field {field.field_id!r} is {field.result_type}, its column "
+            f"{column.type}: {error}",
         ) from None
 
 

@@ -72,7 +72,7 @@ def compute_expression(
     try:
         return _compute(expression, batch, result_type)
     except engine.SqlError as error:
-        raise Refused(f"shard expression {expression!r}: {error}") from None
+        raise Refused("MW-S05", f"shard expression {expression!r}: {error}") from None
 
 
 def check_expression(field: SpecField, kinds: Sequence[pa.DataType]) -> None:
@@ -102,7 +102,9 @@ def check_repeatable(field: SpecField, kinds: tuple[pa.DataType, ...]) -> None:
 
 def _make_trial(field: SpecField, kinds: Sequence[pa.DataType]) -> _Trial:
     if field.expression is None or field.result_type is None:
-        raise Unsupported(f"field {field.field_id!r} has no expression with a result type")
+        raise Unsupported(
+            "MW-S06", f"field {field.field_id!r} has no expression with a result type"
+        )
     return _Trial(
         where=f"shard expression {field.expression!r}",
         text=field.expression,
@@ -125,7 +127,7 @@ class _Trial:
         return pa.schema(list(zip(_name_columns(len(self.kinds)), self.kinds, strict=True)))
 
     def refuse(self, rule: int, why: str) -> Refused:
-        return Refused(f"{self.where} breaks rule {rule} ({_RULES[rule]}): {why}")
+        return Refused("MW-S04", f"{self.where} breaks rule {rule} ({_RULES[rule]}): {why}")
 
     def values(self, batch: pa.RecordBatch, rule: int) -> pa.Array:
         try:
@@ -147,7 +149,7 @@ class _Trial:
                 good.append(row)
         chosen = batch.take(pa.array(good, pa.int64()))
         if failure and not any(len(c) > c.null_count for c in chosen.columns):
-            raise Refused(f"{self.where} fails on every value that was tried: {failure}")
+            raise Refused("MW-S05", f"{self.where} fails on every value that was tried: {failure}")
         return chosen
 
     def check_tree(self) -> None:
@@ -156,7 +158,7 @@ class _Trial:
             tree = engine.parse_expression(self.text, self.schema)
         except engine.SqlError as error:
             known = ", ".join(self.schema.names)
-            raise Refused(f"{self.where}: {error} (source columns: {known})") from None
+            raise Refused("MW-S04", f"{self.where}: {error} (source columns: {known})") from None
         for node in tree.walk():
             if node.kind == "ScalarFunction" and node.name in engine.unstable_functions():
                 rule = 1 if node.name in ("random", "rand", "uuid") else 2
@@ -249,7 +251,7 @@ def _find_type_of_null(expression: str, kinds: Sequence[pa.DataType | None]) -> 
             failure = failure or str(error)
         else:
             return candidate
-    raise Refused(f"shard expression {expression!r} takes no NULL: {failure}")
+    raise Refused("MW-S05", f"shard expression {expression!r} takes no NULL: {failure}")
 
 
 def _compute(expression: str, batch: pa.RecordBatch, result_type: pa.DataType) -> pa.Array:

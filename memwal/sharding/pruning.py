@@ -83,7 +83,7 @@ def prune(
         try:
             filters[stored.spec_id] = shard_filter(predicate, read_spec(stored), sources, key=key)
         except Unsupported as error:
-            filters[stored.spec_id] = str(error)
+            filters[stored.spec_id] = error.text
     return tuple(_judge(shard, filters) for shard in shards)
 
 

@@ -126,7 +126,7 @@ def spec_of(description: Mapping[str, Any]) -> ShardSpec:
     except (TypeError, ValueError) as error:
         raise Usage(f"not a shard spec: {error}") from None
     except Unsupported as error:
-        raise Usage(str(error)) from None
+        raise Usage(error.text) from None
     return spec
 
 
@@ -154,13 +154,15 @@ def _check_words(description: Mapping[str, Any], words: set[str], what: str) -> 
 def read_spec(spec: ShardSpec) -> Spec:
     """The spec, understood. Raises Unsupported with the field that can't be, and why."""
     if spec.spec_id < 1:
-        raise Unsupported(f"shard spec id {spec.spec_id} is not positive")
+        raise Unsupported("MW-S06", f"shard spec id {spec.spec_id} is not positive")
     if not spec.fields:
-        raise Unsupported(f"shard spec {spec.spec_id} has no fields")
+        raise Unsupported("MW-S06", f"shard spec {spec.spec_id} has no fields")
     names = [field.field_id for field in spec.fields]
     for name in names:
         if not name or names.count(name) > 1:
-            raise Unsupported(f"shard spec {spec.spec_id}: field id {name!r} is empty or twice")
+            raise Unsupported(
+                "MW-S06", f"shard spec {spec.spec_id}: field id {name!r} is empty or twice"
+            )
     return Spec(
         spec_id=spec.spec_id, fields=tuple(_read_field(spec, field) for field in spec.fields)
     )
@@ -175,7 +177,7 @@ def _read_field(spec: ShardSpec, field: ShardField) -> SpecField:
     several = transform in (Transform.MULTI_BUCKET, Transform.EXPRESSION)
     wanted = 0 if transform is Transform.UNSHARDED else 1
     if count < wanted or (count > wanted and not several):
-        raise Unsupported(f"{where}: {transform} does not take {count} source columns")
+        raise Unsupported("MW-S06", f"{where}: {transform} does not take {count} source columns")
     hashing = transform in (Transform.BUCKET, Transform.MULTI_BUCKET)
     return SpecField(
         field_id=field.field_id,
@@ -195,13 +197,14 @@ def _read_field(spec: ShardSpec, field: ShardField) -> SpecField:
 
 def _read_transform(field: ShardField, where: str) -> Transform:
     if (field.transform is None) == (field.expression is None):
-        raise Unsupported(f"{where}: needs a transform or an expression, and not both")
+        raise Unsupported("MW-S06", f"{where}: needs a transform or an expression, and not both")
     if field.transform is None:
         return Transform.EXPRESSION
     known = [t for t in Transform if t is not Transform.EXPRESSION]
     if field.transform not in known:
         raise Unsupported(
-            f"{where}: unknown transform {field.transform!r}, expected one of {', '.join(known)}"
+            "MW-S06",
+            f"{where}: unknown transform {field.transform!r}, expected one of {', '.join(known)}",
         )
     return Transform(field.transform)
 
@@ -209,9 +212,9 @@ def _read_transform(field: ShardField, where: str) -> Transform:
 def _read_positive(field: ShardField, name: str, largest: int, where: str) -> int:
     text = field.parameters.get(name)
     if text is None or not re.fullmatch(r"\+?[0-9]{1,19}", text):
-        raise Unsupported(f"{where}: {name} is {text!r} instead of a whole number")
+        raise Unsupported("MW-S06", f"{where}: {name} is {text!r} instead of a whole number")
     if not 1 <= int(text) <= largest:
-        raise Unsupported(f"{where}: {name} {text} is not within 1 and {largest}")
+        raise Unsupported("MW-S06", f"{where}: {name} {text} is not within 1 and {largest}")
     return int(text)
 
 
@@ -219,10 +222,10 @@ def _read_result_type(field: ShardField, transform: Transform, where: str) -> pa
     said = parse_type(field.result_type, where) if field.result_type else None
     if transform is Transform.EXPRESSION:
         if said is None:
-            raise Unsupported(f"{where}: an expression needs a result type")
+            raise Unsupported("MW-S06", f"{where}: an expression needs a result type")
         return said
     if transform in _SAME_AS_SOURCE:
         return said
     if said not in (None, pa.int32()):
-        raise Unsupported(f"{where}: {transform} gives int32, the spec says {said}")
+        raise Unsupported("MW-S06", f"{where}: {transform} gives int32, the spec says {said}")
     return pa.int32()

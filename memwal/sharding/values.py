@@ -45,7 +45,7 @@ def parse_type(name: str, where: str) -> pa.DataType:
     except (ValueError, pa.ArrowException):
         found = None
     if found is None:
-        raise Unsupported(f"{where}: unknown result type {name!r}")
+        raise Unsupported("MW-S06", f"{where}: unknown result type {name!r}")
     return found
 
 
@@ -113,16 +113,18 @@ def decode_value(data: bytes, kind: pa.DataType) -> pa.Scalar:
         try:
             return pa.scalar(data.decode(), kind)
         except UnicodeDecodeError:
-            raise Unsupported(f"a shard value of type {kind} is not UTF-8") from None
+            raise Unsupported("MW-S07", f"a shard value of type {kind} is not UTF-8") from None
     if is_bytes(kind):
         return pa.scalar(data, kind)
     if pa.types.is_boolean(kind):
         if data not in (b"\0", b"\1"):
-            raise Unsupported(f"a shard value of type {kind} is {data!r}")
+            raise Unsupported("MW-S07", f"a shard value of type {kind} is {data!r}")
         return pa.scalar(data == b"\1")
     width = _width_of(kind)
     if len(data) != width:
-        raise Unsupported(f"a shard value of type {kind} has {len(data)} bytes instead of {width}")
+        raise Unsupported(
+            "MW-S07", f"a shard value of type {kind} has {len(data)} bytes instead of {width}"
+        )
     buffer = pa.py_buffer(data.ljust(8, b"\0"))
     return pa.Array.from_buffers(kind, 1, [None, buffer])[0]
 
@@ -131,7 +133,7 @@ def _width_of(kind: pa.DataType) -> int:
     """Bytes of a value of a fixed width."""
     fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
     if not fixed and not pa.types.is_fixed_size_binary(kind):
-        raise Unsupported(f"a shard value cannot have the type {kind}")
+        raise Unsupported("MW-S07", f"a shard value cannot have the type {kind}")
     return int(kind.bit_width) // 8
 
 
@@ -144,7 +146,7 @@ def as_comparable(value: pa.Scalar) -> Value | None:
         return int(value.value)
     found = value.as_py()
     if not isinstance(found, int | float | str | bytes | Decimal):
-        raise Unsupported(f"values of type {kind} do not compare")
+        raise Unsupported("MW-S07", f"values of type {kind} do not compare")
     return found
 
 

@@ -199,8 +199,9 @@ class SizedObjects(CountedObjects):
         def choose_range(size_bytes: int) -> tuple[int, int]:
             if size_bytes < end:
                 raise Corruption(
+                    "MW-O02",
                     f"{self._address(path)} has {size_bytes} bytes; "
-                    f"bytes [{start}, {end}) were expected"
+                    f"bytes [{start}, {end}) were expected",
                 )
             return start, end
 

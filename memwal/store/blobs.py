@@ -81,15 +81,17 @@ class Bounds:
         shown = ascii(address[:_SHOWN_CHARS_MAX])
         if not is_below(address, [self.root]):
             raise Refused(
+                "MW-B02",
                 f"{where}: a blob is the address {shown}, outside of the table's folder and of its "
                 "registered bases, and is not followed; have the row written anew, or register a "
-                "base that holds the file (dataset.add_bases) if this writer may refer to it"
+                "base that holds the file (dataset.add_bases) if this writer may refer to it",
             )
         if committing:
             raise Refused(
+                "MW-B03",
                 f"{where}: a blob is the address {shown}, in the table's own folder, and Lance "
                 "takes such an address in a merge only below a registered base: register its "
-                "folder (dataset.add_bases)"
+                "folder (dataset.add_bases)",
             )
 
 
@@ -122,7 +124,7 @@ class BlobReader:
         for name in self.columns.intersection(batch.schema.names):
             if not isinstance(self.dataset.schema.field(name).type, BlobType):
                 raise Unsupported(
-                    f"{self.where}: column {name!r} has blobs inside, which can't be read"
+                    "MW-B04", f"{self.where}: column {name!r} has blobs inside, which can't be read"
                 )
             place = batch.schema.get_field_index(name)
             values = self._values(name, batch, committing)
@@ -134,7 +136,9 @@ class BlobReader:
         addresses = batch.column(ROW_ADDRESS).to_pylist()
         for found in descriptors:
             if found is not None and found["kind"] in _OWN_KINDS and found["blob_uri"]:
-                raise Corruption(f"{self.where}: a blob in {name!r} has both bytes and an address")
+                raise Corruption(
+                    "MW-B05", f"{self.where}: a blob in {name!r} has both bytes and an address"
+                )
         own = [
             at
             for at, found in zip(addresses, descriptors, strict=True)
@@ -149,7 +153,8 @@ class BlobReader:
                 rows.append(self._reference(name, found, committing))
             else:
                 raise Corruption(
-                    f"{self.where}: a blob in {name!r} is of the unknown kind {found['kind']}"
+                    "MW-B05",
+                    f"{self.where}: a blob in {name!r} is of the unknown kind {found['kind']}",
                 )
         kind = BlobType()
         return pa.ExtensionArray.from_storage(kind, pa.array(rows, kind.storage_type))
@@ -161,8 +166,9 @@ class BlobReader:
             base = self.dataset.base_paths().get(base_id)
             if base is None or base.is_dataset_root:
                 raise Corruption(
+                    "MW-B05",
                     f"{self.where}: a blob in {name!r} is of base {base_id}, which the table does "
-                    "not have"
+                    "not have",
                 )
             folder = base.path if "://" in base.path else f"file://{quote(base.path)}"
             address = f"{folder.rstrip('/')}/{quote(address)}"

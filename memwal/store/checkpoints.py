@@ -67,10 +67,10 @@ class StoredCheckpoints:
         newest = self.named(name)[-1]
         where = f"{self._objects.uri}: checkpoint {name!r}"
         if not newest.ready:
-            raise Refused(f"{where} was never finished: make it again")
+            raise Refused("MW-C02", f"{where} was never finished: make it again")
         if newest.is_expired(now_nanos):
             ended = iso_time(newest.expires_at_nanos)
-            raise Refused(f"{where} expired {ended}: what it needs may be gone")
+            raise Refused("MW-C03", f"{where} expired {ended}: what it needs may be gone")
         return newest
 
     def put(self, checkpoint: Checkpoint) -> None:
@@ -105,8 +105,9 @@ class StoredCheckpoints:
         found = _decode(data)
         if found is None or found.key != key:
             raise Corruption(
+                "MW-C04",
                 f"{self._objects.uri}: {path} can't be read as a checkpoint, so nothing tells what "
-                "it holds: was it made by a newer memwal? If not, move the file away"
+                "it holds: was it made by a newer memwal? If not, move the file away",
             )
         return found
 

@@ -124,8 +124,9 @@ class CloudObjects(RemoteObjects):
         data, _, size_bytes = self._fetch("get_range", path, asked)
         if size_bytes < end:
             raise errors.Corruption(
+                "MW-O02",
                 f"{self._address(path)} ends before byte {end}; "
-                f"bytes [{start}, {end}) were expected"
+                f"bytes [{start}, {end}) were expected",
             )
         return data if start < end else b""
 
@@ -274,8 +275,9 @@ class CloudObjects(RemoteObjects):
             self._count("get")
             if obstore.get(self._client, key).meta["size"]:
                 raise errors.Unsupported(
+                    "MW-O03",
                     f"{self._address(path)}: the store answers a request for a range with other "
-                    "bytes; nothing can be read from it safely"
+                    "bytes; nothing can be read from it safely",
                 )
             return b"", 0, 0
 
@@ -298,9 +300,11 @@ class CloudObjects(RemoteObjects):
                 "allow_http=true if requests may go over the network in the clear"
             )
         if faults.is_no_path(error):
-            return errors.Unsupported(f"{request}: {cause}; it can be listed once that is gone")
+            return errors.Unsupported(
+                "MW-O04", f"{request}: {cause}; it can be listed once that is gone"
+            )
         if status == 501 or isinstance(error, obs.NotSupportedError):
-            return errors.Unsupported(f"{request}: the store cannot do this: {cause}")
+            return errors.Unsupported("MW-O05", f"{request}: the store cannot do this: {cause}")
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         return errors.Unreachable(f"{request}: gave up after {tries}: {cause}")
 

@@ -37,7 +37,7 @@ def check_data_files(
         try:
             check_data_file(*objects.get_tail(_check_inside(path), DATA_FOOTER_BYTES))
         except Corruption as error:
-            raise Corruption(f"{objects.uri}: {path}: {error}") from None
+            raise error.at(f"{objects.uri}: {path}") from None
 
     side_by_side(check, paths, _READERS_MAX)
 
@@ -50,17 +50,17 @@ def check_own_files(dataset: Any) -> None:
     """
     others = [str(base.path) for base in dataset.base_paths().values()]
     if others:
-        raise Corruption(f"its manifest leads to another table's files, in {others[0]!r}")
+        raise Corruption("MW-F02", f"its manifest leads to another table's files, in {others[0]!r}")
     for fragment in dataset.get_fragments():
         parts = fragment.metadata
         deletions = parts.deletion_file
         if deletions is not None and deletions.base_id is not None:
-            raise Corruption("its deletion file is another table's")
+            raise Corruption("MW-F02", "its deletion file is another table's")
         if parts.overlays:
-            raise Corruption("it has data overlays, which no flush writes")
+            raise Corruption("MW-F03", "it has data overlays, which no flush writes")
         for file in parts.files:
             if file.base_id is not None:
-                raise Corruption(f"its data file {file.path!r} is another table's")
+                raise Corruption("MW-F02", f"its data file {file.path!r} is another table's")
             _check_inside(file.path)
 
 
@@ -73,7 +73,7 @@ def _check_inside(path: str) -> str:
     try:
         return check_object_path(path)
     except ValueError:
-        raise Corruption(f"the path {path!r} leads out of its folder") from None
+        raise Corruption("MW-F02", f"the path {path!r} leads out of its folder") from None
 
 
 def check_data_file(tail: bytes, file_bytes: int) -> None:
@@ -84,16 +84,17 @@ def check_data_file(tail: bytes, file_bytes: int) -> None:
     """
     footer = tail[-DATA_FOOTER_BYTES:]
     if len(footer) < DATA_FOOTER_BYTES or footer[-4:] != MAGIC:
-        raise Corruption("does not end like a Lance data file")
+        raise Corruption("MW-F04", "does not end like a Lance data file")
     metadata, columns, buffers, buffer_count, column_count = struct.unpack("<QQQII", footer[:32])
     end = file_bytes - DATA_FOOTER_BYTES
     if not metadata <= columns <= buffers <= end:
-        raise Corruption(f"its footer points outside of its {file_bytes} bytes")
+        raise Corruption("MW-F04", f"its footer points outside of its {file_bytes} bytes")
     if (
         column_count * _TABLE_ENTRY_BYTES > buffers - columns
         or buffer_count * _TABLE_ENTRY_BYTES > end - buffers
     ):
         raise Corruption(
+            "MW-F04",
             f"its footer claims {column_count} columns and {buffer_count} buffers, more than there "
-            "is room for"
+            "is room for",
         )

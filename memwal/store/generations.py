@@ -107,14 +107,14 @@ class Generations:
             columns = columns_of(dataset)
         where = f"shard {shard_id}, generation {generation.generation} ({generation.path})"
         if any(c.name == layout.TOMBSTONE and c.type_text != "bool" for c in columns):
-            raise Corruption(f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
+            raise Corruption("MW-F05", f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
         try:
             alignment = align.align(view.columns, columns)
             alignment.check_renames(
                 lambda rename: self.renamed(view, rename, generation.generation), "generation"
             )
         except Refused as error:
-            raise Refused(f"{where}: {error}") from None
+            raise error.at(where) from None
         rows = max(1, generation.physical_rows or dataset.count_rows())
         per_row = max(1, (generation.in_memory_bytes or 0) // rows)
         return Source(
@@ -180,7 +180,7 @@ def unreadable_text(where: str, error: BaseException) -> Exception:
     text = tidy_text(error)
     if GONE.search(text):
         return Missing(f"{where}: {text}")
-    return Corruption(f"{where} can't be read: {text}")
+    return Corruption("MW-F01", f"{where} can't be read: {text}")
 
 
 def is_reading_fault(error: BaseException) -> bool:

@@ -205,7 +205,7 @@ class Round:
         path = f"{self.folder}/corrected/{layout.sequence_name(max(numbers))}"
         latest = self._read(path, CorrectedRecord)
         if latest is None:
-            raise Corruption(f"{self._objects.uri}: {path} is gone")
+            raise Corruption("MW-I27", f"{self._objects.uri}: {path} is gone")
         return plan.model_copy(update={"sources": latest.sources, "corrected": True})
 
     def correct(self, sources: tuple[SourceFile, ...]) -> None:
@@ -289,7 +289,9 @@ class Round:
             path = f"{folder}/{layout.sequence_name(epoch)}"
             session = self._read(path, SessionRecord)
             if session is None or session.writer_epoch != epoch:
-                raise Corruption(f"{self._objects.uri}: {path} is not the record of epoch {epoch}")
+                raise Corruption(
+                    "MW-I27", f"{self._objects.uri}: {path} is not the record of epoch {epoch}"
+                )
             found[epoch] = session
         return found
 
@@ -330,11 +332,12 @@ class Round:
         except ValidationError as error:
             if any(problem["loc"] == ("format",) for problem in error.errors()):
                 raise Unsupported(
+                    "MW-I28",
                     f"{self._objects.uri}: {path} was written by a newer memwal, which has to "
-                    "go on with it"
+                    "go on with it",
                 ) from None
             text = str(error).split("\n", 1)[0]
-            raise Corruption(f"{self._objects.uri}: {path}: {text}") from None
+            raise Corruption("MW-I27", f"{self._objects.uri}: {path}: {text}") from None
 
 
 Begun = tuple[Round, PlanRecord]

@@ -34,7 +34,7 @@ def call_lance(call: Callable[[], T]) -> T:
     except BaseException as panic:
         if not is_panic(panic):
             raise
-        raise Unsupported(f"Lance panicked: {tidy_text(panic)}") from None
+        raise Unsupported("MW-E03", f"Lance panicked: {tidy_text(panic)}") from None
 
 
 def _as_ours(error: Exception) -> MemWalError:
@@ -42,5 +42,5 @@ def _as_ours(error: Exception) -> MemWalError:
     if _CONFLICT.search(str(error)):
         return LostRace(text)
     if _CANT.search(text) or isinstance(error, NotImplementedError | TypeError | KeyError):
-        return Unsupported(text)
+        return Unsupported("MW-E02", text)
     return StoreUnavailable(text)

@@ -133,7 +133,7 @@ class StoredLeases:
                 wait_seconds_max=_RELEASE_WAIT_SECONDS_MAX,
             )
         except MemWalError as error:
-            raise type(error)(self._stands_text(claim, error)) from error
+            raise error.say(self._stands_text(claim, error)) from error
         with suppress(MemWalError):
             if self._find_newer(claim.token) is not None:
                 self._withdraw(claim.token)
@@ -241,8 +241,9 @@ class StoredLeases:
         claim = _decode(data)
         if claim is None or claim.token != token:
             raise Corruption(
+                "MW-L02",
                 f"{self._objects.uri}: {path} is not a lease claim; `memwal lease break` can't "
-                "help here: look at the file, and move it away once no job runs"
+                "help here: look at the file, and move it away once no job runs",
             )
         return claim
 
@@ -274,7 +275,7 @@ class StoredLeases:
 
     def _stands_text(self, claim: LeaseClaim, error: MemWalError) -> str:
         return (
-            f"{self._objects.uri}: the lease could not be given back ({error}), so it stands "
+            f"{self._objects.uri}: the lease could not be given back ({error.text}), so it stands "
             f"until {iso_time(claim.expires_at_nanos)}: a later run on this host may take it over, "
             "others wait, or `memwal lease break TABLE --reason ...`"
         )

@@ -59,6 +59,7 @@ def _walk_links(folder: str) -> Iterator[str]:
 
 def _link_found(path: str) -> Corruption:
     return Corruption(
+        "MW-O12",
         f"{path} is a symbolic link: what a MemWAL holds, and what memwal keeps, has to lie in the "
-        "table's own folder"
+        "table's own folder",
     )

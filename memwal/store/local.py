@@ -115,8 +115,10 @@ class LocalObjects(SizedObjects):
                 if error.errno not in _NO_HARD_LINKS:
                     raise
                 raise errors.Unsupported(
-                    f"the file system of {self._root} cannot hard-link ({error.strerror}), so a "
-                    f"create-if-absent cannot be made atomic; keep the table on another file system"
+                    "MW-O06",
+                    f"the file system of {self._root} cannot hard-link ({error.strerror}), so "
+                    "a create-if-absent cannot be made atomic; keep the table on another file "
+                    "system",
                 ) from error
             _sync_folder(target.parent)
         self._count("bytes_written", len(data))

@@ -80,8 +80,9 @@ def locate(storage_options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
         found = _ask(table, lambda: client.describe_table(asked), storage_options)
     if found.managed_versioning:
         raise Unsupported(
+            "MW-O07",
             f"{table.name}: namespace {table.namespace} manages the versions of this table "
-            "(managed_versioning); memwal commits to the table's own folder, past it"
+            "(managed_versioning); memwal commits to the table's own folder, past it",
         )
     if not found.location:
         raise NotATable(f"{table.name}: namespace {table.namespace} tells no location of it")
@@ -198,7 +199,7 @@ def _explained(table: NamespacedTable, what: str, *, near: bool = True) -> Itera
     except _REFUSED as error:
         raise BadCredentials(f"{what}: the namespace refuses: {_tell(error, table)}") from None
     except theirs.UnsupportedOperationError as error:
-        raise Unsupported(f"{what}: the namespace can't: {_tell(error, table)}") from None
+        raise Unsupported("MW-O08", f"{what}: the namespace can't: {_tell(error, table)}") from None
     except (theirs.InvalidInputError, ValueError) as error:
         raise Usage(f"{what}: {_tell(error, table)}") from None
     except (theirs.LanceNamespaceError, OSError, RuntimeError) as error:

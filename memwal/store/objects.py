@@ -86,7 +86,7 @@ def normalise_uri(uri: str) -> str:
     if uri.startswith(NAMESPACES):
         return uri
     supported = ", ".join(f"{name}://" for name in ("file", *_BUCKET_STORES))
-    raise errors.Unsupported(f"{name}:// is not supported; a local path, {supported} are")
+    raise errors.Unsupported("MW-O09", f"{name}:// is not supported; a local path, {supported} are")
 
 
 def is_in_bucket(uri: str) -> bool:

@@ -48,8 +48,9 @@ def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Sche
     table = pa.Table.from_batches(batches, schema=wanted)
     if generation.physical_rows is not None and len(table) != generation.physical_rows:
         raise Refused(
+            "MW-P10",
             f"generation {generation.generation} has {len(table)} rows, but its writer counted "
-            f"{generation.physical_rows}: without all of them its operands can't be folded"
+            f"{generation.physical_rows}: without all of them its operands can't be folded",
         )
     return table
 

@@ -45,10 +45,11 @@ def prove_put_if_absent(objects: Objects, clock: Clock) -> None:
         # and then meets what it wrote itself.
         if first and stored == _SECOND:
             raise Unsupported(
+                "MW-O11",
                 f"{objects.uri}: this store does not keep put-if-absent (If-None-Match: * on S3): "
                 "the second put of a name replaced the first. Writers, Lance's own too, would "
                 "overwrite each other's rows and commits, so nothing was written: upgrade or "
-                "reconfigure the store, or move the table to one that keeps it"
+                "reconfigure the store, or move the table to one that keeps it",
             )
         if not second and stored == _FIRST:
             return

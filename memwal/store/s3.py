@@ -129,8 +129,9 @@ class S3Objects(RemoteObjects):
         data, first, size_bytes = self._fetch("get_range", path, asked)
         if size_bytes < end:
             raise errors.Corruption(
+                "MW-O02",
                 f"{self._address(path)} ends before byte {end}; "
-                f"bytes [{start}, {end}) were expected"
+                f"bytes [{start}, {end}) were expected",
             )
         if start == end:
             return b""
@@ -323,8 +324,9 @@ class S3Objects(RemoteObjects):
 
     def _wrong_bytes(self, path: str, asked: str | None) -> errors.Unsupported:
         return errors.Unsupported(
+            "MW-O03",
             f"{self._address(path)}: the store answers a request for {asked} with other bytes; "
-            "nothing can be read from it safely"
+            "nothing can be read from it safely",
         )
 
     def _explain(self, error: Exception, request: str, attempts: int) -> errors.MemWalError:
@@ -339,7 +341,7 @@ class S3Objects(RemoteObjects):
         if status == 404:
             return errors.Missing(f"{request}: does not exist")
         if status == 501:
-            return errors.Unsupported(f"{request}: the store cannot do this: {cause}")
+            return errors.Unsupported("MW-O05", f"{request}: the store cannot do this: {cause}")
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         return errors.Unreachable(f"{request}: gave up after {tries}: {cause}")
 

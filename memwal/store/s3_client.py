@@ -75,7 +75,7 @@ def encryption(options: Mapping[str, str]) -> Mapping[str, str]:
     if kind is None:
         return {}
     if kind not in ("AES256", "aws:kms", "aws:kms:dsse"):
-        raise errors.Unsupported(f"aws_server_side_encryption={kind} is not supported")
+        raise errors.Unsupported("MW-O10", f"aws_server_side_encryption={kind} is not supported")
     key = options.get("sse_kms_key_id")
     return {"ServerSideEncryption": kind} | ({"SSEKMSKeyId": key} if key else {})
 

@@ -270,10 +270,11 @@ class ShardManifests:
             if self._is_stored(shard_id, version):
                 path = layout.shard_manifest_path(shard_id, version)
                 raise Corruption(
+                    "MW-M07",
                     f"{self._objects.uri}: shard {shard_id}: {path} (version {version}) leads "
                     f"nowhere, as the latest version is {max(sizes)}: a writer that stalled for "
                     "longer than the grace went on from an old state; close the shard's writers, "
-                    "look at what it wrote, and move the file away"
+                    "look at what it wrote, and move the file away",
                 )
 
     def _is_stored(self, shard_id: ShardId, version: int) -> bool:
@@ -296,7 +297,8 @@ class ShardManifests:
             current = self.latest(shard_id)
             if current is not None and current.status is ShardStatus.SEALED:
                 raise Refused(
-                    f"{self._objects.uri}: shard {shard_id} is SEALED: no writer may claim it"
+                    "MW-M05",
+                    f"{self._objects.uri}: shard {shard_id} is SEALED: no writer may claim it",
                 )
             proposed = (
                 ShardManifest(shard_id=shard_id, version=1, writer_epoch=1, current_generation=1)
@@ -323,7 +325,8 @@ class ShardManifests:
         current = self.latest(shard_id)
         if current is None or writer_epoch > current.writer_epoch:
             raise Corruption(
-                f"{self._objects.uri}: shard {shard_id}: epoch {writer_epoch} was never stored"
+                "MW-M08",
+                f"{self._objects.uri}: shard {shard_id}: epoch {writer_epoch} was never stored",
             )
         if writer_epoch < current.writer_epoch:
             raise Fenced(
@@ -356,7 +359,7 @@ class ShardManifests:
             return codec.decode_shard_manifest(data, shard_id=shard_id, version=version)
         except MemWalError as error:
             path = layout.shard_manifest_path(shard_id, version)
-            raise type(error)(f"{self._objects.uri}: shard {shard_id}: {path}: {error}") from None
+            raise error.at(f"{self._objects.uri}: shard {shard_id}: {path}") from None
 
     def _write_hint(self, shard_id: ShardId, version: int) -> None:
         # Best effort by the spec: a reader probes upwards from whatever the hint says.

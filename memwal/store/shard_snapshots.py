@@ -153,11 +153,13 @@ def decode_snapshot(data: bytes) -> tuple[ShardManifest, ...]:
             for row, values in zip(rows.drop(fields).to_pylist(), entries, strict=True)
         ]
     except KeyError as error:
-        raise Unsupported(f"is no shard snapshot of memwal's: it has no column {error}") from None
+        raise Unsupported(
+            "MW-N04", f"is no shard snapshot of memwal's: it has no column {error}"
+        ) from None
     except (TypeError, ValueError, AttributeError) as error:
-        raise Corruption(f"is no shard snapshot: {error!r}") from None
+        raise Corruption("MW-N03", f"is no shard snapshot: {error!r}") from None
     if len({manifest.shard_id for manifest in found}) < len(found):
-        raise Corruption("has a shard twice")
+        raise Corruption("MW-N03", "has a shard twice")
     return tuple(found)
 
 
@@ -186,7 +188,7 @@ def _read_table(data: bytes) -> pa.Table:
             return LanceFileReader(str(path)).read_all().to_table()
         except BaseException as error:  # a panic in Lance's Rust code is no Exception
             if isinstance(error, OSError | ValueError | pa.ArrowException) or is_panic(error):
-                raise Corruption(tidy_text(error)) from None
+                raise Corruption("MW-N03", tidy_text(error)) from None
             raise
 
 

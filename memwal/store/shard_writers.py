@@ -114,7 +114,9 @@ class ShardWriters:
         """
         before = self.manifests.latest(shard_id) or self._create(shard_id, spec_id, entries)
         if before.status is ShardStatus.SEALED:
-            raise Refused(f"{self._uri}: shard {shard_id} is SEALED: no writer may claim it")
+            raise Refused(
+                "MW-M05", f"{self._uri}: shard {shard_id} is SEALED: no writer may claim it"
+            )
         try:
             writer = self._tables.shard_writer(shard_id, **self._choose_settings())
         except BaseException as error:
@@ -152,7 +154,7 @@ class ShardWriters:
         # Read back: who created it with the very same bytes may have claimed it since.
         found = self.manifests.latest(shard_id)
         if found is None:
-            raise Corruption(f"{self._uri}: shard {shard_id}: its first manifest is gone")
+            raise Corruption("MW-M06", f"{self._uri}: shard {shard_id}: its first manifest is gone")
         return found
 
     def _claim(self, shard_id: ShardId, epoch_before: int) -> Claim:
@@ -192,23 +194,24 @@ class ShardWriters:
             if head.writer_epoch < epoch:
                 break
         raise Corruption(
+            "MW-W09",
             f"{self._uri}: shard {shard_id}: the WAL has no sentinel of epoch {epoch}, which was "
-            "just claimed"
+            "just claimed",
         )
 
     def _translate(self, shard_id: ShardId, error: BaseException, epoch: int = 0) -> BaseException:
         """pylance's error as one of ours; any other error as it is."""
         where, text = f"{self._uri}: shard {shard_id}", tidy_text(error)
         if is_panic(error):
-            return Corruption(f"{where}: {text}")
+            return Corruption("MW-W10", f"{where}: {text}")
         if isinstance(error, MemWalError) or not isinstance(error, OSError | ValueError):
             return error
         if _FENCED in text.lower():
             return self._explain_fencing(shard_id, epoch)
         if _USER in text:
-            return Refused(f"{where}: {text}")
+            return Refused("MW-W11", f"{where}: {text}")
         if is_unsupported(text):
-            return Unsupported(f"{where}: {text}")
+            return Unsupported("MW-E02", f"{where}: {text}")
         return StoreUnavailable(f"{where}: {text}")
 
     def _explain_fencing(self, shard_id: ShardId, epoch: int) -> Fenced:
@@ -283,8 +286,9 @@ class OpenShard:
         if latest is not None and latest.writer_epoch > self.claim.writer_epoch:
             raise self._owner._explain_fencing(shard_id, self.claim.writer_epoch)
         raise Corruption(
+            "MW-W12",
             f"{self._owner._uri}: shard {shard_id}: the last of {self.entries} entries went to "
-            f"position {self.position}, but the WAL does not end there"
+            f"position {self.position}, but the WAL does not end there",
         )
 
     def close(self) -> None:

@@ -32,8 +32,9 @@ def check_fits(policy: RowPolicy, view: TableView, schema: pa.Schema) -> None:
     types = key_types(view)
     if not new_keys_are_compared(types):
         raise Unsupported(
+            "MW-P05",
             f"{view.uri}: a key of type {', '.join(types)} can't go with a row-merge policy: Lance "
-            "would not notice that a key is inserted twice at a time"
+            "would not notice that a key is inserted twice at a time",
         )
 
 

@@ -173,7 +173,7 @@ class LanceTables:
             check_own_files(dataset)
         except Corruption as error:
             of = f"shard {shard_id}: generation {generation.generation} ({generation.path})"
-            raise Corruption(f"{self._uri}: {of}: {error}") from None
+            raise error.at(f"{self._uri}: {of}") from None
         return dataset
 
     def shard_writer(self, shard_id: ShardId, **settings: Any) -> Any:
@@ -244,11 +244,11 @@ class LanceTables:
                 there = "no Lance table" if version is None else f"no version {version}"
                 raise Missing(f"{uri}: {there} there ({text})") from None
             if isinstance(error, ValueError) and not _UNREACHED.search(text):
-                raise Corruption(f"{uri}: can't be opened: {text}") from None
+                raise Corruption("MW-F06", f"{uri}: can't be opened: {text}") from None
             raise StoreUnavailable(f"{uri}: can't be opened: {text}") from None
         except BaseException as error:
             if is_panic(error):
-                raise Corruption(f"{uri}: can't be opened: {tidy_text(error)}") from None
+                raise Corruption("MW-F06", f"{uri}: can't be opened: {tidy_text(error)}") from None
             raise
 
 

@@ -144,7 +144,7 @@ class TableManifests:
                 index = window.from_offset(self._check_inside(offset, size))
             return decode(block, index), window.requests
         except MemWalError as error:
-            raise type(error)(f"{self._objects.uri}: {path}: {error}") from None
+            raise error.at(f"{self._objects.uri}: {path}") from None
 
     def versions(self, branch: str | None = None) -> list[int]:
         """Every retained version of the branch, detached ones included, ascending.
@@ -182,5 +182,5 @@ class TableManifests:
     @staticmethod
     def _check_inside(offset: int, size: int) -> int:
         if offset >= size:
-            raise Corruption(f"points at offset {offset} of {size} bytes")
+            raise Corruption("MW-M01", f"points at offset {offset} of {size} bytes")
         return offset

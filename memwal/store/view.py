@@ -241,8 +241,9 @@ class StoredViews(StoredLineage):
         view = self.base(found.version)
         if view.manifest.timestamp_nanos != found.version_at_nanos:
             raise Corruption(
+                "MW-C05",
                 f"{self._objects.uri}: version {found.version} is not the one that checkpoint "
-                f"{found.name!r} was made of: the table was deleted and written again since"
+                f"{found.name!r} was made of: the table was deleted and written again since",
             )
         shards = [
             ShardManifest(

@@ -207,11 +207,14 @@ class WalEntries:
                 raise ValueError(f"a fence sentinel with {rows} rows")
         except _UNREADABLE as error:
             if not is_cut_off(data):
-                raise Corruption(f"{where} is not a WAL entry: {_first_line(error)}") from None
+                raise Corruption(
+                    "MW-W02", f"{where} is not a WAL entry: {_first_line(error)}"
+                ) from None
             drop = f"memwal rescue {quote(self.uri)} --shard {stored.shard_id} --drop-torn"
             raise CutOff(
+                "MW-W03",
                 f"{where} is not a WAL entry: it is cut off after {stored.size_bytes} bytes. If no "
-                f"rows are behind it, `{drop}` puts it aside"
+                f"rows are behind it, `{drop}` puts it aside",
             ) from None
         entry = WalEntry(
             position=stored.position,
@@ -234,13 +237,15 @@ class WalEntries:
         limits = self.limits
         if stored.size_bytes > len(stored.data):
             raise Refused(
-                f"{where} has {stored.size_bytes} bytes; at most {limits.entry_bytes_max} are read"
+                "MW-W04",
+                f"{where} has {stored.size_bytes} bytes; at most {limits.entry_bytes_max} are read",
             )
         size = count_decoded_bytes(stored.data)
         if size > limits.decoded_bytes_max:
             raise Refused(
+                "MW-W04",
                 f"{where} unfolds from {stored.size_bytes} to {size} bytes; at most "
-                f"{limits.decoded_bytes_max} are decoded"
+                f"{limits.decoded_bytes_max} are decoded",
             )
         small = limits.bytes_in_flight_max // limits.entries_in_flight_max
         return self._one_large if size > max(small, stored.size_bytes) else nullcontext()
@@ -256,7 +261,9 @@ class WalEntries:
         except MemWalError:
             raise
         except _UNREADABLE as error:
-            raise Corruption(f"{self._objects.uri}: {path} is not a WAL entry: {error}") from None
+            raise Corruption(
+                "MW-W02", f"{self._objects.uri}: {path} is not a WAL entry: {error}"
+            ) from None
 
 
 def _schema_bytes(data: bytes) -> int:

@@ -250,7 +250,7 @@ async def test_a_write_that_never_gets_durable_fails_all_after_it() -> None:
     await scene.coordinator.flush(until=Reached.FLUSHED)
     waiting = scene.later(scene.coordinator.flush())
     await settle()
-    scene.handler.finish_durable(Refused("somebody else took over"))
+    scene.handler.finish_durable(Refused("MW-H01", "somebody else took over"))
     with pytest.raises(FlushFailed, match="somebody else took over") as caught:
         await waiting
     assert caught.value.exit_code == Refused.exit_code

@@ -229,7 +229,7 @@ def test_a_backlog_is_merged_beside_others_who_write(monkeypatch) -> None:
 
     def broken() -> bool:
         merged.set()
-        raise Refused("a hole in the numbers")
+        raise Refused("MW-H01", "a hole in the numbers")
 
     stores.pending = 8
     merged.clear()

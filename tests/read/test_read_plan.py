@@ -81,7 +81,7 @@ def test_a_pruned_shard_is_not_read_and_need_not_be_whole() -> None:
 
 def test_a_broken_shard_is_an_error() -> None:
     with pytest.raises(Corruption, match="torn"):
-        plan_read(view(broken=(BrokenShard(shard_id=A, error=Corruption("torn")),)), ALL)
+        plan_read(view(broken=(BrokenShard(shard_id=A, error=Corruption("MW-M01", "torn")),)), ALL)
 
 
 # ---- missing generations

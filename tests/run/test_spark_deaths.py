@@ -166,7 +166,7 @@ def test_what_a_unit_raises_arrives_as_it_is_and_is_not_tried_again(
 
     def refusing(unit: int) -> Any:
         if unit == 1:
-            raise Refused("a hole")
+            raise Refused("MW-H01", "a hole")
         return unit
 
     def odd(unit: int) -> Any:

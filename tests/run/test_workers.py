@@ -85,7 +85,7 @@ def test_errors_are_ends_and_the_worker_goes_on(pool: Pool) -> None:
     pid = pool.one("pid")
     refused = pool.one("refuse", "no")
     assert isinstance(refused, Refused)
-    assert str(refused) == "no"
+    assert str(refused) == "no (MW-H01)"
     for word in ("fail", "unsendable", "untravelled"):
         error = pool.one(word)
         assert type(error) is MemWalError

@@ -68,13 +68,13 @@ _BYTES = mutations(
     _CODEC,
     (
         "bytes: another version's manifest",
-        '    if message.version != version:\n        raise Corruption(f"holds version',
-        '    if False:\n        raise Corruption(f"holds version',
+        '    if message.version != version:\n        raise Corruption("MW-M01", f"holds version',
+        '    if False:\n        raise Corruption("MW-M01", f"holds version',
     ),
     ("bytes: another shard's manifest", "    if found != shard_id:", "    if False:"),
     (
         "bytes: a status that is not known is ACTIVE",
-        '        raise Unsupported(f"has an unknown shard status {message.status}") from None',
+        '        raise Unsupported("MW-M02", f"has an unknown shard status {message.status}") from None',
         "        status = ShardStatus.ACTIVE",
     ),
     (
@@ -103,8 +103,8 @@ _BYTES = mutations(
     ("bytes: a block that is cut off", "    if len(body) < length:", "    if False:"),
     (
         "bytes: another table version",
-        '    if message.version != version:\n        raise Corruption(f"holds table version',
-        '    if False:\n        raise Corruption(f"holds table version',
+        '    if message.version != version:\n        raise Corruption("MW-M01", f"holds table version',
+        '    if False:\n        raise Corruption("MW-M01", f"holds table version',
     ),
     ("bytes: two MemWAL entries", "    if len(entries) > 1:", "    if False:"),
     ("bytes: progress twice", "        if shard in progress:", "        if False:"),
@@ -409,7 +409,7 @@ _LEASES = (
         ),
         (
             "lease: a release that fails is not told",
-            "            raise type(error)(self._stands_text(claim, error)) from error",
+            "            raise error.say(self._stands_text(claim, error)) from error",
             "            return",
         ),
         (

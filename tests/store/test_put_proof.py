@@ -115,7 +115,7 @@ def test_a_yes_is_remembered_for_its_store_alone() -> None:
         (Fault(operation="put_if_absent", nth=2, error=GONE), StoreUnavailable),
         (Fault(operation="put_if_absent", nth=1, error=GONE, when="after"), StoreUnavailable),
         (Fault(operation="get", error=GONE), StoreUnavailable),
-        (Fault(operation="put_if_absent", error=Unsupported("501")), Unsupported),
+        (Fault(operation="put_if_absent", error=Unsupported("MW-E02", "501")), Unsupported),
         (Fault(operation="delete", error=GONE), None),
     ],
 )

@@ -54,7 +54,7 @@ class OddWorker:
         os._exit(code)
 
     def refuse(self, text: str) -> None:
-        raise Refused(text)
+        raise Refused("MW-H01", text)
 
     def spend(self, more: object) -> int:
         self.spent = True

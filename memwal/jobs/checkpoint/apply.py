@@ -103,9 +103,10 @@ class CheckpointMaker:
             is_other = other.name == name and other.key != but
             if is_other and other.ready and not other.is_expired(now):
                 raise Refused(
+                    "MW-C01",
                     f"{self.uri}: checkpoint {name!r} is there, of version {other.version}, "
                     f"made {iso_time(other.created_at_nanos)} for {other.holder}: choose another "
-                    "name, or drop it first"
+                    "name, or drop it first",
                 )
 
     def _clear(self, name: str) -> None:

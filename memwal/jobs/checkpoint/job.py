@@ -53,7 +53,9 @@ def make_request(
 def run_create(options: CreateOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
     """Keep this moment of the table."""
     if not options.lease and not options.dry_run:
-        raise Refused("a checkpoint is made under the table's lease: run it without --no-lease")
+        raise Refused(
+            "MW-L01", "a checkpoint is made under the table's lease: run it without --no-lease"
+        )
 
     def create(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         maker = CheckpointMaker(

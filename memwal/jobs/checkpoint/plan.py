@@ -52,7 +52,7 @@ def plan_checkpoint(
         raise broken.error
     for shard in view.shards:
         for hole in find_holes(shard):
-            raise Refused(f"{view.uri}: no checkpoint of rows that are missing: "
+            raise Refused("MW-H01", f"{view.uri}: no checkpoint of rows that are missing: "
                           f"{hole_text(shard, hole)}")  # fmt: skip
     seconds = request.expires_seconds
     return Checkpoint(

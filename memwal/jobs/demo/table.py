@@ -38,7 +38,9 @@ def make_table(folder: Path, seed: int = 7) -> DemoTable:
     Raises Refused when the folder holds something already.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise Refused(f"{folder} is not empty; the demo only writes into a new or empty folder")
+        raise Refused(
+            "MW-D01", f"{folder} is not empty; the demo only writes into a new or empty folder"
+        )
     chance = random.Random(seed)
     schema = pa.schema(
         [

@@ -74,10 +74,12 @@ class ScratchFolder:
                 found = lance.dataset(uri, storage_options=self._options).to_table()
         except BaseException as error:
             if isinstance(error, Exception) or is_panic(error):
-                raise Unsupported(f"Lance can't work here: {tidy_text(error)}") from None
+                raise Unsupported("MW-D02", f"Lance can't work here: {tidy_text(error)}") from None
             raise
         if found["id"].to_pylist() != [1, 2, 3, 1, 2, 3]:
-            raise Unsupported(f"Lance reads other rows than it wrote: {found['id'].to_pylist()}")
+            raise Unsupported(
+                "MW-D03", f"Lance reads other rows than it wrote: {found['id'].to_pylist()}"
+            )
 
     def remove(self, paths: Iterable[str]) -> int:
         """Delete the folder, what was put as `paths` included; how much is left."""

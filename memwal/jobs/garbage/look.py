@@ -79,7 +79,7 @@ class Look:
     def _shard(self, shard: ShardView, gates: Gates) -> ShardLook:
         found = self.evidence.shards.get(shard.shard_id)
         if found is None:
-            problem = Refused("its folder was not listed")
+            problem = Refused("MW-G04", "its folder was not listed")
             found = ShardEvidence(shard_id=shard.shard_id, problem=problem)
         return ShardLook(
             manifest=shard.manifest, found=found, gates=gates, cutoff_nanos=self.cutoff_nanos

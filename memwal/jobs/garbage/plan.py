@@ -41,19 +41,22 @@ def check_limits(
         return
     if retention_seconds is not None and retention_seconds < RETENTION_SECONDS_MIN:
         raise Refused(
+            "MW-G01",
             f"a retention of {retention_seconds:g} s is shorter than a day: readers and time "
-            "travel lose versions that they may still use; pass --allow-short-retention if not"
+            "travel lose versions that they may still use; pass --allow-short-retention if not",
         )
     if limits.grace_seconds < GRACE_SECONDS_MIN:
         raise Refused(
+            "MW-G02",
             f"a grace of {limits.grace_seconds:g} s is shorter than ten minutes: readers that hold "
             "an older shard manifest would find generations gone; pass --allow-short-retention if "
-            "there are none"
+            "there are none",
         )
     if limits.ingest_idle_seconds < INGEST_IDLE_SECONDS_MIN:
         raise Refused(
+            "MW-G03",
             f"ingests idle for {limits.ingest_idle_seconds:g} s, less than a day, may be resumed "
-            "yet, and could not be any more; pass --allow-short-retention if none will be"
+            "yet, and could not be any more; pass --allow-short-retention if none will be",
         )
 
 

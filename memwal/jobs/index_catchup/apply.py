@@ -109,7 +109,7 @@ class _Run:
     def check_refusal(self) -> None:
         """End it when the index can't be caught up at all."""
         if self.plan.refusal is not None:
-            self.error = Unsupported(self.plan.refusal)
+            self.error = Unsupported("MW-X01", self.plan.refusal)
 
     def count_fault(self, fault: MemWalError, limits: CatchupLimits) -> None:
         """One more fault: too many of them end it."""
@@ -242,7 +242,7 @@ class IndexCatchupJob:
         gained = index.covered - index_before.covered
         if run.error is None and run.committed and done.indexes and not gained:
             text = f"Lance committed, but {run.plan.uncovered_rows:,} rows are still not covered"
-            run.count_fault(Unsupported(f"index {name!r}: {text}"), self.limits)
+            run.count_fault(Unsupported("MW-X02", f"index {name!r}: {text}"), self.limits)
             return True
         return not run.committed
 
@@ -334,7 +334,7 @@ class IndexCatchupJob:
 
 def _foresee(look: _Look, plan: IndexPlan) -> IndexCatchupReport:
     """One index of a dry run: what would be recorded is what is merged now."""
-    error = None if plan.refusal is None else Unsupported(plan.refusal)
+    error = None if plan.refusal is None else Unsupported("MW-X01", plan.refusal)
     outcome = DONE if plan.has_work else NOTHING_TO_DO
     merged, recorded = look.view.mem_wal.merged, look.recorded(plan.name)
     return IndexCatchupReport(

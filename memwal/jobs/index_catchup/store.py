@@ -88,8 +88,9 @@ def _check_training_rows(dataset: Any, described: Any) -> None:
     rows = call_lance(lambda: dataset.count_rows(filter=f"{_quote(column)} IS NOT NULL"))
     if rows < PQ_TRAINING_ROWS_MIN:
         raise Refused(
+            "MW-X03",
             f"index {described.name!r}: retraining takes at least {PQ_TRAINING_ROWS_MIN} vectors, "
-            f"the table has {rows}; with fewer, Lance leaves an index that covers nothing"
+            f"the table has {rows}; with fewer, Lance leaves an index that covers nothing",
         )
 
 

@@ -59,7 +59,7 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
         results: dict[ShardId, RescuedShard] = {}
         if due and not options.dry_run:
             if not options.confirm(table.resolved.name, due):
-                raise Refused(f"{stores.uri}: not confirmed; nothing was claimed")
+                raise Refused("MW-R01", f"{stores.uri}: not confirmed; nothing was claimed")
             table.take_lease("rescue", options)
             results = _run(rescuer, due, progress)
         return report_rescue(table.resolved.name, view, plans, results)

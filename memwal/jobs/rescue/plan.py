@@ -199,21 +199,23 @@ def _refusal(
     if decided.problems:
         # A claim would come first, and then fail at the entry, or pass over what follows it.
         return Corruption(
-            f"its WAL can't be replayed: {'; '.join(decided.problems)}{_next_step(found, limits)}"
+            "MW-W01",
+            f"its WAL can't be replayed: {'; '.join(decided.problems)}{_next_step(found, limits)}",
         )
     if decided.refused:
         # The writer that a rescue opens would decode it, whatever it takes.
-        return Refused(f"its WAL is not replayed: {'; '.join(decided.refused)}")
+        return Refused("MW-W04", f"its WAL is not replayed: {'; '.join(decided.refused)}")
     if not decided.unflushed and not torn:
         return None
     if found.manifest.status is ShardStatus.SEALED:
-        return Refused("it is SEALED: no writer may claim it")
+        return Refused("MW-M05", "it is SEALED: no writer may claim it")
     if sign is None or idle is None:
-        return Refused("nothing tells when it was last written")
+        return Refused("MW-R02", "nothing tells when it was last written")
     if idle < limits.idle_seconds:
         return Refused(
+            "MW-R03",
             f"{sign.what} is {idle:.0f} s old, less than {limits.idle_seconds:g} s: a writer may "
-            "be alive, and would be fenced"
+            "be alive, and would be fenced",
         )
     return None
 

@@ -99,7 +99,7 @@ class StoredShardWal:
             # A rescue that was killed has kept the very same.
             if self._objects.get(kept, size_max) != data:
                 raise Refused(
-                    f"{self._objects.uri}: {kept} has other bytes; move it away"
+                    "MW-R04", f"{self._objects.uri}: {kept} has other bytes; move it away"
                 ) from None
 
     def drop_torn(self, shard_id: ShardId, position: int, sentinel_epoch: int) -> None:
@@ -131,8 +131,9 @@ class StoredShardWal:
             return None
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Corruption(
+                "MW-R05",
                 f"{self._objects.uri}: {info.path} is not the mark of a rescue ({error}); move it "
-                "away"
+                "away",
             ) from None
 
     def _listed_mark(self, shard_id: ShardId) -> StoredFile | None:
@@ -207,13 +208,13 @@ class LanceClaimedShard:
 def _name_error(where: str, error: BaseException) -> MemWalError:
     text = tidy_text(error)
     if _SEALED.search(text):
-        return Refused(f"{where} is SEALED: no writer may claim it")
+        return Refused("MW-M05", f"{where} is SEALED: no writer may claim it")
     if _FENCED.search(text):
         return LostRace(
             f"{where}: another writer claimed it meanwhile, and has replayed the same rows ({text})"
         )
     if _BAD_WAL.search(text):
-        return Corruption(f"{where}: its WAL can't be replayed: {text}")
+        return Corruption("MW-W01", f"{where}: its WAL can't be replayed: {text}")
     if is_unsupported(text):
-        return Unsupported(f"{where}: {text}")
+        return Unsupported("MW-E02", f"{where}: {text}")
     return StoreUnavailable(f"{where}: {text}; its rows are in the WAL as before")

@@ -243,8 +243,9 @@ class SnapshotRefresher:
             return
         if before != after:
             raise Corruption(
+                "MW-N01",
                 f"version {landed}, a refresh of the MemWAL index, has {after} fragments and rows "
-                f"instead of {before}; restore version {landed - 1} and report this"
+                f"instead of {before}; restore version {landed - 1} and report this",
             )
 
     def _find_lowered(self, run: _Run, landed: int) -> dict[ShardId, int]:

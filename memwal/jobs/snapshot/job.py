@@ -29,8 +29,9 @@ def check_lease(options: RunOptions) -> None:
     """Raise Refused for a refresh that would run without the table's lease."""
     if not options.lease and not options.dry_run:
         raise Refused(
+            "MW-L01",
             "the snapshot job needs the table's lease: its commit can overwrite merge progress "
-            "that lands meanwhile; run it without --no-lease"
+            "that lands meanwhile; run it without --no-lease",
         )
 
 

@@ -59,8 +59,9 @@ def collect_manifests(view: TableView) -> tuple[ShardManifest, ...]:
     if view.broken:
         names = ", ".join(b.shard_id for b in view.broken)
         raise Refused(
+            "MW-N02",
             f"{view.uri}: shards {names} have broken manifests; a snapshot without them would "
-            "hide them from readers"
+            "hide them from readers",
         )
     return tuple(s.manifest for s in sorted(view.shards, key=lambda s: s.shard_id))
 

@@ -226,7 +226,7 @@ class StoredFacts:
                     since = self.views.mem_wal_since_nanos(view, flushed_at)
                     check_lineage(shard, flushed_at, since)
             except Missing as missing:
-                raise Corruption(f"shard {shard.shard_id}: {missing}") from None
+                raise Corruption("MW-H03", f"shard {shard.shard_id}: {missing}") from None
             except Refused as error:
                 problems.append(str(error))
         return problems

@@ -158,8 +158,9 @@ def check_whole(view: TableView, shard: ShardView, *, of_version: int | None) ->
     for hole in find_holes(shard):
         where = f"{view.uri}: version {view.version} would come out with older values of some rows"
         if of_version is None:
-            raise Incomplete(f"{where}: {hole_text(shard, hole)}")
+            raise Incomplete("MW-H01", f"{where}: {hole_text(shard, hole)}")
         raise Incomplete(
+            "MW-H02",
             f"{where}: {missing_text(shard, hole)}; a later version has merged what is missing, "
-            "and it was collected: read a later version"
+            "and it was collected: read a later version",
         )

@@ -53,7 +53,7 @@ def _as_ours(where: str, error: BaseException) -> BaseException:
     if GONE.search(text):
         return Missing(f"{where}: {text}")
     if is_panic(error):
-        return Corruption(f"{where}: can't be read: {text}")
+        return Corruption("MW-F01", f"{where}: can't be read: {text}")
     return StoreUnavailable(f"{where}: can't be read: {text}")
 
 
@@ -63,11 +63,12 @@ def explain_missing(error: MemWalError, moment: Moment) -> MemWalError:
         return error
     if moment.version is not None:
         return Refused(
-            f"{error}; what version {moment.version} needs is gone, read a later version"
+            "MW-H02", f"{error}; what version {moment.version} needs is gone, read a later version"
         )
     if moment.checkpoint is not None:
         return Corruption(
+            "MW-C07",
             f"{error}; checkpoint {moment.checkpoint.name!r} keeps it, so that whoever deleted it "
-            "was not memwal"
+            "was not memwal",
         )
-    return Corruption(f"{error}; it is listed and not merged, so its rows are lost")
+    return Corruption("MW-H03", f"{error}; it is listed and not merged, so its rows are lost")

@@ -140,7 +140,7 @@ class Folding:
                 now_nanos=self._now_nanos,
             )
         except MemWalError as error:
-            raise type(error)(f"{self._plan.uri}: shard {shard.shard_id}: {error}") from None
+            raise error.at(f"{self._plan.uri}: shard {shard.shard_id}") from None
 
     def _read_layer(self, shard: Pending, generation: FlushedGeneration, source: Source) -> Layer:
         name = f"generation {generation.generation}"
@@ -214,9 +214,10 @@ class FoldedRows(OpenRead):
         if plan.nearest is not None or plan.search is not None:
             what = "vectors" if plan.search is None else "texts"
             raise Unsupported(
+                "MW-Q04",
                 f"{plan.uri}: a table with a row-merge policy can't be searched for {what}: its "
                 "indexes do not know the rows that come of folding; once it is merged and its "
-                "indexes have caught up, Lance's own search finds them in the base table"
+                "indexes have caught up, Lance's own search finds them in the base table",
             )
         super().__init__(plan, base, base.dataset.schema)
         self._policy = policy

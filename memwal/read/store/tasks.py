@@ -272,7 +272,7 @@ class TaskReads:
             return None
         for key in self._names if isinstance(table, Part) else ():
             if any(batch.column(key).null_count for batch in batches):
-                raise Refused(f"{table.where}: rows have NULL in the key column {key!r}")
+                raise Refused("MW-K01", f"{table.where}: rows have NULL in the key column {key!r}")
         return collect_keys(batches, self._keys)
 
     def _rows(self, *, keyed: bool = False) -> Rows:

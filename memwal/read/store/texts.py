@@ -94,7 +94,8 @@ def choose_text_index(where: str, dataset: Any, wanted: Search) -> TextIndex:
         )
     if index.settings[_ANALYZER] not in ("text", "code"):
         raise Unsupported(
-            f"{where}: index {index.name} is for {index.settings[_ANALYZER]}, not for texts"
+            "MW-Q05",
+            f"{where}: index {index.name} is for {index.settings[_ANALYZER]}, not for texts",
         )
     if wanted.phrase and index.settings["base_tokenizer"] == "ngram":
         raise Usage(f"{where}: index {index.name} holds parts of words, and no phrases")

@@ -101,7 +101,7 @@ def fold_shard(shard_id: ShardId, tables: Sequence[pa.Table], keys: Sequence[str
     try:
         return fold.fold(tables, keys)
     except Refused as error:
-        raise Refused(f"shard {shard_id}: {error}") from None
+        raise error.at(f"shard {shard_id}") from None
 
 
 def list_parts(shards: Sequence[OpenShard]) -> list[Part]:

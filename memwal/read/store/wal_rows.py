@@ -85,7 +85,7 @@ class _Gathered:
         self.tables = [table]
         self.bytes = self.folded_bytes = table.nbytes
         if self.bytes > self.bytes_max:
-            raise Refused(self.too_much)
+            raise Refused("MW-W05", self.too_much)
         return table
 
     @property
@@ -190,7 +190,7 @@ class _ShardReader:
                 self.gathered.add(self._line_up(found))
         decided = replay(self._check_manifest(start + len(entries)), entries)
         if decided.problems:
-            raise Corruption(f"{self.where}: {'; '.join(decided.problems)}")
+            raise Corruption("MW-W01", f"{self.where}: {'; '.join(decided.problems)}")
         return UnflushedRows(
             shard_id=self.manifest.shard_id,
             rows=self.gathered.fold(),
@@ -238,8 +238,9 @@ class _ShardReader:
         except Missing:
             self._check_manifest(position)
             raise Corruption(
+                "MW-W06",
                 f"{self.where}: position {position} is missing, but one above it is stored: "
-                "entries are lost in between"
+                "entries are lost in between",
             ) from None
 
     def _check_manifest(self, tip: int) -> ShardManifest:
@@ -249,7 +250,7 @@ class _ShardReader:
         """
         latest = self.manifests.latest(self.manifest.shard_id)
         if latest is None:
-            raise Corruption(f"{self.where}: the shard's manifests are gone")
+            raise Corruption("MW-M06", f"{self.where}: the shard's manifests are gone")
         if latest.replay_after_wal_entry_position >= tip:
             raise Moved(f"{self.where} was flushed while it was read")
         return replace(
@@ -261,17 +262,20 @@ class _ShardReader:
     def _line_up(self, found: ReadEntry) -> pa.Table:
         for name in blob_columns(self.view.columns):
             raise Unsupported(
+                "MW-B01",
                 f"{self.where}, position {found.entry.position}: the blobs of column {name!r} "
                 "can't be read out of a WAL: let the writer flush, or rescue the shard if it has "
-                "none"
+                "none",
             )
         try:
             sources = self._sources(found)
         except Refused as error:
-            raise Refused(f"{self.where}, position {found.entry.position}: {error}") from None
+            raise error.at(f"{self.where}, position {found.entry.position}") from None
         table = pa.Table.from_batches(found.batches, schema=found.schema)
         if table.num_columns != len(set(table.column_names)):
-            raise Corruption(f"{self.where}, position {found.entry.position}: a column is twice")
+            raise Corruption(
+                "MW-W07", f"{self.where}, position {found.entry.position}: a column is twice"
+            )
         self._check_size(len(table), [f.type for f in self.fields if sources[f.name] is None])
         arrays = []
         for column in self.fields:
@@ -287,7 +291,7 @@ class _ShardReader:
         """Refuse rows that are narrow, and many, where what they leave out is wide."""
         row_bytes = sum(pa.nulls(_NULLS, kind).nbytes for kind in left_out) / _NULLS
         if rows * row_bytes > self.gathered.bytes_max:
-            raise Refused(self.gathered.too_much)
+            raise Refused("MW-W05", self.gathered.too_much)
 
     def _sources(self, found: ReadEntry) -> Mapping[str, str | None]:
         aligned = align.align(self.view.columns, _columns(found.schema, self.view.columns))
@@ -301,7 +305,8 @@ class _ShardReader:
         found = table[layout.TOMBSTONE]
         if not pa.types.is_boolean(found.type):
             raise Corruption(
-                f"{self.where}, position {position}: {layout.TOMBSTONE} is of type {found.type}"
+                "MW-W07",
+                f"{self.where}, position {position}: {layout.TOMBSTONE} is of type {found.type}",
             )
         return found.fill_null(False)
 
@@ -326,7 +331,8 @@ def _columns(schema: pa.Schema, base: Sequence[ColumnInfo]) -> tuple[ColumnInfo,
         like = by_name.get(arrow.name) if field_id is None else by_id.get(field_id)
         if like is None and field_id is None:
             raise Refused(
-                f"column {arrow.name!r} has no field id, and the table has no column of that name"
+                "MW-W08",
+                f"column {arrow.name!r} has no field id, and the table has no column of that name",
             )
         found.append(_column(arrow, like))
     return tuple(found)
@@ -354,5 +360,5 @@ def _field_id(arrow: pa.Field) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or len(text) > 10:
-        raise Refused(f"column {arrow.name!r} has the field id {text[:40]!r}")
+        raise Refused("MW-W08", f"column {arrow.name!r} has the field id {text[:40]!r}")
     return int(text)

@@ -29,7 +29,7 @@ def start_engine(name: str, options: RunOptions) -> Started:
     if name == "local":
         return LocalEngine(), lambda: None
     if not has_spark():
-        raise Unsupported("pyspark is not installed: pip install 'lance-memwal[spark]'")
+        raise Unsupported("MW-E04", "pyspark is not installed: pip install 'lance-memwal[spark]'")
     # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
     from memwal.run.engines.spark import SparkEngine
 

@@ -95,7 +95,7 @@ class _Task(Generic[Unit, Result]):
         if TaskContext.get().attemptNumber() >= self.attempts_max:
             return _DIED
         if fault := find_fault(self.driver):
-            return _Outcome(undone=Unsupported(fault))
+            return _Outcome(undone=Unsupported("MW-E07", fault))
         try:
             return _Outcome(result=self.work(unit))
         except (KeyboardInterrupt, SystemExit):
@@ -119,8 +119,9 @@ class SparkEngine:
         """
         if "SPARK_REMOTE" in os.environ or (master or "").startswith("sc://"):
             raise Unsupported(
+                "MW-E05",
                 "jobs need a driver of their own, which Spark Connect does not give: name a master "
-                "(spark://…, yarn, k8s://…, local[*]), without SPARK_REMOTE. Reading works on it"
+                "(spark://…, yarn, k8s://…, local[*]), without SPARK_REMOTE. Reading works on it",
             )
         # py4j logs a traceback of its own when a run is cancelled.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -148,8 +149,9 @@ class SparkEngine:
         if self._context.getConf().get("spark.speculation", "false").lower() == "true":
             self.stop()
             raise Refused(
+                "MW-E06",
                 "spark.speculation is on: speculative copies of a task would race each other's "
-                "commits; set spark.speculation=false for this application"
+                "commits; set spark.speculation=false for this application",
             )
         self._driver = executors.find_versions()
         self._driver["Spark"] = executors.spark_release(self._context.version)
@@ -164,7 +166,7 @@ class SparkEngine:
         with self._looking:  # tables of a backfill come side by side
             fault = self._executors_fault
         if fault:
-            raise Unsupported(f"{fault}. {executors.HOW}")
+            raise Unsupported("MW-E07", f"{fault}. {executors.HOW}")
 
     @cached_property
     def _executors_fault(self) -> str | None:
@@ -251,7 +253,7 @@ class SparkEngine:
             return list(self._context.parallelize(units, len(units)).map(task).collect())
         except (Py4JJavaError, PythonException) as error:
             if fault := executors.explain_failure(str(error)):
-                raise Unsupported(fault) from None
+                raise Unsupported("MW-E07", fault) from None
             raise
 
     @contextmanager

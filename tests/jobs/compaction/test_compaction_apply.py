@@ -52,7 +52,7 @@ class FakeTable:
         self, tasks: Sequence[CompactionTask]
     ) -> Sequence[RewrittenFragments | MemWalError]:
         return [
-            Corruption("unreadable")
+            Corruption("MW-M01", "unreadable")
             if self.failing.intersection(task.fragment_ids)
             else RewrittenFragments(fragment_ids=task.fragment_ids, data="")
             for task in tasks

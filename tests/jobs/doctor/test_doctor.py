@@ -315,7 +315,7 @@ def test_what_is_cancelled_leaves_nothing() -> None:
 def test_lance_that_can_t_work_there_is_told() -> None:
     class Refused(Folder):
         def use_lance(self) -> None:
-            raise Unsupported("Lance can't work here: no such option")
+            raise Unsupported("MW-E02", "Lance can't work here: no such option")
 
     doctor = Doctor(scratch=Refused(), clock=SystemClock())
     checks, error = doctor.examine()

@@ -298,7 +298,7 @@ EVERYTHING: dict[str, tuple[Spoil, str]] = {
         "version 4 can't be read: torn",
     ),
     "a branch can't be found": (
-        lambda w: edited(w, evidence__problems=(Corruption("branch x has no version"),)),
+        lambda w: edited(w, evidence__problems=(Corruption("MW-M01", "branch x has no version"),)),
         "branch x has no version",
     ),
     "the latest version is not in the listing": (
@@ -318,7 +318,7 @@ EVERYTHING: dict[str, tuple[Spoil, str]] = {
         "SEALED",
     ),
     "the shard can't be read": (
-        lambda w: edited(w, shard__problem=Corruption("torn manifest")),
+        lambda w: edited(w, shard__problem=Corruption("MW-M01", "torn manifest")),
         "torn manifest",
     ),
     "the shard was not listed": (
@@ -580,7 +580,7 @@ def test_a_shard_without_a_usable_manifest_is_kept_and_the_others_are_served() -
     plan = where.plan()
     check_kept(item(plan, name), "the shard has no manifest")
     assert not plan.broken
-    torn = BrokenShard(shard_id=OTHER, error=Corruption("torn"))
+    torn = BrokenShard(shard_id=OTHER, error=Corruption("MW-M01", "torn"))
     plan = edited(where, broken=(torn,)).plan()
     check_kept(item(plan, name), "torn")
     assert drop(plan).action is Action.DROP
@@ -588,7 +588,7 @@ def test_a_shard_without_a_usable_manifest_is_kept_and_the_others_are_served() -
 
 
 def test_a_shard_that_can_not_be_read_is_told_as_broken() -> None:
-    torn = Corruption("torn")
+    torn = Corruption("MW-M01", "torn")
     plan = edited(world(), shard__problem=torn).plan()
     assert plan.broken == (BrokenShard(shard_id=SHARD, error=torn),)
 
@@ -698,7 +698,7 @@ def test_orphaned_shards_go_when_adopted_manifests_last() -> None:
         (orphaned(version(4, None)), ADOPT, "version 5 is missing", False),
         (orphaned(files=(*SHARD_FILES, file(below("wal/y"), at=YOUNG))), ADOPT, "younger", False),
         (orphaned(files=()), ADOPT, "nothing in it is known", False),
-        (orphaned(problem=Corruption("unreadable")), ADOPT, "unreadable", False),
+        (orphaned(problem=Corruption("MW-M01", "unreadable")), ADOPT, "unreadable", False),
     ],
 )
 def test_orphaned_shards_are_kept_when(
@@ -779,7 +779,7 @@ def test_shards_without_any_progress_keep_every_version() -> None:
     assert find_never_merged(where.view) == ()
     unmerged = replace(where, state=replace(where.state, merged={}))
     assert find_never_merged(unmerged.view) == (SHARD,)
-    broken = BrokenShard(shard_id=OTHER, error=Corruption("torn"))
+    broken = BrokenShard(shard_id=OTHER, error=Corruption("MW-M01", "torn"))
     assert find_never_merged(replace(where, broken=(broken,)).view) == (OTHER,)
 
 

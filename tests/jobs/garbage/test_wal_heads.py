@@ -56,7 +56,7 @@ def test_an_idle_run_writes_to_a_proven_store_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacking(*_: Any) -> None:
-        raise Unsupported("this store does not keep put-if-absent")
+        raise Unsupported("MW-E02", "this store does not keep put-if-absent")
 
     table = runs.collectable(tmp_path / "t", generations=6)
     runs.collect(table, wal=True)

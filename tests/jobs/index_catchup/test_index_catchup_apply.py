@@ -385,16 +385,16 @@ def test_a_run_ends_under_steady_merging() -> None:
 
 def test_an_error_of_one_index_does_not_stop_the_others() -> None:
     table = behind_table("one", "two")
-    table.trouble = always("append", "one", Unsupported("cannot"))
+    table.trouble = always("append", "one", Unsupported("MW-E02", "cannot"))
     found = run(table)
-    assert (found["one"].outcome, found["one"].error) == ("refused", "cannot")
+    assert (found["one"].outcome, found["one"].error) == ("refused", "cannot (MW-E02)")
     assert found["one"].unindexed_rows_after == 20
     assert found["two"].outcome == "done"
 
 
 def test_a_segment_that_fails_to_build_fails_its_index_only() -> None:
     table = behind_table("one", "two")
-    table.trouble = always("build", "one", Unsupported("cannot"))
+    table.trouble = always("build", "one", Unsupported("MW-E02", "cannot"))
     found = run(table, method=Method.SEGMENTS)
     assert found["one"].outcome == "refused"
     assert found["two"].outcome == "done"
@@ -458,9 +458,9 @@ def test_a_lost_retrain_is_tried_again_though_coverage_is_full() -> None:
 def test_a_refused_retrain_is_reported_though_coverage_is_full() -> None:
     table = behind_table("one", kinds={"one": "IVF_FLAT"})
     run(table)
-    table.trouble = always("retrain", "one", Refused("too few vectors"))
+    table.trouble = always("retrain", "one", Refused("MW-H01", "too few vectors"))
     found = run(table, method=Method.RETRAIN)
-    assert (found["one"].outcome, found["one"].error) == ("refused", "too few vectors")
+    assert (found["one"].outcome, found["one"].error) == ("refused", "too few vectors (MW-H01)")
 
 
 # ---- lease

@@ -196,7 +196,7 @@ def test_a_sealed_shard_is_refused(table: Table) -> None:
     builders.set_status(table, table.shards[0], ShardStatus.SEALED)
     age(table)
     report, shard = rescued(table)
-    assert (report.exit_code, shard.error) == (5, "it is SEALED: no writer may claim it")
+    assert (report.exit_code, shard.error) == (5, "it is SEALED: no writer may claim it (MW-M05)")
     assert builders.epochs(table) == {table.shards[0]: 2}
 
 

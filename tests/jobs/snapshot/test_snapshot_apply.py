@@ -267,7 +267,7 @@ def test_a_refresh_that_changed_the_data_is_corruption(table: FakeTable) -> None
 
 
 def test_a_broken_shard_is_not_hidden(table: FakeTable) -> None:
-    broken = BrokenShard(shard_id=B, error=Corruption("torn"))
+    broken = BrokenShard(shard_id=B, error=Corruption("MW-M01", "torn"))
     with pytest.raises(Refused, match="would hide them"):
         collect_manifests(replace(table.view(), broken=(broken,)))
 

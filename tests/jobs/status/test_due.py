@@ -37,7 +37,7 @@ def shard(
 
 
 def view(*shards: ShardView, key: tuple[str, ...] = ("k",)) -> TableView:
-    broken = (BrokenShard(shard_id="b", error=Corruption("torn")),)
+    broken = (BrokenShard(shard_id="b", error=Corruption("MW-M01", "torn")),)
     return make_view(*shards, primary_key=key, broken=broken)
 
 

@@ -110,7 +110,7 @@ def test_what_is_not_known_of_every_shard_is_not_known() -> None:
     assert found.oldest_pending_seconds is None
     # A WAL that was not listed may be abandoned.
     assert measure_table(make_view(known), [WalSize()], NOW).abandoned_shards is None
-    torn = (BrokenShard(shard_id="c", error=Corruption("torn")),)
+    torn = (BrokenShard(shard_id="c", error=Corruption("MW-M01", "torn")),)
     found = measure_table(make_view(known, broken=torn), WALS[:1], NOW)
     assert (found.pending_generations, found.oldest_pending_seconds) == (None, None)
     assert (found.abandoned_shards, found.reclaimable_bytes) == (None, None)

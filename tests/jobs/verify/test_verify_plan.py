@@ -70,7 +70,7 @@ def view(merged: int = 3) -> TableView:
 
 def test_manifests_that_can_not_be_read() -> None:
     assert verify.check_manifests(view()).ok
-    broken = BrokenShard(shard_id=SHARD, error=Corruption("torn"))
+    broken = BrokenShard(shard_id=SHARD, error=Corruption("MW-M01", "torn"))
     assert verify.check_manifests(replace(view(), broken=(broken,))).ok is False
 
 
@@ -287,5 +287,7 @@ def test_a_snapshot_of_shards_that_are_not_there() -> None:
     assert found.ok is False
     assert found.detail == f"shard {SHARD} is in it, and has no manifest"
     assert verify.check_snapshot(snapshot_of(shard(2)), [], {}).ok is False
-    torn = replace(snapshot_of(), broken=(BrokenShard(shard_id=SHARD, error=Corruption("torn")),))
+    torn = replace(
+        snapshot_of(), broken=(BrokenShard(shard_id=SHARD, error=Corruption("MW-M01", "torn")),)
+    )
     assert verify.check_snapshot(torn, [row], {}).ok, "the manifest is what is broken"

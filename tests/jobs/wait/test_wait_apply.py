@@ -151,7 +151,7 @@ def test_a_version_that_expires_under_the_last_look_is_no_store_that_is_down() -
     assert endless.looks < 10
 
 
-@pytest.mark.parametrize("error", [NotATable("gone"), Corruption("torn")])
+@pytest.mark.parametrize("error", [NotATable("gone"), Corruption("MW-M01", "torn")])
 def test_other_errors_end_it(error: Exception) -> None:
     with pytest.raises(type(error)):
         wait(Tables(script={2: raising(error)}), {A: 3})

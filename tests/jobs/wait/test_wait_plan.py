@@ -46,7 +46,7 @@ def test_named_generations_are_the_whole_target_and_may_be_still_to_come() -> No
 
 
 def test_a_broken_shard_has_no_target_so_it_can_t_be_waited_for() -> None:
-    torn = (BrokenShard(shard_id=B, error=Corruption("torn")),)
+    torn = (BrokenShard(shard_id=B, error=Corruption("MW-M01", "torn")),)
     with pytest.raises(Corruption, match="torn"):
         choose_target(make_view(shard(A, range(1, 3), 0), broken=torn), {})
     with pytest.raises(Corruption, match="torn"):

@@ -161,7 +161,7 @@ def test_a_table_that_fails_is_left_alone_longer_each_time_and_the_reason_is_tol
 
 def test_a_shard_that_fails_does_not_keep_the_others_of_its_table() -> None:
     world, table = one(flushed={SHARD: [], OTHER: []})
-    table.shard_error = Corruption("torn")
+    table.shard_error = Corruption("MW-M01", "torn")
     watch = world.watch(60.0)
 
     def flush() -> None:
@@ -327,7 +327,7 @@ def test_a_table_that_stays_late_has_its_upkeep_all_the_same(broken: str) -> Non
     """Nothing of it would be collected any more for the sake of one shard."""
     sealed = {OTHER} if broken == "sealed" else set()
     world, table = one(flushed={SHARD: [], OTHER: []}, sealed=sealed)
-    table.shard_error = Corruption("torn") if broken == "torn" else None
+    table.shard_error = Corruption("MW-M01", "torn") if broken == "torn" else None
     table.flush(world.clock, OTHER)
     watch = world.watch(60.0, limits={"upkeep_seconds": {"garbage": 300.0}})
     world.run(watch, 3000.0)

@@ -78,9 +78,9 @@ class GenerationDropper:
     def _drop_once(self, shard_id: ShardId, unwanted: set[str]) -> int:
         current = self.manifests.latest(shard_id)
         if current is None:
-            raise Corruption(f"shard {shard_id} lost its manifest")
+            raise Corruption("MW-M06", f"shard {shard_id} lost its manifest")
         if current.status is not ShardStatus.ACTIVE:
-            raise Refused(f"shard {shard_id} is {current.status.name} by now: left alone")
+            raise Refused("MW-M05", f"shard {shard_id} is {current.status.name} by now: left alone")
         proposed = remove_generations(current, unwanted)
         if proposed == current:
             return current.version

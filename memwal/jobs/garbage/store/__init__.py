@@ -137,8 +137,9 @@ class LanceExpiry:
         link = None if "://" in uri else find_link(uri)
         if link is not None:
             raise Refused(
+                "MW-G05",
                 f"{uri}: no version is expired: {link} is a symbolic link, and Lance would "
-                "follow it and delete there; remove the link, or run without --retention"
+                "follow it and delete there; remove the link, or run without --retention",
             )
 
     def expire_versions(self, older_than_seconds: float) -> Expired:

@@ -160,7 +160,9 @@ class RetainedVersions:
         if version is not None:
             yield _VersionFile(info=info, version=version, branch=branch)
         elif name.endswith(".manifest"):
-            problems.append(Corruption(f"{self._objects.uri}: {info.path} has no manifest's name"))
+            problems.append(
+                Corruption("MW-G06", f"{self._objects.uri}: {info.path} has no manifest's name")
+            )
 
     def _find_missing_branches(self, files: Iterable[_VersionFile]) -> Iterator[Exception]:
         """Branches that are referred to, and have no version to be found."""
@@ -169,8 +171,9 @@ class RetainedVersions:
             stem, dot, extension = info.path.rsplit("/", 1)[-1].rpartition(".")
             if dot and extension == "json" and unquote(stem) not in there:
                 yield Corruption(
+                    "MW-G07",
                     f"{self._objects.uri}: branch {unquote(stem)!r} has no version in "
-                    f"{layout.versions_folder(unquote(stem))}"
+                    f"{layout.versions_folder(unquote(stem))}",
                 )
 
     def _read_cache(self) -> dict[StoredFile, RetainedVersion]:

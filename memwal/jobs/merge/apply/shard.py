@@ -212,7 +212,7 @@ class ShardMerger:
                     run.count_found(shard, plan)
                     return view
                 if isinstance(error, Missing):
-                    raise Corruption(f"{error}; it is listed and not merged") from None
+                    raise Corruption("MW-H03", f"{error}; it is listed and not merged") from None
                 faults += isinstance(error, StoreUnavailable)
                 if faults >= self.limits.fault_attempts_max:
                     raise
@@ -243,9 +243,9 @@ class ShardMerger:
         limits = replace(self.limits, generations_per_commit_max=2 * len(plan.generations))
         longer = plan_commit(shard, request, limits)
         if longer is None or len(longer.generations) <= len(plan.generations):
-            raise DoesNotFit(
-                f"{error}. The shard waits until later rows, or the base's, make it fit; "
-                "generations are merged together for that as far as --bytes-per-commit-max allows"
+            raise error.say(
+                f"{error.text}. The shard waits until later rows, or the base's, make it fit; "
+                "generations are merged together for that as far as --bytes-per-commit-max allows",
             )
         return longer
 
@@ -269,7 +269,9 @@ class ShardMerger:
     def _commit(self, run: ShardRun, view: TableView, plan: NextCommit, fold: Fold) -> None:
         shape = shape_commit(fold.facts, self.limits, self.costs)
         if shape is None:
-            raise Refused(f"shard {run.shard_id}: generation {plan.mark} can't be committed")
+            raise Refused(
+                "MW-K09", f"shard {run.shard_id}: generation {plan.mark} can't be committed"
+            )
         if shape.deletes is Deletes.PASS_BEFORE:
             self._delete_pass(run, view, fold, shape)
         self.before_commit()
@@ -369,5 +371,5 @@ def check_shard_lineage(views: Views, view: TableView, shard: ShardView) -> None
     try:
         flushed_at = views.flushed_at_nanos(shard.shard_id, shard.pending[0])
     except Missing as missing:
-        raise Corruption(f"shard {shard.shard_id}: {missing}") from None
+        raise Corruption("MW-H03", f"shard {shard.shard_id}: {missing}") from None
     check_lineage(shard, flushed_at, views.mem_wal_since_nanos(view, flushed_at))

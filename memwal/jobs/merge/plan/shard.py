@@ -106,14 +106,16 @@ def check_table(view: TableView) -> None:
     """
     if not view.primary_key:
         raise Unsupported(
+            "MW-K02",
             f"{view.uri}: the table has no primary key; merging it would need an atomic way to add "
-            "rows exactly once, which there is not yet"
+            "rows exactly once, which there is not yet",
         )
     for name in view.primary_key:
         if "`" in name or '"' in name:
             raise Unsupported(
+                "MW-K03",
                 f"{view.uri}: the key column {name!r} has a quote in its name, which Lance's "
-                "merge-insert can't take"
+                "merge-insert can't take",
             )
 
 
@@ -173,8 +175,9 @@ def check_shard(shard: ShardView, request: MergeRequest) -> None:
     work = choose_generations(shard, request)
     if work and shard.manifest.status is ShardStatus.SEALED:
         raise Refused(
+            "MW-M05",
             f"shard {shard.shard_id} is SEALED: its table is being dropped; unseal it first if "
-            f"its {len(work)} pending generations are still wanted"
+            f"its {len(work)} pending generations are still wanted",
         )
     check_next(shard, request)
 
@@ -185,7 +188,7 @@ def check_next(shard: ShardView, request: MergeRequest) -> None:
     if hole is None or hole.first > first_due(shard) or request.holes_allowed:
         return
     if request.until_generation is None or hole.first <= request.until_generation:
-        raise Refused(hole_text(shard, hole))
+        raise Refused("MW-H01", hole_text(shard, hole))
 
 
 @dataclass(kw_only=True, slots=True)

@@ -41,7 +41,7 @@ def read_layers(
             with reading(tables.uri, shard_id, generation):
                 rows = read_all_rows(source, generation, schema)
         except Refused as error:
-            raise Refused(f"shard {shard_id}: {error}") from None
+            raise error.at(f"shard {shard_id}") from None
         layers.append(Layer(name=f"generation {generation.generation}", table=rows))
     return layers
 
@@ -75,7 +75,7 @@ class LancePolicyFold:
                 now_nanos=self.clock.now_nanos(),
             )
         except Refused as error:
-            raise Refused(f"{self._where}: {error}") from None
+            raise error.at(self._where) from None
 
     def rebase(self, view: TableView) -> Fold:
         """The same on a newer version, at a new instant; rows are read again if columns changed."""
@@ -107,7 +107,9 @@ class LancePolicyFold:
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         """Never asked for: tombstones leave in the commit of the rows."""
-        raise Refused(f"{self._where}: a table with a row-merge policy has no delete pass")
+        raise Refused(
+            "MW-P14", f"{self._where}: a table with a row-merge policy has no delete pass"
+        )
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Fold with the base's rows and write what comes out, tombstones and mark in one commit."""
@@ -117,7 +119,7 @@ class LancePolicyFold:
             )
             outcome = self._fold.finish(base)
         except Refused as error:
-            raise type(error)(f"{self._where}: {error}; nothing of it was merged") from None
+            raise error.say(f"{self._where}: {error.text}; nothing of it was merged") from None
         return upsert(
             self._base,
             self.view.primary_key,

@@ -72,9 +72,9 @@ class LanceMergeTable:
         try:
             folded = fold.fold(tables, view.primary_key)
         except Refused as error:
-            raise Refused(
+            raise error.at(
                 f"shard {shard_id}, generations {generations[0].generation} to "
-                f"{generations[-1].generation}: {error}"
+                f"{generations[-1].generation}"
             ) from None
         made = LanceFold(
             owner=self,
