@@ -18,6 +18,7 @@ from memwal.cli.doctor import doctor
 from memwal.cli.garbage import garbage
 from memwal.cli.index_catchup import index_catchup
 from memwal.cli.ingest import ingest
+from memwal.cli.init import init
 from memwal.cli.inspect import inspect_app
 from memwal.cli.lease import lease_app
 from memwal.cli.maintain import maintain
@@ -38,7 +39,7 @@ SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status runs wait verify inspect",
     "Data": "read checkpoint ingest rescue",
-    "Operate": "doctor submit lease demo",
+    "Operate": "init doctor submit lease demo",
 }
 """How --help groups the commands, in the order of use."""
 
@@ -71,7 +72,7 @@ app = typer.Typer(
 )
 for command in (
     status, merge, index_catchup, snapshot, garbage, compaction, maintain, watch, ingest, backfill,
-    verify, read, rescue, quiesce, runs, wait, demo, doctor,
+    verify, read, rescue, quiesce, runs, wait, demo, doctor, init,
 ):  # fmt: skip
     app.command()(command)
 app.command(context_settings={"ignore_unknown_options": True})(submit)

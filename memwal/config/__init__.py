@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -378,6 +378,16 @@ def make_settings(**values: object) -> Settings:
         return Settings.model_validate({k: v for k, v in values.items() if v is not None})
     except ValidationError as error:
         raise Usage(_explain(error)) from None
+
+
+def make_row_policy(lines: Sequence[str]) -> RowPolicy:
+    """The policy that lines of `[tables.NAME.policy]` make. Raises Usage."""
+    try:
+        return PolicySettings.model_validate(tomllib.loads("\n".join(lines))).policy()
+    except ValidationError as error:
+        raise Usage(f"policy: {_explain(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise Usage(f"policy: not valid TOML: {error}") from None
 
 
 def name_variable(setting: str) -> str:

@@ -37,8 +37,8 @@ def require_mem_wal(uri: str, manifest: VersionManifest) -> MemWalState:
     """The version's MemWAL details. Raises NotATable for a version that has none."""
     if manifest.mem_wal is None:
         raise NotATable(
-            f"{uri}: version {manifest.version} has no MemWAL index; call "
-            "initialize_mem_wal() on the table first"
+            f"{uri}: version {manifest.version} has no MemWAL index: `memwal init {uri}` makes the "
+            "table ready for MemWAL writers"
         )
     return manifest.mem_wal
 

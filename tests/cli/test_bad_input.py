@@ -205,7 +205,7 @@ def test_a_file_is_no_table(tmp_path: Path, job: str) -> None:
 def test_a_table_without_a_mem_wal(tmp_path: Path, job: str) -> None:
     plain = tmp_path / "plain"
     lance.write_dataset(builders.pa.table({"id": [1]}), str(plain))
-    says = [str(plain), "has no MemWAL index", "initialize_mem_wal()"]
+    says = [str(plain), "has no MemWAL index", f"`memwal init {plain}`"]
     check(plain, code=USAGE, says=says, table=plain, job=job)
 
 

@@ -23,7 +23,7 @@ EVERYWHERE = {
     "--no-lease",
 }
 CHANGING = {"merge", "index-catchup", "snapshot", "garbage", "compaction", "maintain"}
-CHANGING |= {"ingest", "backfill", "rescue", "quiesce"}
+CHANGING |= {"ingest", "backfill", "rescue", "quiesce", "init"}
 
 
 def commands(group: TyperGroup, context: Any) -> dict[str, Any]:

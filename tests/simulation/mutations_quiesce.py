@@ -162,4 +162,56 @@ _PROOF = (
     ),
 )
 
-QUIESCE: tuple[Mutation, ...] = _OBSTACLES + _PROOF
+_REAL = "tests/jobs/init/test_init.py"
+
+_INIT = (
+    *mutations(
+        "memwal/jobs/init/plan.py",
+        _REAL,
+        (
+            "init: a former MemWAL's rows are not in the way",
+            "    if found.leftovers:",
+            "    if False:",
+        ),
+        (
+            "init: the MemWAL comes before the key and the policy",
+            "    return (*steps, Step.MEM_WAL)",
+            "    return (Step.MEM_WAL, *steps)",
+        ),
+        (
+            "init: another MemWAL is taken for the one that was asked for",
+            "        if differing := list(_find_differences(view, request)):",
+            "        if differing := []:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/init/store.py",
+        _REAL,
+        (
+            "init: generations of a former MemWAL are passed over",
+            "            if listed:",
+            "            if False:",
+        ),
+        (
+            "init: a WAL of a former MemWAL is passed over",
+            "            elif self._has_rows_above(shard_id, start):",
+            "            elif False:",
+        ),
+        (
+            "init: commits on top of what was not looked at",
+            "        return self._stores.tables.at(self._version)",
+            "        return self._stores.tables.base()",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/init/apply.py",
+        _REAL,
+        (
+            "init: what Lance refuses is not looked at again",
+            "            except (Unsupported, StoreUnavailable) as error:",
+            "            except StoreUnavailable as error:",
+        ),
+    ),
+)
+
+QUIESCE: tuple[Mutation, ...] = _OBSTACLES + _PROOF + _INIT

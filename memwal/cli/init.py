@@ -1,0 +1,80 @@
+"""`memwal init`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memwal.cli.flags import Job, JobFlags, command
+from memwal.cli.options import OneTable
+from memwal.errors import Usage
+
+PrimaryKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--primary-key",
+        metavar="COLUMN,...",
+        help="The key's columns, in order; for good. Default: the key that the table has.",
+    ),
+]
+SpecText = Annotated[
+    str | None,
+    typer.Option(
+        "--spec",
+        metavar="SPEC",
+        help="unsharded (default: one shard for all rows), 'bucket(COLUMN, N)', "
+        "'identity(COLUMN)', or manual: writers choose.",
+    ),
+]
+Maintain = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--maintain",
+        metavar="INDEX",
+        help="Writers keep this one; repeatable. Default: every index that they can.",
+    ),
+]
+MaintainNone = Annotated[
+    bool, typer.Option("--maintain-none", help="Writers keep none; index-catchup does it all.")
+]
+Policy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        metavar="TOML",
+        help="A line of a row-merge policy, as in [tables.NAME.policy], such as "
+        "'columns.clicks = \"sum\"'; repeatable. Default: that of the configuration.",
+    ),
+]
+
+
+@command(JobFlags)
+def init(
+    table: OneTable,
+    primary_key: PrimaryKey = None,
+    spec: SpecText = None,
+    maintain: Maintain = None,
+    maintain_none: MaintainNone = False,
+    policy: Policy = None,
+    *,
+    flags: JobFlags,
+) -> Job:
+    """Make a Lance table ready for MemWAL writers.
+
+    Says what stops it, or how to write to it. Run again it finishes what a killed run began, and
+    leaves a table that is as asked for as it is; another MemWAL than asked for is exit 5.
+    """
+    from memwal.config import make_row_policy
+    from memwal.jobs.init.job import InitOptions, run_init
+    from memwal.jobs.init.plan import InitRequest, parse_spec
+
+    if maintain and maintain_none:
+        raise Usage("--maintain-none: name no index with --maintain beside it")
+    request = InitRequest(
+        primary_key=tuple(name for text in primary_key or () for name in text.split(",")),
+        spec=None if spec is None else parse_spec(spec),
+        maintained=() if maintain_none else tuple(maintain) if maintain else None,
+        policy=make_row_policy(policy) if policy else None,
+    )
+    return flags.job(run_init, InitOptions, table, request=request)

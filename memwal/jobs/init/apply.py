@@ -1,0 +1,70 @@
+"""Makes the commits of `init`, each after a fresh look.
+
+Nothing is remembered between them: what a killed run left, and what somebody else does meanwhile,
+is in the next look, which says what is left to do, or that it is another MemWAL now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
+from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
+from memwal.jobs.init.ports import InitTable
+from memwal.ports import Steps, no_steps
+
+_ATTEMPTS_MAX = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initialiser:
+    """Makes one table ready. `take_lease` is called before the first commit."""
+
+    table: InitTable
+    take_lease: Callable[[], None]
+    before_commit: Callable[[], None]
+    steps: Steps = no_steps
+
+    def run(self, request: InitRequest) -> tuple[FoundTable, tuple[Step, ...]]:
+        """Do what is left; the table as it is then, and the steps that were made here.
+
+        Raises what stops it, as `plan_steps` does, and what the ports raise.
+        """
+        found = self.table.read(request)
+        if not plan_steps(found, request):
+            return found, ()
+        self.take_lease()
+        made: list[Step] = []
+        failed: tuple[Step, MemWalError] | None = None
+        for _ in range(_ATTEMPTS_MAX):
+            found = self.table.read(request)
+            left = plan_steps(found, request)
+            if not left:
+                return found, tuple(made)
+            step = left[0]
+            if failed is not None and failed[0] is step:
+                raise failed[1]
+            self.before_commit()
+            self.steps(step)
+            try:
+                self._commit(step, request)
+            except LostRace:
+                continue
+            except (Unsupported, StoreUnavailable) as error:
+                # Somebody else may have made the step meanwhile, or it landed without an answer.
+                failed = step, error
+                continue
+            made.append(step)
+        raise LostRace(
+            f"{found.view.uri}: others committed to the table each of {_ATTEMPTS_MAX} times; run "
+            "again"
+        )
+
+    def _commit(self, step: Step, request: InitRequest) -> None:
+        if step is Step.PRIMARY_KEY:
+            self.table.set_primary_key(request.primary_key)
+        elif step is Step.POLICY and request.policy is not None:
+            self.table.put_policy(request.policy)
+        else:
+            self.table.initialize(request)

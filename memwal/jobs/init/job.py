@@ -1,0 +1,68 @@
+"""`memwal init`: a Lance table becomes one that MemWAL writers and all jobs can work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from memwal.config.storage_options import WAIT_OPTION
+from memwal.jobs.init.apply import Initialiser
+from memwal.jobs.init.plan import InitRequest, plan_steps
+from memwal.jobs.init.report import report_init, write_lines
+from memwal.jobs.init.store import StoredInitTable, list_shard_ids, read_view
+from memwal.model import TableView
+from memwal.ports import Steps, no_steps
+from memwal.report import JobReport, TableReport
+from memwal.rows.policy import RowPolicy
+from memwal.run.fanout import Fanout
+from memwal.run.options import RunOptions
+from memwal.run.policy import store_policy
+from memwal.run.progress import Progress
+from memwal.run.runner import JobRunner
+from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
+
+NAME = "init"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitOptions(RunOptions):
+    """What `init` takes. A policy of the configuration counts as asked for."""
+
+    request: InitRequest = field(default_factory=InitRequest)
+
+
+def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
+    """Make each table ready; one that is ready is left as it is."""
+
+    def init(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        resolved = table.resolved
+        request = replace(options.request, policy=options.request.policy or resolved.policy)
+
+        def put_policy(policy: RowPolicy) -> None:
+            store_policy(table, policy, options)
+
+        stored = StoredInitTable(stores, put_policy)
+        if options.dry_run:
+            found = stored.read(request)
+            left = plan_steps(found, request)
+            return report_init(resolved.name, view.version, found, request, left, ())
+        initialiser = Initialiser(
+            table=stored,
+            take_lease=partial(table.take_lease, NAME, options),
+            before_commit=table.before_commit,
+            steps=steps,
+        )
+        found, made = initialiser.run(request)
+        lines = write_lines(
+            found.view,
+            stores.uri,
+            list_shard_ids(stores),
+            has_options=bool({*resolved.storage_options} - {WAIT_OPTION}),
+        )
+        return report_init(resolved.name, view.version, found, request, made, lines)
+
+    runner = JobRunner(
+        name=NAME, read=lambda stores, fanout: read_view(stores), engine=lambda fanout: None
+    )
+    return runner.run_each(options, init, progress)

@@ -1,0 +1,284 @@
+"""What `init` would do to a table, step by step, and what stops it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from memwal.errors import MemWalError, Refused, Unsupported, Usage
+from memwal.format.layout import TOMBSTONE
+from memwal.model import ColumnInfo, ShardField, ShardSpec, TableView
+from memwal.rows.policy import RowPolicy, is_stored
+from memwal.text import name_some
+
+# What pylance 14.0.2 hashes; it refuses all others.
+_KEY_TYPES = frozenset(
+    {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+    | {"bool", "string", "large_string", "binary", "large_binary"}
+)
+_MAINTAINED_KINDS = ("BTreeIndexDetails", "VectorIndexDetails", "InvertedIndexDetails")
+_BUCKETS_MAX = 1024
+_BLOB = "extension<lance.blob.v2"
+_NAMED_MAX = 20
+
+
+class Step(StrEnum):
+    """A commit, in the order in which they are made.
+
+    The MemWAL comes last: no writer or merge may see it before the key and the policy.
+    """
+
+    PRIMARY_KEY = "primary_key"
+    POLICY = "policy"
+    MEM_WAL = "mem_wal"
+
+
+class SpecKind(StrEnum):
+    """How rows are spread over shards. MANUAL: each writer names its own."""
+
+    UNSHARDED = "unsharded"
+    BUCKET = "bucket"
+    IDENTITY = "identity"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteSpec:
+    """A write spec that pylance can make."""
+
+    kind: SpecKind
+    column: str = ""
+    num_buckets: int = 0
+
+    def __str__(self) -> str:
+        """As `--spec` takes it."""
+        more = f", {self.num_buckets}" if self.num_buckets else ""
+        return f"{self.kind}({self.column}{more})" if self.column else str(self.kind)
+
+
+DEFAULT_SPEC = WriteSpec(kind=SpecKind.UNSHARDED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InitRequest:
+    """What is asked for. What is None, or an empty key, takes what the table has."""
+
+    primary_key: tuple[str, ...] = ()
+    spec: WriteSpec | None = None
+    maintained: tuple[str, ...] | None = None
+    policy: RowPolicy | None = None
+
+    def key_of(self, view: TableView) -> tuple[str, ...]:
+        """The key that the table has, or is to get."""
+        return view.primary_key or self.primary_key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundTable:
+    """A table as it was read; without a MemWAL, that of the view is empty.
+
+    `unfit` is what Arrow types say against writers, or the spec or policy that are asked for;
+    `leftovers` are shards of a former MemWAL that still hold rows.
+    """
+
+    view: TableView
+    unfit: tuple[MemWalError, ...] = ()
+    leftovers: tuple[str, ...] = ()
+
+    @property
+    def has_mem_wal(self) -> bool:
+        """Whether the version has a MemWAL index."""
+        return self.view.manifest.mem_wal is not None
+
+
+def parse_spec(text: str) -> WriteSpec:
+    """`unsharded`, `bucket(COLUMN, N)`, `identity(COLUMN)` or `manual`. Raises Usage."""
+    text = text.strip()
+    if text in (SpecKind.UNSHARDED, SpecKind.MANUAL):
+        return WriteSpec(kind=SpecKind(text))
+    if found := re.fullmatch(r"bucket\(\s*(.+?)\s*,\s*(\d{1,9})\s*\)", text):
+        if not 1 <= int(found[2]) <= _BUCKETS_MAX:
+            raise Usage(f"--spec {text!r}: expected 1 to {_BUCKETS_MAX} buckets")
+        return WriteSpec(kind=SpecKind.BUCKET, column=found[1], num_buckets=int(found[2]))
+    if found := re.fullmatch(r"identity\(\s*(.+?)\s*\)", text):
+        return WriteSpec(kind=SpecKind.IDENTITY, column=found[1])
+    raise Usage(
+        f"--spec {text!r}: expected unsharded, 'bucket(COLUMN, N)', 'identity(COLUMN)' or manual"
+    )
+
+
+def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
+    """What is left to do; nothing where the table is as asked.
+
+    Raises the first of what stops it, with the texts of all: Usage, Unsupported, Refused.
+    """
+    view = found.view
+    if found.has_mem_wal:
+        if differing := list(_find_differences(view, request)):
+            raise Refused(
+                f"{view.uri}: has a MemWAL already, and another one than asked for: "
+                f"{'; '.join(differing)}. `memwal quiesce {view.uri}` first, where it is to change"
+            )
+        return ()
+    if problems := [*_find_problems(view, request), *found.unfit, *_find_leftovers(found)]:
+        raise type(problems[0])(f"{view.uri}: {'; '.join(map(str, problems))}")
+    steps = [] if view.primary_key else [Step.PRIMARY_KEY]
+    if request.policy is not None and view.policy_text is None:
+        steps.append(Step.POLICY)
+    return (*steps, Step.MEM_WAL)
+
+
+def list_warnings(view: TableView, request: InitRequest) -> Iterator[str]:
+    """What a person should know of a table that is, or would be, ready."""
+    key = request.key_of(view)
+    if not key:
+        yield "the table has no primary key: its MemWAL can't be merged"
+    spec = request.spec
+    if spec is not None and spec.column and spec.column not in key:
+        yield (
+            f"a row's shard depends on {spec.column}, outside the primary key: a key for which "
+            "that changes is in two shards, and nothing says which row is newer"
+        )
+
+
+# ---- a table without a MemWAL
+
+
+def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalError]:
+    columns = {column.name: column for column in view.columns}
+    if view.primary_key and request.primary_key not in ((), view.primary_key):
+        yield Refused(f"its primary key is {_list(view.primary_key)}, and Lance changes no key")
+    key = request.key_of(view)
+    if not key:
+        fit = [c.name for c in view.columns if c.type_text in _KEY_TYPES]
+        yield Usage(
+            f"it has no primary key, by which rows replace each other: name one with --primary-key "
+            f"(columns that can be one: {_list(fit)})"
+        )
+    shard_column = request.spec.column if request.spec is not None else ""
+    for name in dict.fromkeys((*key, *filter(None, [shard_column]))):
+        if name not in columns:
+            yield Usage(f"it has no column {name!r}, but {_list(tuple(columns))}")
+    for name in key:
+        if name in columns:
+            yield from _judge_key(view, columns[name])
+    if len(set(key)) < len(key):
+        yield Usage("--primary-key names a column twice")
+    for column in view.columns:
+        yield from _judge_column(column)
+    yield from _judge_indexes(view, request.maintained or ())
+    if request.policy is not None and view.policy_text is not None:
+        yield from map(Refused, _compare_policy(view, request.policy))
+
+
+def _judge_key(view: TableView, column: ColumnInfo) -> Iterator[MemWalError]:
+    name = column.name
+    if column.type_text not in _KEY_TYPES:
+        yield Unsupported(
+            f"the key column {name!r} is of type {column.type_text}; a key is of integers, "
+            "strings, binary or bool"
+        )
+    elif column.nullable:
+        yield Refused(
+            f"the key column {name!r} may be NULL, and a key's may not: "
+            f'`lance.dataset("{view.uri}").alter_columns({{"path": "{name}", "nullable": False}})` '
+            "forbids it, if no row has NULL there"
+        )
+    if '"' in name:
+        yield Unsupported(f"the key column {name!r} has a quote in its name")
+
+
+def _judge_column(column: ColumnInfo) -> Iterator[MemWalError]:
+    if column.name == TOMBSTONE:
+        yield Unsupported(f"a column is called {TOMBSTONE}, by which generations mark deletes")
+    if "`" in column.name or not column.name:
+        yield Unsupported(f"a column is called {column.name!r}, which Lance can't select")
+    if _BLOB in column.type_text and not column.type_text.startswith(_BLOB):
+        yield Unsupported(
+            f"column {column.name!r} has blobs inside ({column.type_text}): a blob has to be a "
+            "column of its own"
+        )
+
+
+def _judge_indexes(view: TableView, names: Sequence[str]) -> Iterator[MemWalError]:
+    kinds = {i.name: i.type_url.rpartition(".")[2] for i in view.manifest.indexes}
+    for name in names:
+        if name not in kinds:
+            yield Usage(f"it has no index {name!r}, but {_list(tuple(kinds))}")
+        elif kinds[name] not in _MAINTAINED_KINDS:
+            yield Unsupported(
+                f"index {name!r} ({kinds[name].removesuffix('IndexDetails')}) can't be maintained "
+                "by writers; only BTREE, vector and full-text indexes can. Leave it out: "
+                "index-catchup extends it all the same"
+            )
+
+
+def _find_leftovers(found: FoundTable) -> Iterator[MemWalError]:
+    if found.leftovers:
+        shown = "; ".join(name_some(found.leftovers, _NAMED_MAX, "shards"))
+        yield Refused(
+            f"a former MemWAL left rows behind, which a new one would bring back: {shown}. Restore "
+            "the version that had it and merge them, or delete the table's _mem_wal folder"
+        )
+
+
+# ---- a table that has one
+
+
+def _find_differences(view: TableView, request: InitRequest) -> Iterator[str]:
+    if request.primary_key not in ((), view.primary_key):
+        yield f"its primary key is {_list(view.primary_key)}, not {_list(request.primary_key)}"
+    spec = describe_spec(view)
+    if request.spec is not None and str(request.spec) != spec:
+        yield f"its spec is {spec}, not {request.spec}"
+    has = find_maintained(view)
+    if request.maintained is not None and (has is None or set(has) != set(request.maintained)):
+        shown = "every index" if has is None else _list(has)
+        yield f"maintained is {shown}, not {_list(request.maintained)}"
+    if request.policy is not None:
+        yield from _compare_policy(view, request.policy)
+
+
+def _compare_policy(view: TableView, policy: RowPolicy) -> Iterator[str]:
+    if view.policy_text is None:
+        yield "it has no row-merge policy; `memwal merge` stores that of the configuration"
+    elif not is_stored(policy, view.policy_text):
+        yield f"its row-merge policy is {view.policy_text}, not {policy.as_text()}"
+
+
+def find_maintained(view: TableView) -> tuple[str, ...] | None:
+    """The indexes that writers maintain; None for every one that there is, or will be."""
+    state = view.mem_wal
+    return None if state.maintain_all_indexes else state.maintained_indexes
+
+
+def describe_spec(view: TableView) -> str:
+    """The table's write spec, as `--spec` takes it where it can."""
+    specs = view.mem_wal.shard_specs
+    return "; ".join(_describe_one(view, spec) for spec in specs) or SpecKind.MANUAL
+
+
+def _describe_one(view: TableView, spec: ShardSpec) -> str:
+    return " + ".join(_describe_field(view, field) for field in spec.fields)
+
+
+def _describe_field(view: TableView, field: ShardField) -> str:
+    names = [_name_column(view.columns, field_id) for field_id in field.source_ids]
+    words = [*names, *(v for k, v in field.parameters.items() if k != "column")]
+    called = field.transform or field.expression or ""
+    return f"{called}({', '.join(words)})" if words else called
+
+
+def _name_column(columns: Sequence[ColumnInfo], field_id: int, above: str = "") -> str:
+    for column in columns:
+        if column.field_id == field_id:
+            return above + column.name
+        if found := _name_column(column.children, field_id, f"{above}{column.name}."):
+            return found
+    return "" if above else f"field {field_id}"
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(name_some(names, _NAMED_MAX, "more")) or "none"

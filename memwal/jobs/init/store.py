@@ -1,0 +1,142 @@
+"""Reads a table that may have no MemWAL, and gives it one, by Lance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from memwal.errors import MemWalError, Unsupported
+from memwal.jobs.init.plan import DEFAULT_SPEC, FoundTable, InitRequest, SpecKind, WriteSpec
+from memwal.model import MemWalState, ShardField, ShardId, ShardSpec, TableView
+from memwal.rows.policy import STORED_KEY, RowPolicy
+from memwal.run.stores import Stores
+from memwal.sharding.evaluate import check_spec
+from memwal.sharding.spec import read_spec, sources_of
+from memwal.store.lance_calls import call_lance
+from memwal.store.shard_listing import list_shards
+from memwal.store.stored_policy import check_fits
+from memwal.store.table import columns_of, primary_key_of
+from memwal.store.table_manifests import check_table_folder
+
+_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+_JSON = "extension<arrow.json>"
+_NO_MEM_WAL = MemWalState(index_uuid="", created_at_millis=None, merged={}, index_catchup={})
+
+
+def read_view(stores: Stores) -> TableView:
+    """The latest version without its shards; one that has no MemWAL has an empty one."""
+    check_table_folder(stores.objects)
+    base = stores.tables.look()
+    manifest = stores.table_manifests.read(int(base.version))
+    return TableView(
+        uri=stores.uri,
+        version=manifest.version,
+        primary_key=primary_key_of(base),
+        columns=columns_of(base),
+        rows=0,
+        manifest=manifest,
+        mem_wal=manifest.mem_wal or _NO_MEM_WAL,
+        shards=(),
+        policy_text=base.config().get(STORED_KEY),
+    )
+
+
+def list_shard_ids(stores: Stores) -> Sequence[ShardId]:
+    """The shards that have a folder."""
+    return list_shards(stores.objects, folders_only=True).shards
+
+
+class StoredInitTable:
+    """The InitTable port. `store_policy` is how a policy gets into a table."""
+
+    def __init__(self, stores: Stores, store_policy: Callable[[RowPolicy], None]) -> None:
+        self._stores = stores
+        self._version = 0
+        self.put_policy = store_policy
+
+    def read(self, request: InitRequest) -> FoundTable:
+        """The latest version, and whether what is asked for fits it."""
+        view = read_view(self._stores)
+        self._version = view.version
+        if view.manifest.mem_wal is not None:
+            return FoundTable(view=view)
+        return FoundTable(
+            view=view,
+            unfit=tuple(self._find_unfit(view, request)),
+            leftovers=tuple(self._find_leftovers()),
+        )
+
+    def set_primary_key(self, columns: Sequence[str]) -> None:
+        """Positions tell the order of several columns."""
+        several = len(columns) > 1
+        marks = {
+            column: {
+                _PRIMARY_KEY: "true",
+                **({f"{_PRIMARY_KEY}:position": str(place)} if several else {}),
+            }
+            for place, column in enumerate(columns, start=1)
+        }
+        call_lance(lambda: self._base().update_field_metadata(marks))
+
+    def initialize(self, request: InitRequest) -> None:
+        """Commit an empty MemWAL index."""
+        spec = request.spec or DEFAULT_SPEC
+        kinds: dict[SpecKind, dict[str, Any]] = {
+            SpecKind.UNSHARDED: {"unsharded": True},
+            SpecKind.BUCKET: {"bucket_column": spec.column, "num_buckets": spec.num_buckets},
+            SpecKind.IDENTITY: {"identity_column": spec.column},
+            SpecKind.MANUAL: {},
+        }
+        kept = None if request.maintained is None else list(request.maintained)
+        base = self._base()
+        call_lance(lambda: base.initialize_mem_wal(maintained_indexes=kept, **kinds[spec.kind]))
+
+    def _base(self) -> Any:
+        return self._stores.tables.at(self._version)
+
+    def _find_unfit(self, view: TableView, request: InitRequest) -> Iterator[MemWalError]:
+        schema = self._stores.tables.seen(view.version).schema
+        for field in schema:
+            if _JSON in str(field.type):
+                text = f"column {field.name!r} is JSON, and pylance's writer takes no JSON"
+                yield Unsupported(text)
+        try:
+            if request.spec is not None and request.spec.column in schema.names:
+                spec = read_spec(_make_spec(view, request.spec))
+                check_spec(spec, sources_of(view.columns, schema))
+        except MemWalError as error:
+            yield error
+        key = request.key_of(view)
+        if request.policy is None or not {*key} <= {*schema.names} or not key:
+            return
+        try:
+            check_fits(request.policy, replace(view, primary_key=key), schema)
+        except MemWalError as error:
+            yield error
+
+    def _find_leftovers(self) -> Iterator[str]:
+        """Shards that list generations, or whose WAL a new writer would replay."""
+        for shard_id in list_shard_ids(self._stores):
+            manifest = self._stores.shard_manifests.latest(shard_id)
+            listed = 0 if manifest is None else len(manifest.flushed_generations)
+            start = 0 if manifest is None else manifest.replay_after_wal_entry_position
+            if listed:
+                yield f"{shard_id} lists {listed} generations"
+            elif self._has_rows_above(shard_id, start):
+                yield f"{shard_id} has rows in its WAL"
+
+    def _has_rows_above(self, shard_id: ShardId, start: int) -> bool:
+        wal = self._stores.wal
+        above = (info for position, info in wal.list_entries(shard_id) if position > start)
+        return any(not wal.head(info.path, info.size_bytes).fence_sentinel for info in above)
+
+
+def _make_spec(view: TableView, asked: WriteSpec) -> ShardSpec:
+    """As pylance would store it."""
+    ids = tuple(c.field_id for c in view.columns if c.name == asked.column)
+    buckets = {"num_buckets": str(asked.num_buckets)} if asked.num_buckets else {}
+    field = ShardField(
+        field_id=str(asked.kind), source_ids=ids, transform=asked.kind, parameters=buckets
+    )
+    return ShardSpec(spec_id=1, fields=(field,))
