@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
@@ -19,9 +19,13 @@ def _with_unit(parse: Callable[[str], float]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-ByteCount = Annotated[int, _with_unit(parse_bytes)]
+def _mark(unit: str) -> Any:
+    return Field(json_schema_extra={"unit": unit})
+
+
+ByteCount = Annotated[int, _with_unit(parse_bytes), _mark("bytes")]
 """`268435456`, `"256MB"` or `"1GiB"`."""
-Seconds = Annotated[float, _with_unit(parse_seconds)]
+Seconds = Annotated[float, _with_unit(parse_seconds), _mark("seconds")]
 """`90`, `"90s"`, `"10m"`, `"1h"` or `"7d"`."""
 
 ImportPaths = Annotated[
