@@ -118,12 +118,13 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
     if found.has_mem_wal:
         if differing := list(_find_differences(view, request)):
             raise Refused(
+                "MW-T01",
                 f"{view.uri}: has a MemWAL already, and another one than asked for: "
-                f"{'; '.join(differing)}. `memwal quiesce {view.uri}` first, where it is to change"
+                f"{'; '.join(differing)}. `memwal quiesce {view.uri}` first, where it is to change",
             )
         return ()
     if problems := [*_find_problems(view, request), *found.unfit, *_find_leftovers(found)]:
-        raise type(problems[0])(f"{view.uri}: {'; '.join(map(str, problems))}")
+        raise problems[0].say(f"{view.uri}: {'; '.join(problem.text for problem in problems)}")
     steps = [] if view.primary_key else [Step.PRIMARY_KEY]
     if request.policy is not None and view.policy_text is None:
         steps.append(Step.POLICY)
@@ -149,7 +150,9 @@ def list_warnings(view: TableView, request: InitRequest) -> Iterator[str]:
 def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalError]:
     columns = {column.name: column for column in view.columns}
     if view.primary_key and request.primary_key not in ((), view.primary_key):
-        yield Refused(f"its primary key is {_list(view.primary_key)}, and Lance changes no key")
+        yield Refused(
+            "MW-T02", f"its primary key is {_list(view.primary_key)}, and Lance changes no key"
+        )
     key = request.key_of(view)
     if not key:
         fit = [c.name for c in view.columns if c.type_text in _KEY_TYPES]
@@ -170,35 +173,39 @@ def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalErro
         yield from _judge_column(column)
     yield from _judge_indexes(view, request.maintained or ())
     if request.policy is not None and view.policy_text is not None:
-        yield from map(Refused, _compare_policy(view, request.policy))
+        yield from (Refused("MW-T03", text) for text in _compare_policy(view, request.policy))
 
 
 def _judge_key(view: TableView, column: ColumnInfo) -> Iterator[MemWalError]:
     name = column.name
     if column.type_text not in _KEY_TYPES:
         yield Unsupported(
+            "MW-T04",
             f"the key column {name!r} is of type {column.type_text}; a key is of integers, "
-            "strings, binary or bool"
+            "strings, binary or bool",
         )
     elif column.nullable:
         yield Refused(
+            "MW-T05",
             f"the key column {name!r} may be NULL, and a key's may not: "
             f'`lance.dataset("{view.uri}").alter_columns({{"path": "{name}", "nullable": False}})` '
-            "forbids it, if no row has NULL there"
+            "forbids it, if no row has NULL there",
         )
     if '"' in name:
-        yield Unsupported(f"the key column {name!r} has a quote in its name")
+        yield Unsupported("MW-T06", f"the key column {name!r} has a quote in its name")
 
 
 def _judge_column(column: ColumnInfo) -> Iterator[MemWalError]:
     if column.name == TOMBSTONE:
-        yield Unsupported(f"a column is called {TOMBSTONE}, by which generations mark deletes")
+        text = f"a column is called {TOMBSTONE}, by which generations mark deletes"
+        yield Unsupported("MW-T06", text)
     if "`" in column.name or not column.name:
-        yield Unsupported(f"a column is called {column.name!r}, which Lance can't select")
+        yield Unsupported("MW-T06", f"a column is called {column.name!r}, which Lance can't select")
     if _BLOB in column.type_text and not column.type_text.startswith(_BLOB):
         yield Unsupported(
+            "MW-T07",
             f"column {column.name!r} has blobs inside ({column.type_text}): a blob has to be a "
-            "column of its own"
+            "column of its own",
         )
 
 
@@ -209,9 +216,10 @@ def _judge_indexes(view: TableView, names: Sequence[str]) -> Iterator[MemWalErro
             yield Usage(f"it has no index {name!r}, but {_list(tuple(kinds))}")
         elif kinds[name] not in _MAINTAINED_KINDS:
             yield Unsupported(
+                "MW-T08",
                 f"index {name!r} ({kinds[name].removesuffix('IndexDetails')}) can't be maintained "
                 "by writers; only BTREE, vector and full-text indexes can. Leave it out: "
-                "index-catchup extends it all the same"
+                "index-catchup extends it all the same",
             )
 
 
@@ -219,8 +227,9 @@ def _find_leftovers(found: FoundTable) -> Iterator[MemWalError]:
     if found.leftovers:
         shown = "; ".join(name_some(found.leftovers, _NAMED_MAX, "shards"))
         yield Refused(
+            "MW-T09",
             f"a former MemWAL left rows behind, which a new one would bring back: {shown}. Restore "
-            "the version that had it and merge them, or delete the table's _mem_wal folder"
+            "the version that had it and merge them, or delete the table's _mem_wal folder",
         )
 
 

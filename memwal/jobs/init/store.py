@@ -100,7 +100,7 @@ class StoredInitTable:
         for field in schema:
             if _JSON in str(field.type):
                 text = f"column {field.name!r} is JSON, and pylance's writer takes no JSON"
-                yield Unsupported(text)
+                yield Unsupported("MW-T07", text)
         try:
             if request.spec is not None and request.spec.column in schema.names:
                 spec = read_spec(_make_spec(view, request.spec))
