@@ -158,7 +158,7 @@ class Ingester:
     def _find_files(self) -> list[SourceFile]:
         request = self.options.request
         if not self._is_ours():
-            text = f"what --format {request.format} holds is not known beforehand"
+            text = f"what --format {request.format} holds is not known beforehand: Spark reads it"
             raise Unsupported("MW-I29", text)
         if request.source_options:
             raise Usage("--option is for formats that only Spark reads, and would not be heeded")

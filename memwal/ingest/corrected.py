@@ -72,7 +72,9 @@ def check_read(splits: Sequence[Split], shape: Shape, progress: ProgressRecord) 
     """Read what is written of sources again. Raises Refused unless it is what it was."""
     if progress.rows and not progress.read:
         raise Refused(
-            "MW-I03", "an older memwal began this ingest, and kept no digest of what it wrote"
+            "MW-I03",
+            "an older memwal began this ingest, and kept no digest of what it wrote: bring its "
+            "files back as they were, or ingest them under another --id",
         )
     sieve = Sieve(shape=shape, rows_max=progress.rows_rejected)
     for place, wanted in enumerate(progress.read):

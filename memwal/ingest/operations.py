@@ -54,7 +54,9 @@ def make_operations(
         return list(_cut_rows(Kind.PUT, rows, rows_max))
     if not key:
         raise Refused(
-            "MW-I10", "the table has no primary key, so that nothing can be deleted by it"
+            "MW-I10",
+            "the table has no primary key, so that nothing can be deleted by it: leave "
+            "--delete-column out",
         )
     gone = np.asarray(deleted, dtype=bool)
     rank = _count_deletes_before(_encode_keys(rows, key), gone)

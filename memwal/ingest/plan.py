@@ -143,15 +143,22 @@ def check_same(plan: PlanRecord, request: IngestRequest, spec_id: int) -> None:
     """Raise Refused when a run that asks for this can't finish an unfinished round."""
     if plan.delete_column != request.delete_column or plan.shard != request.shard:
         raise Refused(
-            "MW-I12", "an unfinished ingest of this id has another --delete-column or --shard"
+            "MW-I12",
+            "an unfinished ingest of this id has another --delete-column or --shard: give the "
+            "same, or another --id",
         )
     if (plan.renamed, plan.defaults) != (request.renamed, request.defaults):
-        raise Refused("MW-I12", "an unfinished ingest of this id has another --map or --default")
+        raise Refused(
+            "MW-I12",
+            "an unfinished ingest of this id has another --map or --default: give the same, or "
+            "another --id",
+        )
     if plan.spec_id != spec_id:
         raise Refused(
             "MW-I13",
             f"an unfinished ingest was routed by shard spec {plan.spec_id}, the table's is "
-            f"{spec_id} now: its rows can't be told from those that are written already",
+            f"{spec_id} now: its rows can't be told from those that are written already. "
+            "Ingest the source under another --id",
         )
 
 

@@ -266,7 +266,8 @@ class Router:
                     raise Refused(
                         "MW-I18",
                         f"shard {derived} says that it holds {said.entries} of spec "
-                        f"{said.spec_id}, but its id is that of {values.entries}",
+                        f"{said.spec_id}, but its id is that of {values.entries}; find out which "
+                        "writer made it, or name a shard with --shard",
                     )
                 found[derived] = manifest
         return found

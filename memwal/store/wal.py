@@ -238,7 +238,8 @@ class WalEntries:
         if stored.size_bytes > len(stored.data):
             raise Refused(
                 "MW-W04",
-                f"{where} has {stored.size_bytes} bytes; at most {limits.entry_bytes_max} are read",
+                f"{where} is an entry of {stored.size_bytes} bytes; at most "
+                f"{limits.entry_bytes_max} are read",
             )
         size = count_decoded_bytes(stored.data)
         if size > limits.decoded_bytes_max:

@@ -25,6 +25,12 @@ def subclasses(kind: type[MemWalError]) -> Iterator[type[MemWalError]]:
         yield from subclasses(found)
 
 
+def import_all() -> None:
+    for module in pkgutil.walk_packages(memwal.__path__, "memwal."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
 def parent(kind: type[MemWalError]) -> type:
     return next(base for base in kind.__mro__[1:] if not base.__name__.startswith("_"))
 
@@ -48,9 +54,7 @@ def test_an_exit_code_in_a_report_is_its_branch_s_error() -> None:
 
 
 def test_the_tree_is_complete() -> None:
-    for module in pkgutil.walk_packages(memwal.__path__, "memwal."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    import_all()
     found = {kind for kind in subclasses(MemWalError) if kind.__module__.startswith("memwal.")}
 
     drawn: dict[str, int | None] = {}

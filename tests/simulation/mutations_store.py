@@ -23,8 +23,8 @@ _NAMES = mutations(
     ),
     (
         "names: a generation's path may be anything",
-        "    if match is None:\n        raise Corruption",
-        "    if match is None:\n        return path\n        raise Corruption",
+        "    if match is None:\n        text =",
+        "    if match is None:\n        return path\n        text =",
     ),
     (
         "names: a generation's path may have another number",

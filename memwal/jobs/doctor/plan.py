@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from memwal.errors import EXIT_UNSUPPORTED, BadCredentials, MemWalError
+from memwal.errors import BadCredentials, MemWalError, Unsupported
 
 CLOCK_SECONDS_MAX = 60.0
 # How a file system says no.
@@ -122,7 +122,8 @@ def sum_up(checks: Sequence[Check], error: MemWalError | None) -> tuple[str | No
     if failed:
         denied = failed.get("permissions") if failed.keys() <= {"permissions", "delete"} else None
         why = f"this store can't be trusted with a MemWAL: {', '.join(failed)}"
-        return denied or why, EXIT_UNSUPPORTED
+        unfit = Unsupported("MW-D05", denied) if denied else Unsupported("MW-D04", why)
+        return str(unfit), unfit.exit_code
     if error is not None:
         return str(error), error.exit_code
     unsettled = [check.name for check in checks if check.ok is None]

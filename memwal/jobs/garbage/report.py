@@ -12,7 +12,6 @@ from memwal.report import (
     DONE,
     FAILED,
     PARTIAL,
-    REFUSED,
     Part,
     Section,
     TableReport,
@@ -130,8 +129,8 @@ def _find_faults(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
         text = f"{garbage.uri}: {garbage.broken}. A bug in memwal: that step was not made"
         yield _failed(f"{text}, nor any after it", garbage.broken)
     if seen.plan.refusal is not None:
-        text = f"{garbage.uri}: {seen.plan.refusal}"
-        yield Part(outcome=REFUSED, exit_code=Refused.exit_code, error=text)
+        kept = Refused("MW-G08", f"{garbage.uri}: {seen.plan.refusal}")
+        yield Part(outcome=kept.outcome, exit_code=kept.exit_code, error=str(kept))
 
 
 def _failed(text: str, error: Exception) -> Part:

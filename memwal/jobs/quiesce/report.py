@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwal.errors import EXIT_HELD, EXIT_PARTIAL, EXIT_REFUSED
+from memwal.errors import EXIT_HELD, EXIT_PARTIAL, EXIT_REFUSED, Refused
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.quiesce.plan import Obstacle
@@ -59,7 +59,9 @@ def report_quiesce(
         texts = name_some([o.text for o in left], _NAMED_MAX, "reasons (in_the_way)")
         found["outcome"], found["exit_code"] = sum_up(parts or refused)
         errors = [f"{j.job}: {j.report.error}" for j in jobs if j.report in parts]
-        found["error"] = f"not safe to change the write spec: {'; '.join((*errors, *texts))}"
+        text = f"not safe to change the write spec: {'; '.join((*errors, *texts))}"
+        refused_here = found["exit_code"] == EXIT_REFUSED
+        found["error"] = str(Refused("MW-V03", text)) if refused_here else text
     return QuiesceTableReport(
         table=table,
         safe=not obstacles,

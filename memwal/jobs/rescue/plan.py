@@ -210,7 +210,9 @@ def _refusal(
     if found.manifest.status is ShardStatus.SEALED:
         return Refused("MW-M05", "it is SEALED: no writer may claim it")
     if sign is None or idle is None:
-        return Refused("MW-R02", "nothing tells when it was last written")
+        return Refused(
+            "MW-R02", "nothing tells when it was last written, so its writer may be alive"
+        )
     if idle < limits.idle_seconds:
         return Refused(
             "MW-R03",

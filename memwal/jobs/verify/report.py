@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwal.errors import Corruption, Refused
+from memwal.errors import Corruption, MemWalError, Refused
 from memwal.jobs.verify.plan import Check
-from memwal.report import DONE, FAILED, REFUSED, Section, TableReport
+from memwal.report import DONE, Section, TableReport
 
 
 class CheckReport(Section):
@@ -32,17 +32,16 @@ def report_checks(
     name: str, version: int, checks: Sequence[Check], warnings: Sequence[str]
 ) -> VerifyTableReport:
     """A table's verdicts; what is broken weighs more than what a limit forbade to look at."""
-    outcome, code = DONE, 0
-    wrong = [check for check in checks if check.ok is False]
-    if wrong:
-        outcome, code = FAILED, Corruption.exit_code
+    error: MemWalError | None = None
+    if wrong := [check for check in checks if check.ok is False]:
+        error = Corruption("MW-V01", _tell(wrong))
     elif wrong := [check for check in checks if check.refused]:
-        outcome, code = REFUSED, Refused.exit_code
+        error = Refused("MW-V02", _tell(wrong))
     return VerifyTableReport(
         table=name,
-        outcome=outcome,
-        exit_code=code,
-        error="; ".join(f"{_name(check)}: {check.detail}" for check in wrong) or None,
+        outcome=DONE if error is None else error.outcome,
+        exit_code=0 if error is None else error.exit_code,
+        error=None if error is None else str(error),
         version_before=version,
         version_after=version,
         checks=tuple(
@@ -53,6 +52,10 @@ def report_checks(
         ),
         warnings=tuple(warnings),
     )
+
+
+def _tell(wrong: Sequence[Check]) -> str:
+    return "; ".join(f"{_name(check)}: {check.detail}" for check in wrong)
 
 
 def _name(check: Check) -> str:

@@ -360,5 +360,7 @@ def _field_id(arrow: pa.Field) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or len(text) > 10:
-        raise Refused("MW-W08", f"column {arrow.name!r} has the field id {text[:40]!r}")
+        raise Refused(
+            "MW-W08", f"column {arrow.name!r} has the field id {text[:40]!r}, which is no number"
+        )
     return int(text)
