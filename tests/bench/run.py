@@ -42,6 +42,7 @@ CASES = (
     "index_catchup",
     "read",
     "search",
+    "throughput",
     "policies",
     "ingest",
     "startup",
