@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.model import MemWalState, ShardId, VersionManifest
@@ -49,7 +49,8 @@ class IndexFacts:
     """One logical index of a version. `partition_rows` are a vector index's partition sizes.
 
     `trained_partition_rows` are those of its first segment alone, on whose rows the model was
-    trained: what training made of them.
+    trained: what training made of them. `row_bytes` is what a row of its column takes in memory;
+    None where nobody looked.
     """
 
     name: str
@@ -58,6 +59,7 @@ class IndexFacts:
     segments: tuple[SegmentFacts, ...]
     partition_rows: tuple[int, ...] = ()
     trained_partition_rows: tuple[int, ...] = ()
+    row_bytes: float | None = field(default=None, compare=False)
 
     @property
     def is_vector(self) -> bool:

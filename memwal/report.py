@@ -82,6 +82,10 @@ class TableReport(Part):
         """How far each shard is merged; None for a job that merges nothing."""
         return None
 
+    def indexed(self) -> Mapping[str, IndexedReport]:
+        """What was indexed, by the indexes' names; nothing by other jobs."""
+        return {}
+
 
 class AirflowTask(Section):
     """The task of Airflow that started a run. Whoever starts a DAG's run may choose its id: all of
@@ -170,12 +174,23 @@ class BacklogReport(Section):
     bytes_after: int | None = None
 
 
+class IndexedReport(Section):
+    """What a run indexed of one index, and the seconds that all processes took together."""
+
+    kind: str
+    method: str
+    rows: int = Field(ge=0, lt=2**63)
+    column_bytes: int = Field(ge=0, lt=2**63)
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+
+
 class RunRecord(BaseModel):
     """One run of a job on one table, as it is stored under `_maintenance/runs/`.
 
     Read back from storage, so everything is checked; fields of a newer build are passed over.
     `run_id` is of the command: the records of `maintain`'s jobs share it, on every table.
     `stuck` has shards that no further run mends: the generation that a merge left them at, and why.
+    `indexed` is what later estimates of an index catch-up go by.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
@@ -197,6 +212,7 @@ class RunRecord(BaseModel):
     summary: dict[str, int | None] = Field(default_factory=dict)
     backlog: BacklogReport = BacklogReport()
     stuck: dict[str, tuple[int, str]] = Field(default_factory=dict)
+    indexed: dict[str, IndexedReport] = Field(default_factory=dict)
     requests: dict[str, int] = Field(default_factory=dict)
 
     @field_validator("started_at", "finished_at")

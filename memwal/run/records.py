@@ -30,6 +30,7 @@ RUNS_KEPT_MAX = 500
 _SLACK_RECORDS_MIN = 10
 _ERROR_CHARACTERS_MAX = 2000
 _STUCK_MAX = 20
+_INDEXED_MAX = 50
 
 
 class RunRecorder:
@@ -109,6 +110,7 @@ class RunRecorder:
                     shard: (generation, _shorten(error))
                     for shard, (generation, error) in islice(report.stuck().items(), _STUCK_MAX)
                 },
+                "indexed": dict(islice(report.indexed().items(), _INDEXED_MAX)),
                 "requests": table.requests(),
             }
         )

@@ -1,6 +1,8 @@
-"""What each way to extend an index costs: the numbers behind `memwal/plan/index_catchup.COSTS`.
+"""What extending an index costs, by its type and the bytes of its column: the numbers behind
+`memwal/jobs/index_catchup/plan/costs.py`.
 
-`python tests/bench/index_methods.py [rows] [new_rows]` on local disk.
+`python -m tests.bench.index_methods [TYPE...]` on local disk. Seconds are those of the processor:
+what a free machine takes on one core.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
 
@@ -18,99 +21,100 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-DIMENSION = 32
-WORDS = [f"word{i:04d}" for i in range(5000)]
-SCALARS = {
-    "BTREE": "id",
-    "BITMAP": "category",
-    "LABEL_LIST": "tags",
-    "INVERTED": "text",
-    "NGRAM": "text",
-    "ZONEMAP": "id",
-    "BLOOMFILTER": "id",
-}
-VECTORS = {
-    "IVF_FLAT": {"num_partitions": 64},
-    "IVF_PQ": {"num_partitions": 64, "num_sub_vectors": 8},
-}
+Make = Callable[[np.random.Generator, int], pa.Array]
+
+_WORDS = np.array([f"word{number:04d}" for number in range(5000)])
+_BASE_ROWS_MIN = 3000  # a codebook is trained on them
 
 
-def rows(start: int, count: int) -> pa.Table:
-    rng = np.random.default_rng(start)
-    words = rng.integers(0, len(WORDS), (count, 8))
-    tags = rng.integers(0, 50, (count, 2))
-    return pa.table(
-        {
-            "id": pa.array(range(start, start + count), pa.int64()),
-            "category": pa.array([f"c{i % 100}" for i in range(count)]),
-            "tags": pa.array([[f"t{a}", f"t{b}"] for a, b in tags]),
-            "text": pa.array([" ".join(WORDS[w] for w in line) for line in words]),
-            "vector": pa.FixedSizeListArray.from_arrays(
-                pa.array(rng.random(count * DIMENSION).astype("f4")), DIMENSION
-            ),
-        }
+def cases() -> Iterator[tuple[str, str, Make, int, Mapping[str, Any]]]:
+    """A type, what its column holds, how that is made, how many rows, and settings."""
+    for kind, rows in (("BTREE", 200_000), ("ZONEMAP", 500_000), ("BLOOMFILTER", 500_000)):
+        yield kind, "int64", _numbers, rows, {}
+        yield kind, "512 B", lambda rng, n: _hex(rng, n, 512), 50_000, {}
+    for size in (4, 256):
+        yield "BITMAP", f"{size} B", lambda rng, n, s=size: _few(rng, n, s), 100_000, {}
+    for count in (2, 32):
+        yield (
+            "LABEL_LIST",
+            f"{count} labels",
+            lambda rng, n, c=count: _labels(rng, n, c),
+            50_000,
+            {},
+        )
+    for words, rows in ((8, 50_000), (450, 5_000)):
+        yield "INVERTED", f"{words} words", lambda rng, n, w=words: _text(rng, n, w), rows, {}
+        yield "NGRAM", f"{words} words", lambda rng, n, w=words: _text(rng, n, w), rows // 2, {}
+    for kind in ("FLAT", "PQ", "SQ", "RQ", "HNSW_FLAT", "HNSW_SQ", "HNSW_PQ"):
+        slow = "HNSW" in kind
+        for dim, rows in ((32, 50_000), (768, 10_000)):
+            settings = {"num_partitions": 4 if slow else 32}
+            if "PQ" in kind:
+                settings["num_sub_vectors"] = dim // 4
+            rows = rows // 4 if slow else rows
+            yield f"IVF_{kind}", f"{dim} d", lambda r, n, d=dim: _vectors(r, n, d), rows, settings
+
+
+def _numbers(rng: np.random.Generator, count: int) -> pa.Array:
+    return pa.array(rng.integers(0, 2**60, count))
+
+
+def _hex(rng: np.random.Generator, count: int, size: int) -> pa.Array:
+    return pa.array([rng.bytes(size // 2).hex() for _ in range(count)])
+
+
+def _few(rng: np.random.Generator, count: int, size: int) -> pa.Array:
+    return pa.array([f"{number:0{size}d}" for number in rng.integers(0, 100, count)])
+
+
+def _labels(rng: np.random.Generator, count: int, each: int) -> pa.Array:
+    return pa.array([[f"t{a:03d}" for a in row] for row in rng.integers(0, 50, (count, each))])
+
+
+def _text(rng: np.random.Generator, count: int, words: int) -> pa.Array:
+    return pa.array([" ".join(row) for row in _WORDS[rng.integers(0, len(_WORDS), (count, words))]])
+
+
+def _vectors(rng: np.random.Generator, count: int, dim: int) -> pa.Array:
+    values = pa.array(rng.random(count * dim, dtype=np.float32))
+    return pa.FixedSizeListArray.from_arrays(values, dim)
+
+
+def _measure(uri: str, kind: str, make: Make, rows: int, settings: Mapping[str, Any]) -> str:
+    rng = np.random.default_rng(1)
+    base = pa.table({"x": make(rng, max(rows // 2, _BASE_ROWS_MIN))})
+    dataset = lance.write_dataset(base, uri)
+    build = dataset.create_index if kind.startswith("IVF_") else dataset.create_scalar_index
+    build("x", kind, name="x", **settings)
+    new = pa.table({"x": make(rng, rows)})
+    version = lance.write_dataset(new, uri, mode="append").version
+    told = f"{rows:>8,} {new.nbytes / 1e6:>7.1f}"
+    ways: dict[str, dict[str, Any]] = {
+        "append": {"num_indices_to_merge": 0},
+        "merge": {"num_indices_to_merge": 1},
+        "retrain": {"retrain": True},
+    }
+    for how in ways.values():
+        lance.dataset(uri, version=version).restore()
+        at = lance.dataset(uri)
+        started = time.process_time()
+        at.optimize.optimize_indices(index_names=["x"], **how)
+        told += f" {time.process_time() - started:>8.3f}"
+    return told
+
+
+def main(kinds: list[str]) -> None:
+    """Measure the types that are named, or all."""
+    print(
+        f"{'type':13} {'column':10} {'rows':>8} {'MB':>7} {'append':>8} {'merge':>8} {'retrain':>8}"
     )
-
-
-def timed(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
-
-
-def main(base: int, new: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        uri = str(Path(folder) / "t")
-        kinds = {**dict.fromkeys(SCALARS), **VECTORS}
-        dataset = lance.write_dataset(rows(0, base), uri)
-        print(f"{base:,} rows indexed, {new:,} more in 2 fragments; seconds")
-        print(f"{'kind':12} {'build':>7} {'append 0':>9} {'segments':>9} {'append all':>11} "
-              f"{'retrain':>8}")  # fmt: skip
-        built = {}
-        for kind, settings in kinds.items():
-            if settings is None:
-                built[kind] = timed(
-                    lambda k=kind: dataset.create_scalar_index(SCALARS[k], k, name=k)
-                )
-            else:
-                built[kind] = timed(
-                    lambda k=kind, s=settings: dataset.create_index("vector", k, name=k, **s)
-                )
-        for part in range(2):
-            lance.write_dataset(rows(base + part * new // 2, new // 2), uri, mode="append")
-        version = lance.dataset(uri).version
-        for kind, settings in kinds.items():
-
-            def reset() -> lance.LanceDataset:
-                old = lance.dataset(uri, version=version)
-                old.restore()
-                return lance.dataset(uri)
-
-            def optimise(kind: str = kind, **how: object) -> float:
-                at = reset()
-                return timed(lambda: at.optimize.optimize_indices(index_names=[kind], **how))
-
-            def segments(kind: str = kind) -> float:
-                at = reset()
-                column = SCALARS[kind]
-                fragments = [f.fragment_id for f in at.get_fragments()][-2:]
-
-                def run() -> None:
-                    parts = [
-                        at.create_index_uncommitted(
-                            column, kind, name=kind, replace=True, fragment_ids=[fragment]
-                        )
-                        for fragment in fragments
-                    ]
-                    at.commit_existing_index_segments(kind, column, parts)
-
-                return timed(run)
-
-            row = [built[kind], optimise(num_indices_to_merge=0)]
-            row.append(segments() if settings is None else float("nan"))
-            row += [optimise(num_indices_to_merge=1), optimise(retrain=True)]
-            print(f"{kind:12} " + " ".join(f"{v:9.3f}" for v in row))
+    for kind, what, make, rows, settings in cases():
+        if kinds and kind not in kinds:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            told = _measure(str(Path(folder) / "t"), kind, make, rows, settings)
+            print(f"{kind:13} {what:10} {told}", flush=True)
 
 
 if __name__ == "__main__":
-    main(*(int(a) for a in sys.argv[1:3]) if len(sys.argv) > 2 else (500_000, 50_000))
+    main(sys.argv[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutation_list import Mutation, mutations
 
 _PLAN = "tests/jobs/index_catchup/test_index_catchup_plan.py"
+_COSTS = "tests/jobs/index_catchup/test_index_costs.py"
 _APPLY = "tests/jobs/index_catchup/test_index_catchup_apply.py"
 _TABLES = (
     "tests/jobs/index_catchup/test_index_catchup.py "
@@ -14,7 +15,7 @@ _COMPACTION = "tests/jobs/compaction/test_compaction_apply.py"
 
 INDEXES: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/jobs/index_catchup/plan.py",
+        "memwal/jobs/index_catchup/plan/__init__.py",
         f"{_PLAN} {_APPLY}",
         (
             "catch-up: unknown index names pass",
@@ -78,7 +79,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/plan.py",
+        "memwal/jobs/index_catchup/plan/__init__.py",
         _TABLES,
         (
             "catch-up: segments of an empty full-text index forget its stop words",
@@ -119,27 +120,22 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/apply.py",
+        "memwal/jobs/index_catchup/plan/costs.py",
+        _COSTS,
+        (
+            "catch-up: records are believed whatever they say",
+            "min(CORRECTION_MAX, max(1 / CORRECTION_MAX, factor))",
+            "factor",
+        ),
+        ("catch-up: costs go by rows alone", "rows * per_row + size * per_byte", "rows * per_row"),
+    ),
+    *mutations(
+        "memwal/jobs/index_catchup/apply/__init__.py",
         _APPLY,
         (
             "catch-up: the goal is not checked",
             "        if run.error is not None or (goal.is_reached(look, name) and not run.owes_retrain):",
             "        if True:",
-        ),
-        (
-            "catch-up: coverage is all that counts",
-            "        if index is None or find_behind(look.recorded(name), self.merged):",
-            "        if index is None:",
-        ),
-        (
-            "catch-up: what is recorded is all that counts",
-            "        return not left & self.fragments",
-            "        return True",
-        ),
-        (
-            "catch-up: a lost retrain is forgotten",
-            "        return self.method is Method.RETRAIN and not self.retrained",
-            "        return False",
         ),
         (
             "catch-up: a lost lease is one index's trouble",
@@ -168,24 +164,43 @@ INDEXES: tuple[Mutation, ...] = (
             "        if False:",
         ),
         (
-            "catch-up: an index that can't be caught up is tried",
-            "        if self.plan.refusal is not None:",
-            "        if False:",
-        ),
-        (
             "catch-up: a segment that failed is left out",
             "                if isinstance(result, MemWalError):\n                    raise result",
             "                if isinstance(result, MemWalError):\n                    continue",
         ),
         (
-            "catch-up: faults have no bound",
-            "        if self.faults >= limits.fault_attempts_max:",
-            "        if False:",
-        ),
-        (
             "catch-up: what was undone is not told",
             "    if not reached and error is None:",
             "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/index_catchup/apply/totals.py",
+        _APPLY,
+        (
+            "catch-up: coverage is all that counts",
+            "        if index is None or find_behind(look.recorded(name), self.merged):",
+            "        if index is None:",
+        ),
+        (
+            "catch-up: what is recorded is all that counts",
+            "        return not left & self.fragments",
+            "        return True",
+        ),
+        (
+            "catch-up: a lost retrain is forgotten",
+            "        return self.method is Method.RETRAIN and not self.retrained",
+            "        return False",
+        ),
+        (
+            "catch-up: an index that can't be caught up is tried",
+            "        if self.plan.refusal is not None:",
+            "        if False:",
+        ),
+        (
+            "catch-up: faults have no bound",
+            "        if self.faults >= limits.fault_attempts_max:",
+            "        if False:",
         ),
     ),
     *mutations(

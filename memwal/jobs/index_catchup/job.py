@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from memwal.config import Settings
+from memwal.errors import MemWalError
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob
-from memwal.jobs.index_catchup.plan import COSTS, CatchupLimits, CatchupRequest
+from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method
+from memwal.jobs.index_catchup.plan.costs import PastRun
 from memwal.jobs.index_catchup.ports import SegmentTask
 from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.index_catchup.unit import SegmentUnit, run_segment_unit
@@ -22,6 +24,8 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+
+_RECORDS_MAX = 24  # of some rounds of maintenance, each of whose jobs may leave one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,7 @@ def make_catchup_job(
     """The job of one table on real stores."""
 
     def build(tasks: Sequence[SegmentTask]) -> Sequence[Built]:
-        seconds = sum(COSTS.seconds(t.kind, sum(f.rows for f in t.fragments)) for t in tasks)
+        seconds = sum(task.seconds for task in tasks)
         return fanout.run_tasks(
             table, SegmentUnit, run_segment_unit, tasks,
             what="segments", in_memory_bytes=int(seconds * LOCAL_BYTES_PER_SECOND),
@@ -69,4 +73,25 @@ def make_catchup_job(
         steps=options.steps,
         take_lease=partial(table.take_lease, "index-catchup", options),
         before_commit=table.before_commit,
+        past_runs=cache(partial(read_past_runs, stores)),
     )
+
+
+def read_past_runs(stores: Stores) -> Sequence[PastRun]:
+    """Of the newest records; none where they can't be read, since nothing depends on them."""
+    try:
+        records = stores.run_records.newest(_RECORDS_MAX).records
+    except MemWalError:
+        return ()
+    return [
+        PastRun(
+            index=name,
+            kind=told.kind,
+            retrained=told.method == Method.RETRAIN,
+            rows=told.rows,
+            column_bytes=told.column_bytes,
+            seconds=told.seconds,
+        )
+        for record in records
+        for name, told in record.indexed.items()
+    ]

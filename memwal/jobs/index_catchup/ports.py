@@ -11,20 +11,25 @@ from memwal.indexes import FragmentFacts, TableIndexes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentTask:
-    """Build one segment of an index over some fragments of a version."""
+    """Build one segment of an index over some fragments of a version, in about `seconds`."""
 
     version: int
     index: str
     kind: str
     fragments: tuple[FragmentFacts, ...]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltSegment:
-    """A segment that was written and is in no version yet. `data` is Lance's own description."""
+    """A segment that was written, in `seconds`, and is in no version yet.
+
+    `data` is Lance's own description.
+    """
 
     index: str
     data: bytes = field(repr=False)
+    seconds: float = 0.0
 
 
 class IndexTable(Protocol):

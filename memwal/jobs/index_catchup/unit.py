@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
 from memwal.jobs.index_catchup.store import LanceIndexTable
+from memwal.run.stores import Stores
 from memwal.run.units import TableUnit, UnitResult, run_unit
 
 
@@ -18,4 +19,10 @@ class SegmentUnit(TableUnit):
 
 def run_segment_unit(unit: SegmentUnit) -> UnitResult[BuiltSegment]:
     """Build one segment in this process. Never raises: other indexes must go on."""
-    return run_unit(unit, lambda stores: LanceIndexTable(stores.tables).build(unit.task))
+
+    def build(stores: Stores) -> BuiltSegment:
+        started = stores.clock.monotonic_seconds()
+        built = LanceIndexTable(stores.tables).build(unit.task)
+        return replace(built, seconds=stores.clock.monotonic_seconds() - started)
+
+    return run_unit(unit, build)

@@ -21,7 +21,6 @@ from memwal.indexes import (
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
     CatchupRequest,
-    IndexCosts,
     IndexPlan,
     Method,
     check_names,
@@ -31,13 +30,14 @@ from memwal.jobs.index_catchup.plan import (
     plan_index,
     plan_indexes,
 )
+from memwal.jobs.index_catchup.plan.costs import IndexCosts
 from memwal.model import ShardId
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 B = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c12")
 MERGED = {A: 7, B: 3}
 LIMITS = CatchupLimits()
-FREE = IndexCosts(seconds_per_row={}, other_seconds_per_row=0.0)
+FREE = IndexCosts(other_seconds_per_row=0.0, other_seconds_per_byte=0.0)
 
 
 def index(

@@ -34,6 +34,7 @@ from math import ceil
 
 from memwal.errors import Usage
 from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, find_behind
+from memwal.jobs.index_catchup.plan.costs import COSTS, IndexCosts, column_bytes
 
 # Types whose segments are proven right by queries (tests/jobs/index_catchup), with all settings at
 # their defaults or told by the index itself.
@@ -85,8 +86,9 @@ class IndexPlan:
 
     `records` asks for the commit that records progress and indexes nothing. `groups` are the
     fragments of each segment to build; without them, Lance's own optimise does the work and merges
-    the last `segments_to_merge` segments into what it adds. `refusal` is set when the index can't
-    be caught up at all.
+    the last `segments_to_merge` segments into what it adds. `rows` and `column_bytes` go through
+    it, which takes one process about `seconds`. `refusal` is set when the index can't be caught up
+    at all.
     """
 
     name: str
@@ -94,6 +96,9 @@ class IndexPlan:
     method: Method = Method.NONE
     reason: str = ""
     uncovered_rows: int = 0
+    rows: int = 0
+    column_bytes: int = 0
+    seconds: float = 0.0
     records: bool = False
     segments_to_merge: int = 0
     groups: tuple[tuple[FragmentFacts, ...], ...] = ()
@@ -110,38 +115,6 @@ class IndexPlan:
         return self.indexes or self.records
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexCosts:
-    """Seconds to index a row, by type: tests/bench/index_methods.py, local disk, 2 cores."""
-
-    seconds_per_row: Mapping[str, float]
-    other_seconds_per_row: float = 5.0e-6
-    codebook_seconds_per_row: float = 1.5e-4
-
-    def seconds(self, kind: str, rows: int) -> float:
-        """About how long one process takes to index so many rows."""
-        return rows * self.seconds_per_row.get(kind, self.other_seconds_per_row)
-
-    def retrain_seconds(self, kind: str, rows: int) -> float:
-        """About how long a retrain takes: for product quantisation, training is all of it."""
-        return rows * self.codebook_seconds_per_row if "PQ" in kind else self.seconds(kind, rows)
-
-
-COSTS = IndexCosts(
-    seconds_per_row={
-        "BTREE": 6.0e-7,
-        "BITMAP": 4.0e-7,
-        "LABEL_LIST": 1.1e-6,
-        "INVERTED": 7.5e-6,
-        "NGRAM": 3.3e-5,
-        "ZONEMAP": 1.2e-7,
-        "BLOOMFILTER": 2.0e-7,
-        "IVF_FLAT": 2.0e-6,
-        "IVF_PQ": 5.5e-6,
-    }
-)
-
-
 def check_names(table: TableIndexes, names: Iterable[str], uri: str) -> None:
     """Raise Usage for an index that the table does not have."""
     for name in names:
@@ -156,10 +129,11 @@ def plan_indexes(
     merged: Progress,
     request: CatchupRequest,
     limits: CatchupLimits,
+    costs: IndexCosts = COSTS,
 ) -> tuple[IndexPlan, ...]:
     """A plan for each index that is asked for, in the table's order."""
     return tuple(
-        plan_index(table, index, catchup.get(index.name), merged, request.method, limits)
+        plan_index(table, index, catchup.get(index.name), merged, request.method, limits, costs)
         for index in table.indexes
         if not request.names or index.name in request.names
     )
@@ -208,6 +182,12 @@ class _Planner:
         index = self.index
         return IndexPlan(name=index.name, kind=index.kind, uncovered_rows=self._rows)
 
+    def _work(self, rows: int, *, retrain: bool = False) -> IndexPlan:
+        """The plan to do something with so many rows."""
+        seconds = self.costs.seconds(self.index, rows, retrain=retrain)
+        size = column_bytes(self.index, rows)
+        return replace(self._nothing, rows=rows, column_bytes=size, seconds=seconds)
+
     @property
     def _rows(self) -> int:
         return self.table.uncovered_rows(self.index)
@@ -247,7 +227,8 @@ class _Planner:
 
     def _extend(self, uncovered: Sequence[FragmentFacts]) -> IndexPlan:
         rows, index, asked = self._rows, self.index, self.asked
-        seconds = self.costs.seconds(index.kind, rows)
+        work = self._work(rows)
+        seconds = work.seconds
         large = rows > self.limits.append_rows_max or seconds > self.limits.append_seconds_max
         size = f"{rows:,} of {self.table.rows:,} rows in {_counted(len(uncovered), 'fragment')}"
         note = ""
@@ -270,26 +251,31 @@ class _Planner:
         last = "the last segment" if merge == 1 else f"the last {merge} segments"
         merging = f", merged with {last}" if merge else ""
         reason = f"{size}, about {seconds:.1f} s in one process{merging}{note}"
-        return replace(self._nothing, method=Method.APPEND, segments_to_merge=merge, reason=reason)
+        return replace(work, method=Method.APPEND, segments_to_merge=merge, reason=reason)
 
     def _build(self, uncovered: Sequence[FragmentFacts], reason: str) -> IndexPlan:
-        groups = group_fragments(uncovered, self.limits)
+        work = self._work(self._rows)
+        groups = group_fragments(uncovered, self.limits, work.seconds)
         why = f"{reason}; {_counted(len(groups), 'segment')}"
-        return replace(self._nothing, method=Method.SEGMENTS, groups=groups, reason=why)
+        return replace(work, method=Method.SEGMENTS, groups=groups, reason=why)
 
     def _retrain(self, why: str) -> IndexPlan:
         table, index = self.table, self.index
-        groups = group_fragments(table.fragments, self.limits) if self._takes_segments else ()
-        seconds = self.costs.retrain_seconds(index.kind, table.rows)
+        work = self._work(table.rows, retrain=True)
+        groups = (
+            group_fragments(table.fragments, self.limits, work.seconds)
+            if self._takes_segments
+            else ()
+        )
         how = (
             f"; rebuilt as {_counted(len(groups), 'segment')} over all fragments" if groups else ""
         )
         return replace(
-            self._nothing,
+            work,
             method=Method.RETRAIN,
             segments_to_merge=0 if groups else len(index.segments),
             groups=groups,
-            reason=f"{why}{how}, about {seconds:.1f} s in one process",
+            reason=f"{why}{how}, about {work.seconds:.1f} s in one process",
         )
 
     @property
@@ -360,12 +346,18 @@ def count_mergeable(table: TableIndexes, index: IndexFacts, rows: int) -> int:
 
 
 def group_fragments(
-    fragments: Sequence[FragmentFacts], limits: CatchupLimits
+    fragments: Sequence[FragmentFacts], limits: CatchupLimits, seconds: float = 0.0
 ) -> tuple[tuple[FragmentFacts, ...], ...]:
-    """Fragments in groups of about equal rows, in order, bounded by number and least size."""
+    """Fragments in groups of about equal rows, in order, bounded by number and least size.
+
+    A group has enough rows, or takes as long as an append may: wide rows are few.
+    """
     rows = sum(f.rows for f in fragments)
     tasks = min(limits.segment_tasks_max, limits.retrain_segments_max, len(fragments))
-    tasks = max(1, min(tasks, ceil(rows / limits.segment_rows_min)))
+    worth = rows / limits.segment_rows_min
+    if limits.append_seconds_max > 0:
+        worth = max(worth, seconds / limits.append_seconds_max)
+    tasks = max(1, min(tasks, ceil(worth)))
     groups: list[tuple[FragmentFacts, ...]] = []
     group: list[FragmentFacts] = []
     taken = 0

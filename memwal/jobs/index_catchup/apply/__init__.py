@@ -25,7 +25,8 @@ from memwal.errors import (
     StoreUnavailable,
     Unsupported,
 )
-from memwal.indexes import Progress, TableIndexes, find_behind
+from memwal.indexes import Progress, find_behind
+from memwal.jobs.index_catchup.apply.totals import Goal, Look, Run
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
     CatchupRequest,
@@ -35,6 +36,7 @@ from memwal.jobs.index_catchup.plan import (
     plan_index,
     plan_indexes,
 )
+from memwal.jobs.index_catchup.plan.costs import COSTS, TELLING_SECONDS_MIN, IndexCosts, PastRun
 from memwal.jobs.index_catchup.ports import BuiltSegment, IndexTable, SegmentTask
 from memwal.jobs.index_catchup.report import (
     IndexCatchupReport,
@@ -48,74 +50,6 @@ from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
 Built = BuiltSegment | MemWalError
 Build = Callable[[Sequence[SegmentTask]], Sequence[Built]]
 """Runs tasks side by side; the results come in the tasks' order, an error in place of a segment."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Look:
-    """One version: its progress, as its own manifest has it, and what its indexes cover."""
-
-    view: TableView
-    table: TableIndexes
-
-    def recorded(self, name: str) -> Progress:
-        return self.view.mem_wal.index_catchup.get(name, {})
-
-    def uncovered_rows(self, name: str) -> int | None:
-        index = self.table.index(name)
-        return None if index is None else self.table.uncovered_rows(index)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Goal:
-    """What has to be covered and recorded: the state at the start."""
-
-    fragments: frozenset[int]
-    merged: Progress
-
-    def is_reached(self, look: _Look, name: str) -> bool:
-        index = look.table.index(name)
-        if index is None or find_behind(look.recorded(name), self.merged):
-            return False
-        left = {f.fragment_id for f in look.table.uncovered(index)}
-        return not left & self.fragments
-
-
-@dataclass(kw_only=True, slots=True)
-class _Run:
-    """The running totals of one index."""
-
-    plan: IndexPlan
-    had_work: bool = False
-    rounds: int = 0
-    conflicts: int = 0
-    faults: int = 0
-    seconds: float = 0.0
-    error: MemWalError | None = None
-    committed: bool = False
-    retrained: bool = False
-    method: Method = Method.NONE
-    reason: str = ""
-
-    @property
-    def owes_retrain(self) -> bool:
-        """Whether a retrain was planned that has not landed: coverage alone does not tell."""
-        return self.method is Method.RETRAIN and not self.retrained
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is still something to commit."""
-        return self.error is None and self.plan.has_work
-
-    def check_refusal(self) -> None:
-        """End it when the index can't be caught up at all."""
-        if self.plan.refusal is not None:
-            self.error = Unsupported("MW-X01", self.plan.refusal)
-
-    def count_fault(self, fault: MemWalError, limits: CatchupLimits) -> None:
-        """One more fault: too many of them end it."""
-        self.faults += 1
-        if self.faults >= limits.fault_attempts_max:
-            self.error = fault
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +69,8 @@ class IndexCatchupJob:
     """Called once there is something to commit; raises LeaseHeld."""
     before_commit: Callable[[], None] = lambda: None
     """Called before each commit; raises when the run has lost its lease."""
+    past_runs: Callable[[], Sequence[PastRun]] = lambda: ()
+    """What was indexed lately, newest first; called where it may change what is done."""
 
     def run(self, view: TableView, *, dry_run: bool = False) -> IndexCatchupTableReport:
         """Catch up under the lease, if `view` shows something to commit; else say what there is."""
@@ -157,13 +93,12 @@ class IndexCatchupJob:
         concerns the whole table: it can't be read, or the lease was lost.
         """
         first = self._look(self.views.table())
-        goal = _Goal(
+        goal = Goal(
             fragments=frozenset(f.fragment_id for f in first.table.fragments),
             merged=dict(first.view.mem_wal.merged),
         )
         runs = [
-            _Run(plan=plan, had_work=plan.has_work, reason=plan.reason)
-            for plan in self._plan(first)
+            Run(plan=plan, had_work=plan.has_work, reason=plan.reason) for plan in self._plan(first)
         ]
         for run in runs:
             run.check_refusal()
@@ -171,7 +106,7 @@ class IndexCatchupJob:
         return self._report(view, last, [_report(run, first, last, goal) for run in runs])
 
     def _report(
-        self, view: TableView, last: _Look, indexes: Sequence[IndexCatchupReport]
+        self, view: TableView, last: Look, indexes: Sequence[IndexCatchupReport]
     ) -> IndexCatchupTableReport:
         outcome, code = sum_up(indexes)
         return IndexCatchupTableReport(
@@ -186,7 +121,7 @@ class IndexCatchupJob:
             warnings=view.warnings,
         )
 
-    def _go_round(self, look: _Look, goal: _Goal, runs: Sequence[_Run]) -> _Look:
+    def _go_round(self, look: Look, goal: Goal, runs: Sequence[Run]) -> Look:
         """Act and look again until nothing is left to mend; returns the last look."""
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
@@ -208,17 +143,23 @@ class IndexCatchupJob:
                 )
         return look
 
-    def _look(self, view: TableView) -> _Look:
-        return _Look(view=view, table=self.table.facts(view.version))
+    def _look(self, view: TableView) -> Look:
+        return Look(view=view, table=self.table.facts(view.version))
 
-    def _plan(self, look: _Look) -> tuple[IndexPlan, ...]:
+    def _plan(self, look: Look) -> tuple[IndexPlan, ...]:
         check_names(look.table, self.request.names, look.view.uri)
         state = look.view.mem_wal
-        return plan_indexes(
-            look.table, state.index_catchup, state.merged, self.request, self.limits
-        )
+        known = (look.table, state.index_catchup, state.merged, self.request, self.limits)
+        plans = plan_indexes(*known)
+        return plan_indexes(*known, self._costs(*plans)) if plans else ()
 
-    def _judge(self, run: _Run, before: _Look, look: _Look, goal: _Goal) -> bool:
+    def _costs(self, *plans: IndexPlan) -> IndexCosts:
+        """By past runs, too, where that can make a difference: for small work nothing is read."""
+        if max(plan.seconds for plan in plans) < TELLING_SECONDS_MIN:
+            return COSTS
+        return COSTS.corrected(self.past_runs())
+
+    def _judge(self, run: Run, before: Look, look: Look, goal: Goal) -> bool:
         """Set what the index still needs, now that the table was read again.
 
         Returns whether to pause before the next round. Indexing that Lance commits without covering
@@ -237,7 +178,9 @@ class IndexCatchupJob:
         asked = None if run.retrained and asked is Method.RETRAIN else asked
         state = look.view.mem_wal
         recorded = state.index_catchup.get(name)
-        run.plan = plan_index(look.table, index, recorded, state.merged, asked, self.limits)
+        run.plan = plan_index(
+            look.table, index, recorded, state.merged, asked, self.limits, self._costs(done)
+        )
         run.check_refusal()
         gained = index.covered - index_before.covered
         if run.error is None and run.committed and done.indexes and not gained:
@@ -246,7 +189,7 @@ class IndexCatchupJob:
             return True
         return not run.committed
 
-    def _act(self, look: _Look, todo: Sequence[_Run]) -> None:
+    def _act(self, look: Look, todo: Sequence[Run]) -> None:
         """One round.
 
         Indexing records progress for every index with full coverage by the way, so the commit that
@@ -264,7 +207,7 @@ class IndexCatchupJob:
         for run in work:
             self._attempt(run, partial(self._index, look, run.plan, built))
 
-    def _build_all(self, look: _Look, work: Sequence[_Run]) -> Mapping[str, Sequence[Built]]:
+    def _build_all(self, look: Look, work: Sequence[Run]) -> Mapping[str, Sequence[Built]]:
         """Build the segments of every index of the round at once."""
         tasks = [
             SegmentTask(
@@ -272,6 +215,7 @@ class IndexCatchupJob:
                 index=run.plan.name,
                 kind=run.plan.kind,
                 fragments=group,
+                seconds=run.plan.seconds * sum(f.rows for f in group) / max(1, run.plan.rows),
             )
             for run in work
             for group in run.plan.groups
@@ -286,16 +230,15 @@ class IndexCatchupJob:
         self.steps("built")
         seconds = self.clock.monotonic_seconds() - started
         for run in work:
+            made = [b for b in built.get(run.plan.name, ()) if isinstance(b, BuiltSegment)]
             run.seconds += seconds * len(run.plan.groups) / len(tasks)
+            run.work_seconds += sum(b.seconds for b in made)
         return built
 
-    def _attempt(self, run: _Run, act: Callable[[], None]) -> None:
+    def _attempt(self, run: Run, act: Callable[[], None]) -> None:
         """Act for one index. A lost race or a fault is looked into afterwards, others end it."""
         started = self.clock.monotonic_seconds()
-        run.rounds += 1
-        run.committed = False
-        if run.method is Method.NONE:
-            run.method, run.reason = run.plan.method, run.plan.reason
+        run.begin_round()
         try:
             act()
             run.committed = True
@@ -308,9 +251,11 @@ class IndexCatchupJob:
             run.count_fault(fault, self.limits)
         except MemWalError as error:
             run.error = error
-        run.seconds += self.clock.monotonic_seconds() - started
+        taken = self.clock.monotonic_seconds() - started
+        run.seconds += taken
+        run.work_seconds += taken
 
-    def _index(self, look: _Look, plan: IndexPlan, built: Mapping[str, Sequence[Built]]) -> None:
+    def _index(self, look: Look, plan: IndexPlan, built: Mapping[str, Sequence[Built]]) -> None:
         if plan.groups:
             segments = []
             for result in built[plan.name]:
@@ -332,7 +277,7 @@ class IndexCatchupJob:
         self.steps(after)
 
 
-def _foresee(look: _Look, plan: IndexPlan) -> IndexCatchupReport:
+def _foresee(look: Look, plan: IndexPlan) -> IndexCatchupReport:
     """One index of a dry run: what would be recorded is what is merged now."""
     error = None if plan.refusal is None else Unsupported("MW-X01", plan.refusal)
     outcome = DONE if plan.has_work else NOTHING_TO_DO
@@ -342,7 +287,11 @@ def _foresee(look: _Look, plan: IndexPlan) -> IndexCatchupReport:
         outcome=outcome if error is None else error.outcome,
         error=None if error is None else str(error),
         exit_code=0 if error is None else error.exit_code,
+        kind=plan.kind,
         method=plan.method,
+        rows=plan.rows,
+        column_bytes=plan.column_bytes,
+        expected_seconds=round(plan.seconds, 3),
         unindexed_rows_before=plan.uncovered_rows,
         unindexed_rows_after=plan.uncovered_rows if error else 0,
         caught_up_before=_sorted(recorded),
@@ -351,7 +300,7 @@ def _foresee(look: _Look, plan: IndexPlan) -> IndexCatchupReport:
     )
 
 
-def _report(run: _Run, first: _Look, last: _Look, goal: _Goal) -> IndexCatchupReport:
+def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport:
     """What the table says of the index now, against what it said at the start."""
     name = run.plan.name
     reached = goal.is_reached(last, name)
@@ -372,7 +321,12 @@ def _report(run: _Run, first: _Look, last: _Look, goal: _Goal) -> IndexCatchupRe
         outcome=outcome,
         error=None if error is None else str(error),
         exit_code=0 if error is None else error.exit_code,
+        kind=run.plan.kind,
         method=run.method,
+        rows=run.rows,
+        column_bytes=run.column_bytes,
+        expected_seconds=round(run.expected_seconds, 3),
+        work_seconds=round(run.work_seconds, 3),
         unindexed_rows_before=first.uncovered_rows(name) or 0,
         unindexed_rows_after=last.uncovered_rows(name),
         caught_up_before=_sorted(first.recorded(name)),
@@ -383,7 +337,7 @@ def _report(run: _Run, first: _Look, last: _Look, goal: _Goal) -> IndexCatchupRe
     )
 
 
-def _has_advanced(first: _Look, last: _Look, name: str) -> bool:
+def _has_advanced(first: Look, last: Look, name: str) -> bool:
     """Whether the index covers or records more than at the start, though not all that it should."""
     before, after = first.table.index(name), last.table.index(name)
     if before is None or after is None:
