@@ -25,14 +25,14 @@ from memwal.read.plan.request import (
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.pruning import prune_shards
 from memwal.read.store.faults import explain_missing
-from memwal.read.store.kept import Kept
+from memwal.read.store.kept import share_opened
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
 from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.lineage import check_lineage
 from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
-from memwal.store.generations import Generations, Source
+from memwal.store.generations import Generations
 from memwal.store.table import primary_key_of
 from memwal.text import iso_time
 
@@ -79,8 +79,8 @@ class OpenedRead:
 class ReadableTable:
     """A table, read together with its MemWAL. Every read looks at the table anew.
 
-    Generations, which are never written again, are opened once, and what was read of them is kept
-    (64 MiB at most). Safe to use from several threads.
+    Generations, which are never written again, are opened once in a process, and what was read of
+    them is kept (64 MiB at most). Safe to use from several threads.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class ReadableTable:
         consistency: Consistency = "latest",
     ) -> None:
         """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
-        stores = open_stores(uri, storage_options or {}, clock=clock)
+        self._opened = share_opened(uri, storage_options or {})
+        stores = open_stores(uri, storage_options or {}, clock=clock, session=self._opened.session)
         self._stores = stores
         self.consistency = parse_consistency(consistency)
         self.uri, self.tables, self.views = stores.uri, stores.tables, stores.views
         self.generations = Generations(
             objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
         )
-        self._opened: Kept[Source] = Kept()
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
@@ -222,11 +222,12 @@ class ReadableTable:
         return found
 
     def _base(self, version: int | None) -> Any:
-        try:
-            return self.tables.base(version)
-        except (NotATable, Missing):
-            self.at(version)  # says better what is wrong
-            raise
+        with self._opened.forgetting():
+            try:
+                return self.tables.base(version)
+            except (NotATable, Missing):
+                self.at(version)  # says better what is wrong
+                raise
 
     def find_checkpoint(self, name: str) -> Checkpoint:
         """The checkpoint of a name. Raises Usage without one, Refused for one that has expired."""
@@ -255,7 +256,7 @@ class ReadableTable:
                 view, rows = self._with_wal(view, request)
             plan = self._plan(view, request)
             self._check_lineage(view, plan, request)
-            read = open_read(self.generations, view, plan, rows, now, self._opened)
+            read = open_read(self.generations, view, plan, rows, now, self._opened.sources)
             return use(
                 OpenedRead(
                     view=view,
@@ -267,7 +268,8 @@ class ReadableTable:
                 )
             )
 
-        return self._use_view(request, moment, attempt)
+        with self._opened.forgetting():
+            return self._use_view(request, moment, attempt)
 
     def _find_moment(self, request: ReadRequest) -> Moment:
         name = request.checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
@@ -37,6 +37,7 @@ class Stores:
     limits: StoreLimits
     lease_seconds: float = TTL_SECONDS
     run_id: str | None = None
+    session: Any | None = None
 
     @cached_property
     def objects(self) -> Objects:
@@ -50,7 +51,7 @@ class Stores:
     @cached_property
     def tables(self) -> LanceTables:
         """Lance, on this table."""
-        return LanceTables(self.uri, self.storage_options)
+        return LanceTables(self.uri, self.storage_options, self.session)
 
     @cached_property
     def views(self) -> StoredViews:
@@ -100,9 +101,10 @@ def open_stores(
     limits: StoreLimits | None = None,
     lease_seconds: float | None = None,
     run_id: str | None = None,
+    session: Any | None = None,
 ) -> Stores:
-    """The stores of one table; `lease_seconds` is how long a lease that is taken here lasts, and
-    `run_id` the run that takes it.
+    """The stores of one table; `lease_seconds` is how long a lease that is taken here lasts,
+    `run_id` the run that takes it, and `session` is Lance's, where it is shared with other tables.
 
     Raises Usage or Unsupported for an address that can't be one, and what a namespace is asked in
     vain for.
@@ -115,4 +117,5 @@ def open_stores(
         limits=limits or StoreLimits(),
         lease_seconds=lease_seconds or TTL_SECONDS,
         run_id=run_id,
+        session=session,
     )

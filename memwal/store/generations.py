@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_tex
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS_MAX = 8192
+_FOLDERS = ("_versions", "data")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,20 @@ class Generations:
         with reading(self.tables.uri, shard_id, generation):
             table = key_scanner(source, keys).to_table()
         return table.rename_columns(key_names(source, keys, table.column_names))
+
+    def stamp(self, shard_id: ShardId, generation: FlushedGeneration) -> str:
+        """What a local generation's folders have that those of another in its place have not.
+
+        Nothing for a remote one: its path is random.
+        """
+        if "://" in self.tables.uri:
+            return ""
+        folder = layout.generation_folder(shard_id, generation.path, generation.generation)
+        try:
+            found = [os.stat(f"{self.tables.uri}/{folder}/{name}") for name in _FOLDERS]  # noqa: PTH116
+        except OSError:
+            return "gone"
+        return " ".join(f"{one.st_ino} {one.st_ctime_ns}" for one in found)
 
     def open_dataset(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
         """A generation as Lance opens it, once its data files were checked."""

@@ -49,6 +49,13 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
+def new_session() -> Any:
+    """A session with small caches. What it has read of a table it does not read again."""
+    return lance.Session(
+        index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
+    )
+
+
 def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
     if OPTION not in storage_options:
         return {"storage_options": dict(storage_options) or None}
@@ -58,14 +65,14 @@ def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
 
 
 class LanceTables:
-    """Opens the base table and its generations, with one session."""
+    """Opens the base table and its generations, with one session: one of its own, or a given."""
 
-    def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
+    def __init__(
+        self, uri: str, storage_options: Mapping[str, str], session: Any | None = None
+    ) -> None:
         self._uri = uri
         self._opening = _open_with(storage_options)
-        self._session = lance.Session(
-            index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
-        )
+        self._session = session or new_session()
         self._seen: Any = None
         self._bases: dict[int, tuple[str, ...]] = {}
 

@@ -89,6 +89,30 @@ def test_a_handle_opens_a_generation_once_and_sees_new_ones(table: Table) -> Non
     assert [look_up(3), look_up(4)] == [[2], [5]]
 
 
+def test_a_table_opened_anew_has_what_another_opened_but_not_what_was_replaced(
+    table: Table, tmp_path: Path
+) -> None:
+    (shard,) = table.shards
+    other = replace(table, uri=str(shutil.copytree(table.uri, tmp_path / "other")))
+    for one, count in ((table, 1), (other, 7)):
+        one.flush(shard, Put([2], count))
+
+    def look_up() -> list[int]:
+        handle = open_table(table.uri)
+        handle.generations = replace(handle.generations, tables=tables)
+        rows = handle.read(key={"k": key_of(2)}, columns=["n"]).read_all()
+        return [row["n"] for row in rows.to_pylist()]
+
+    tables = _CountingTables(table.uri)
+    assert [look_up(), look_up(), tables.opened] == [[1], [1], [1]]
+    # What no flush does: the same name, and other rows.
+    (kept,), (put,) = (Path(one.uri, "_mem_wal", shard).glob("*_gen_1") for one in (table, other))
+    shutil.rmtree(kept)
+    put.rename(kept)
+    tables = _CountingTables(table.uri)
+    assert [look_up(), look_up(), tables.opened] == [[7], [7], [1]]
+
+
 # ---- who wins
 
 

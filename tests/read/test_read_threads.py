@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memwal.read.store.kept import BYTES_MAX, Kept
+from memwal.errors import BadCredentials
+from memwal.read.store.kept import BYTES_MAX, Kept, share_opened
 from memwal.read.store.threads import map_in_order
 
 
@@ -31,3 +32,18 @@ def test_what_is_kept_has_a_bound_and_the_oldest_goes() -> None:
     kept.keep("d", "D", BYTES_MAX // 3)
     kept.keep("d", "E", BYTES_MAX // 3)
     assert [kept.find(name) for name in "abcd"] == ["A", None, "C", "E"]
+
+
+def test_what_was_opened_is_shared_as_long_as_credentials_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine = share_opened("s3://bucket/a", {"aws_access_key_id": "me"})
+    assert share_opened("s3://bucket/b", {"aws_access_key_id": "me"}) is mine
+    assert share_opened("s3://bucket/a", {"aws_access_key_id": "you"}) is not mine
+    with monkeypatch.context() as other:
+        other.setenv("AWS_PROFILE", "other")
+        assert share_opened("s3://bucket/a", {"aws_access_key_id": "me"}) is not mine
+    assert share_opened("s3://bucket/a", {"aws_access_key_id": "me"}) is mine
+    with pytest.raises(BadCredentials), mine.forgetting():
+        raise BadCredentials("expired")
+    assert share_opened("s3://bucket/a", {"aws_access_key_id": "me"}) is not mine

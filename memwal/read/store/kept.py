@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from memwal.errors import BadCredentials, StoreUnavailable
+from memwal.store.generations import Source
+from memwal.store.table import new_session
 
 T = TypeVar("T")
 
 BYTES_MAX = 64 * 1024 * 1024
+_ACCESSES_MAX = 4
+# A process may be given other credentials in these.
+_ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 class Kept(Generic[T]):
@@ -37,3 +48,44 @@ class Kept(Generic[T]):
             self._things[name] = (thing, size_bytes)
             while self._bytes > BYTES_MAX:
                 self._bytes -= self._things.pop(next(iter(self._things)))[1]
+
+    def drop(self, name: str) -> None:
+        """Keep it no longer."""
+        with self._lock:
+            self._bytes -= self._things.pop(name, (None, 0))[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """What all reads with the same access to a store share: Lance's session, opened generations."""
+
+    access: str
+    session: Any = field(default_factory=new_session)
+    sources: Kept[Source] = field(default_factory=Kept)
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Leave none of it to tables that are opened later, where the store can't be read with it.
+
+        Credentials may have expired that are in neither the options nor the environment.
+        """
+        try:
+            yield
+        except (BadCredentials, StoreUnavailable):
+            _OPENED.drop(self.access)
+            raise
+
+
+_OPENED = Kept[Opened]()
+
+
+def share_opened(uri: str, storage_options: Mapping[str, str]) -> Opened:
+    """What reads before this one have opened, if any had the same credentials."""
+    remote = "://" in uri
+    variables = [i for i in os.environ.items() if remote and i[0].startswith(_ENVIRONMENT)]
+    access = repr((sorted(storage_options.items()), sorted(variables)))
+    found = _OPENED.find(access)
+    if found is None:
+        found = Opened(access=access)
+        _OPENED.keep(access, found, BYTES_MAX // _ACCESSES_MAX)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 
 import lance
 import pyarrow as pa
@@ -67,8 +68,12 @@ def _find_generations(
     kept: Kept[Source],
 ) -> list[Source]:
     """Those that are kept, and the others opened: a flushed generation is never written again."""
-    columns = str(view.columns)
-    names = [f"{s.shard_id}/{g.path} {g.physical_rows} {columns}" for s, g in listed]
+    columns = sha256(str(view.columns).encode()).hexdigest()
+    names = [
+        f"{view.uri} {shard.shard_id} {one.path} {one.physical_rows} {columns} "
+        f"{generations.stamp(shard.shard_id, one)}"
+        for shard, one in listed
+    ]
     found = {name: source for name in names if (source := kept.find(name)) is not None}
     missing = [(n, one) for n, one in zip(names, listed, strict=True) if n not in found]
     opened = _open_generations(generations, view, [one for _, one in missing])

@@ -154,19 +154,20 @@ class Part:
             in_memory_bytes=generation.in_memory_bytes,
         )
 
-    def read_keys(self, keys: Sequence[str], only: KeySet | None) -> pa.Table:
-        """Key columns, addresses and tombstones: of all rows, or of those with certain keys."""
-        fields = [self.base_schema.field(key) for key in keys]
-        rows = Rows(schema=pa.schema(fields), tombstones=True)
-        if only is None:
-            return self.read_all(rows)
+    def find_keys(self, rows: Rows) -> pa.Table | None:
+        """What `read_keys` has kept of all rows, in columns of the key."""
         name = self.identify(rows.addressed)
-        kept = None if name is None else _KEYS.find(name)
-        if kept is None and name is not None:
-            kept = self.read_all(rows)
-            _KEYS.keep(name, kept, kept.nbytes)
-        batches = self._read_all(rows) if kept is None else iter(kept.to_batches())
-        return pa.Table.from_batches(only.inside(batches, keys), schema=rows.addressed)
+        return None if name is None else _KEYS.find(name)
+
+    def read_keys(self, rows: Rows, only: KeySet) -> pa.Table:
+        """All rows, in columns of the key, which are kept; those in `only` where they are many."""
+        name = self.identify(rows.addressed)
+        if name is None:
+            found = only.inside(self._read_all(rows), rows.columns)
+            return pa.Table.from_batches(found, schema=rows.addressed)
+        read = self.read_all(rows)
+        _KEYS.keep(name, read, read.nbytes)
+        return read
 
     def identify(self, schema: pa.Schema) -> str | None:
         """What stands for the generation's rows in a schema; None where they are not to be kept."""

@@ -169,9 +169,10 @@ class TaskReads:
         self, sources: Sequence[GenerationRead], bytes_max: int
     ) -> dict[Listed, pa.Table] | None:
         tables: dict[Listed, pa.Table] = {}
+        rows = Rows(schema=pa.schema(self._keys), tombstones=True)
         size = 0
         for source, table in map_in_order(
-            lambda one: self._open(*one).read_keys(self._names, None), sources, self._threads
+            lambda one: self._open(*one).read_all(rows), sources, self._threads
         ):
             size += table.nbytes
             if size > bytes_max:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from memwal.read.store.sources import Batches, Part, Rows
 
@@ -42,11 +43,19 @@ def map_in_order(work: Callable[[S], T], items: Sequence[S], threads: int) -> It
     # To hand over work costs about as much as to open a small table, so several go together.
     step = min(_TOGETHER_MAX, max(1, len(items) // (_TURNS * threads)))
     groups = [items[start : start + step] for start in range(0, len(items), step)]
-    pool = _IDLE.pop(threads, None) or ThreadPoolExecutor(threads)
-    jobs = [pool.submit(lambda some: [(one, work(one)) for one in some], g) for g in groups]
-    try:
+    jobs: list[Future[list[tuple[S, T]]]] = []
+    with _borrow_pool(threads, jobs) as pool:
+        jobs += [pool.submit(lambda some: [(one, work(one)) for one in some], g) for g in groups]
         for job in jobs:
             yield from job.result()
+
+
+@contextmanager
+def _borrow_pool(threads: int, jobs: Collection[Future[Any]]) -> Iterator[ThreadPoolExecutor]:
+    """A pool, to which `jobs` are handed; at the end those that have not begun are cancelled."""
+    pool = _IDLE.pop(threads, None) or ThreadPoolExecutor(threads)
+    try:
+        yield pool
     finally:
         for job in jobs:
             job.cancel()
@@ -58,13 +67,16 @@ def map_in_order(work: Callable[[S], T], items: Sequence[S], threads: int) -> It
 def scan_ahead(parts: Sequence[Part], rows: Rows, threads: int) -> Iterator[tuple[Part, Batches]]:
     """Each part with its rows, in order. Small ones are read before their turn."""
 
+    jobs: deque[Future[Batches]] = deque()
+
     def start(part: Part) -> Future[Batches] | None:
         size = part.in_memory_bytes
         if not size or size > _AHEAD_BYTES_MAX:
             return None
-        return pool.submit(lambda: iter(list(part.scan(rows))))
+        jobs.append(pool.submit(lambda: iter(list(part.scan(rows)))))
+        return jobs[-1]
 
-    with ThreadPoolExecutor(threads) as pool:
+    with _borrow_pool(threads, jobs) as pool:
         left = iter(parts)
         started: deque[tuple[Part, Future[Batches] | None]] = deque()
         while True:
@@ -73,4 +85,7 @@ def scan_ahead(parts: Sequence[Part], rows: Rows, threads: int) -> Iterator[tupl
             if not started:
                 return
             part, job = started.popleft()
-            yield part, part.scan(rows) if job is None else job.result()
+            if job is None:
+                yield part, part.scan(rows)
+            else:
+                yield part, jobs.popleft().result()

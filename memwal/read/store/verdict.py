@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Refused
 from memwal.model import ShardId, SharedKey
 from memwal.read.plan.sources import ShardRead
 from memwal.read.store.keys import collect_keys
-from memwal.read.store.sources import Batches, Part
+from memwal.read.store.sources import Batches, Part, Rows
 from memwal.read.store.threads import map_parts
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet, find_shared_key
@@ -47,11 +48,11 @@ class Verdict:
         self._keys = [key.name for key in keys]
         if not keys:
             return
-        tables = map_parts(
-            lambda part: part.read_keys(self._keys, only), list_parts(shards), threads
-        )
-        if only is not None:
-            tables = {part: table for part, table in tables.items() if len(table)}
+        rows = Rows(schema=pa.schema(keys), tombstones=True)
+        if only is None:
+            tables = map_parts(lambda part: part.read_all(rows), list_parts(shards), threads)
+        else:
+            tables = find_rows(list_parts(shards), rows, only, threads)
         distinct = 0
         for shard in shards:
             oldest_first = [part for part in reversed(shard.parts) if id(part) in tables]
@@ -94,6 +95,23 @@ class Verdict:
         if self._hidden is None:
             return iter(batches)
         return self._hidden.outside(batches, self._keys)
+
+
+def find_rows(parts: Sequence[Part], rows: Rows, only: KeySet, threads: int) -> dict[int, pa.Table]:
+    """The rows with certain keys, in columns of the key, by the identity of the part that has any.
+
+    All parts' keys are looked through at once: most looks are for few keys in many small tables.
+    """
+    kept = {id(part): table for part in parts if (table := part.find_keys(rows)) is not None}
+    unread = [part for part in parts if id(part) not in kept]
+    kept |= map_parts(lambda part: part.read_keys(rows, only), unread, threads)
+    stacked = pa.concat_tables([rows.addressed.empty_table(), *kept.values()])
+    places = np.flatnonzero(only.contains([stacked[name] for name in rows.columns]))
+    found = stacked.take(pa.array(places))
+    starts = np.cumsum([0, *map(len, kept.values())])
+    ends = np.searchsorted(places, starts).tolist()
+    spans = zip(kept, ends, ends[1:], strict=False)
+    return {part: found.slice(start, end - start) for part, start, end in spans if end > start}
 
 
 def fold_shard(shard_id: ShardId, tables: Sequence[pa.Table], keys: Sequence[str]) -> fold.Folded:
