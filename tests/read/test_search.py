@@ -26,6 +26,7 @@ from memwal.read import Nearest, ReadPlan, Search, open_table
 from memwal.read.explain import explain
 from memwal.read.plan.request import ReadRequest
 from memwal.read.spark import MemWalDataSource
+from memwal.read.store import text_search
 from memwal.run.stores import Stores
 from tests.support.texts import INDEX, KEY, SETTINGS, TextTable, make_texts, rows_of, zipf_texts
 
@@ -66,7 +67,14 @@ def text(rng: random.Random) -> str | None:
 # ---- what matches
 
 
-@pytest.mark.parametrize("maintained", [True, False])
+@pytest.fixture(params=["own indexes", "row by row", "copies that are indexed"])
+def maintained(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether generations have indexes of their own; if not, how long their copies go without."""
+    if request.param == "copies that are indexed":
+        monkeypatch.setattr(text_search, "_SEARCHES_MAX", 1)
+    return bool(request.param == "own indexes")
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_the_matches_are_the_model_s_whatever_is_merged_and_indexed(
     tmp_path: Path, maintained: bool, seed: int
@@ -154,7 +162,6 @@ def test_a_generation_whose_own_index_lacks_rows_hides_no_match(tmp_path: Path) 
     assert answers(table, "apple")["generation 2"] == "scan"
 
 
-@pytest.mark.parametrize("maintained", [True, False])
 def test_nothing_is_kept_of_a_generation_for_another_of_the_same_name(
     tmp_path: Path, maintained: bool
 ) -> None:
@@ -195,7 +202,6 @@ def test_own_stop_words_of_the_base_s_index(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("maintained", [True, False])
 def test_words_are_the_index_s_words(
     tmp_path: Path, settings: dict[str, Any], maintained: bool
 ) -> None:
@@ -223,11 +229,13 @@ def test_a_column_with_another_name_and_one_that_is_not_there_yet(tmp_path: Path
 # ---- ranks
 
 
-def test_ranks_and_scores_stay_when_pending_rows_are_merged_and_indexed(tmp_path: Path) -> None:
+def test_ranks_and_scores_stay_when_pending_rows_are_merged_and_indexed(
+    tmp_path: Path, maintained: bool
+) -> None:
     """New words weigh what they weigh in all tables, not in the generation that has them."""
     rng = np.random.default_rng(4)
     base = dict(enumerate(zipf_texts(rng, 600, 200, 30)))
-    table = make_texts(tmp_path / "t", base)
+    table = make_texts(tmp_path / "t", base, maintained=maintained)
     for start in (600, 650):
         fresh = [f"{one} quark" for one in zipf_texts(rng, 50, 200, 30)]
         table.flush(dict(enumerate(fresh, start)))

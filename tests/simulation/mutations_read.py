@@ -181,8 +181,8 @@ READ: tuple[Mutation, ...] = (
         "tests/read/test_search.py -k 'lacks_rows or stop_words or ranks or ties'",
         (
             "search: an index that lacks rows is believed",
-            "                if index.documents >= _count_texts(dataset, column):\n",
-            "                if True:\n",
+            "            or index.documents >= _count_texts(dataset, column)\n",
+            "            or True\n",
         ),
         (
             "search: an index that cuts texts in another way is used",

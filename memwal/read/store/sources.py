@@ -274,7 +274,7 @@ class Part:
         plain = as_storage(table.rename_columns([*loose.names, _ORIGIN]))
         if column is None or settings is None:
             return lance.write_dataset(plain, "memory://")
-        return index_texts(plain, column, settings)
+        return index_texts(plain, column, settings, whole=False)
 
     def scan_copy(self, copy: Any, rows: Rows) -> Batches:
         """The rows found in a copy, as `scan` gives them."""

@@ -9,7 +9,7 @@ base's index does not cover Lance compares row by row itself. Ranks are by one s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,12 +23,17 @@ from memwal.read.store.kept import Kept
 from memwal.read.store.search import fetch_candidates
 from memwal.read.store.sources import Base, Batches, Found, Part, Rows
 from memwal.read.store.text_statistics import QueryWords, Searched
-from memwal.read.store.texts import TextIndex, choose_text_index, find_text_indexes
+from memwal.read.store.texts import TextIndex, choose_text_index, find_text_indexes, index_texts
 from memwal.read.store.threads import map_in_order
 
 _SPARE = 8
 # Copies of generations that are kept for the next search, by where they lie and how they are cut.
-_COPIES = Kept[tuple[Any, int]]()
+_COPIES = Kept["_Copy"]()
+# To index a copy takes as long as it takes to search it some ten times row by row.
+_SEARCHES_MAX = 10
+# Indexes of generations that hold all their texts, which never change.
+_INDEXES = Kept[tuple[TextIndex, ...]]()
+_INDEXES_BYTES = 4096
 # How much Lance's scores may be off: they have 24 bits, and so has what a word weighs.
 _OFF_BY = 1e-6
 _OFF_BY_SHARE = 1e-4
@@ -93,7 +98,7 @@ class TextSearch:
 
     def _choose_first(self, one: Searched, limit: int | None) -> int | None:
         """How many to fetch at first: some of the base's are superseded, or rank lower."""
-        if one.copied and self._rows.predicate is not None:
+        if not one.indexed and self._rows.predicate is not None:
             # Lance scores by the statistics of the filtered rows then: nothing tells the rest.
             return None
         if limit is None or isinstance(one.table, Part):
@@ -124,33 +129,43 @@ class TextSearch:
                 documents=index.documents,
                 identity=index.identity,
             )
-        copy, identity, documents = guard(part.where, lambda: self._copy(part))
+        copy = guard(part.where, lambda: self._copy(part))
         return Searched(
             table=part,
-            dataset=copy,
+            dataset=copy.dataset,
             column=column,
-            documents=documents,
-            identity=identity,
+            documents=copy.documents,
+            identity=copy.identity,
             copied=True,
+            indexed=copy.indexed,
         )
 
-    def _copy(self, part: Part) -> tuple[Any, str | None, int]:
-        """A copy of a part, its name, and the texts in it that have words.
-
-        That of a generation, which never changes, is kept.
-        """
+    def _copy(self, part: Part) -> _Copy:
+        """A copy of a part. That of a generation, which never changes, is kept."""
         column, settings = self._wanted.column, self._index.settings
         identity = part.identify(part.base_schema)
         if identity is not None:
             identity = f"{identity} {column} {settings}"
-            kept = _COPIES.find(identity)
-            if kept is not None:
-                return kept[0], identity, kept[1]
-        copy = part.make_copy(column, settings)
-        documents = self._count_texts(copy)
-        if identity is not None:
-            _COPIES.keep(identity, (copy, documents), part.in_memory_bytes or 0)
-        return copy, identity, documents
+        kept = None if identity is None else _COPIES.find(identity)
+        if kept is None:
+            dataset = part.make_copy(column, settings)
+            kept = _Copy(dataset=dataset, documents=self._count_texts(dataset), identity=identity)
+            if identity is not None:
+                _COPIES.keep(identity, kept, part.in_memory_bytes or 0)
+        elif identity is not None and not kept.indexed:
+            kept.searches += 1
+            if kept.searches >= _SEARCHES_MAX:
+                kept = self._index_copy(kept)
+                _COPIES.keep(identity, kept, 2 * (part.in_memory_bytes or 0))
+        return kept
+
+    def _index_copy(self, copy: _Copy) -> _Copy:
+        column, settings = self._wanted.column, self._index.settings
+        dataset = index_texts(copy.dataset.to_table(), column, settings, whole=True)
+        (index,) = find_text_indexes(dataset, column)
+        return _Copy(
+            dataset=dataset, documents=index.documents, identity=index.identity, indexed=True
+        )
 
     def _count_texts(self, copy: Any) -> int:
         texts = copy.to_table(columns=[self._wanted.column])[0].to_pylist()
@@ -159,19 +174,18 @@ class TextSearch:
     def _find_own(self, part: Part, column: str) -> TextIndex | None:
         """The generation's own index; None if it can't answer for the whole of it.
 
-        It may have been made with other settings, and lack rows that were not indexed when the
-        generation was flushed.
+        It may have been made with other settings.
         """
-        dataset = part.source.dataset
-        for index in find_text_indexes(dataset, column):
+        name = part.identify(pa.schema([]))
+        kept = None if name is None else _INDEXES.find(f"{name} {column}")
+        if kept is None:
+            kept = _find_whole_indexes(part.source.dataset, column)
+            if name is not None:
+                _INDEXES.keep(f"{name} {column}", kept, _INDEXES_BYTES)
+        for index in kept:
             same = index.settings == self._index.settings
             if same and (index.positions or not self._wanted.phrase):
-                if index.uncovered(dataset):
-                    return None
-                if index.documents >= dataset.count_rows():
-                    return index
-                if index.documents >= _count_texts(dataset, column):
-                    return index
+                return index
         return None
 
     def read_statistics(
@@ -235,6 +249,33 @@ class _Ranked:
 
 def _scan(search: TextSearch, one: Searched, fetch: int | None) -> Batches:
     return one.scan(search.rows(fetch))
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Copy:
+    """A generation in memory, and the texts in it that have words.
+
+    `identity` stands for it, or for its index; `searches` are those since it was made.
+    """
+
+    dataset: Any
+    documents: int
+    identity: str | None
+    searches: int = 0
+    indexed: bool = False
+
+
+def _find_whole_indexes(dataset: Any, column: str) -> tuple[TextIndex, ...]:
+    """Those of a generation that lack no row: some may not have been indexed at its flush."""
+    return tuple(
+        index
+        for index in find_text_indexes(dataset, column)
+        if not index.uncovered(dataset)
+        and (
+            index.documents >= dataset.count_rows()
+            or index.documents >= _count_texts(dataset, column)
+        )
+    )
 
 
 def _count_texts(dataset: Any, column: str) -> int:
