@@ -67,7 +67,7 @@ class NewestRows(OpenRead):
 
     def _read(self) -> Batches:
         if self._plan.nearest is not None:
-            search = Search(self._plan.nearest, self._base, self._parts, self._rows)
+            search = Search(self._plan.nearest, self._base, self._parts, self._rows, self._threads)
             return search.run(self._drop_superseded)
         if self._search is not None:
             return self._search.run(self._plan.primary_key, self._plan.limit, self._drop_superseded)
@@ -105,7 +105,7 @@ class NewestRows(OpenRead):
             plans = {p.listed: self._search.explain_scan(p) for p in self._parts if p.listed}
             return self._base.explain_scan(self._search.rows()), plans
         if self._plan.nearest is not None:
-            search = Search(self._plan.nearest, self._base, self._parts, rows)
+            search = Search(self._plan.nearest, self._base, self._parts, rows, self._threads)
             rows = search.rows(self._plan.nearest.k)
         scanned = self._rows_to_hold() if self._holds else rows
         texts = map_in_order(lambda part: part.explain_scan(scanned), self._parts, self._threads)

@@ -27,8 +27,11 @@ _FETCH_GROWTH = 4
 class Search:
     """One search. All its candidates carry exact distances, which can be compared."""
 
-    def __init__(self, wanted: Nearest, base: Base, parts: Sequence[Part], rows: Rows) -> None:
+    def __init__(
+        self, wanted: Nearest, base: Base, parts: Sequence[Part], rows: Rows, threads: int
+    ) -> None:
         self._wanted = wanted
+        self._threads = threads
         self._base = base
         self._tables: list[Table] = [base, *parts]
         self._rows = rows
@@ -58,6 +61,7 @@ class Search:
             [self._wanted.k] * len(scans),
             drop_superseded,
             lambda _, newest: [count_rows(one) < self._wanted.k for one in newest],
+            self._threads,
         )
         return self._choose_best([batch for _, batches in newest for batch in batches])
 
@@ -101,7 +105,7 @@ def fetch_candidates(
     first: Sequence[int | None],
     drop_superseded: Callable[[Sequence[Found]], list[Found]],
     find_short: Callable[[Sequence[Found], list[Found]], Sequence[bool]],
-    threads: int = 1,
+    threads: int,
 ) -> list[Found]:
     """The best candidates of each table, as many as it takes, without superseded ones.
 
