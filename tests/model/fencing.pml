@@ -2,15 +2,21 @@
 
    Writers do what pylance 14.0.2 was seen to do: claim an epoch, write a sentinel at the tip, replay
    what the claimed manifest does not cover, put entries, flush. A writer stalls by not being
-   scheduled; it dies by being left behind at the end. The collector does what memwal/plan/garbage.py
-   decides (invariant 7), with no grace at all: fencing must not hang on a clock. Generations are
-   taken to be merged and deleted as soon as they are flushed, which is the worst case for the WAL.
+   scheduled; it dies by being left behind at the end. The collector does what
+   memwal/jobs/garbage/kinds/wal_entry.py decides (invariant 7), with no grace at all: fencing must
+   not hang on a clock. Generations are taken to be merged and deleted as soon as they are flushed,
+   which is the worst case for the WAL.
+
+   The collector reads what is as small as a sentinel. Where that shows a sentinel of every epoch
+   up to the manifest's, the rest is rows, and by their places it tells whose; else it reads every
+   entry. What a row's generation is it tells by the manifest alone. A sentinel of another size
+   (`overlooked`) may be anywhere.
 
    Property: an acknowledged row is in a generation, or where the next replay finds it.
 
    The switches, each an unsafe variant: DELETE_NEWEST_SENTINEL, DELETE_SENTINELS, DELETE_HIGHEST,
-   DELETE_UNCOVERED, DELETE_UNSEEN, DELETE_BELOW_CLAIM, SENTINEL_ENDS_CLAIM (the collector);
-   NO_SENTINEL, NO_EPOCH_CHECK, NO_PUT_IF_ABSENT (the writers). */
+   DELETE_UNCOVERED, DELETE_UNSEEN, DELETE_BELOW_CLAIM, SENTINEL_ENDS_CLAIM, UNLOCATED,
+   IN_ORDER, BY_NEAREST (the collector); NO_SENTINEL, NO_EPOCH_CHECK, NO_PUT_IF_ABSENT (the writers). */
 
 #ifndef WRITERS
 #define WRITERS 3
@@ -35,7 +41,7 @@
 #ifdef DELETE_UNCOVERED
 #define COVERED(p) true
 #else
-#define COVERED(p) (p <= its_replay && generation_of[p] < its_generation)
+#define COVERED(p) (p <= its_replay)
 #endif
 #ifdef DELETE_UNSEEN
 #define SEEN(p) true
@@ -53,7 +59,11 @@
 #ifdef DELETE_NEWEST_SENTINEL
 #define NO_FENCE(p) (!IS_SENTINEL(p) || p == newest)
 #else
-#define NO_FENCE(p) (!IS_SENTINEL(p))
+#ifdef DELETE_OVERTAKEN
+#define NO_FENCE(p) (!SEEN_AS_SENTINEL(p) || told[p] > writer_of[p])
+#else
+#define NO_FENCE(p) (!SEEN_AS_SENTINEL(p))
+#endif
 #endif
 #endif
 #ifdef DELETE_BELOW_CLAIM
@@ -64,7 +74,7 @@
 #ifdef SENTINEL_ENDS_CLAIM
 #define ENDS_CLAIM(p) true
 #else
-#define ENDS_CLAIM(p) (!IS_SENTINEL(p))
+#define ENDS_CLAIM(p) (!SEEN_AS_SENTINEL(p))
 #endif
 
 /* The WAL. Position 0 is never used; the epoch that wrote an entry, 0 where none is stored. */
@@ -249,8 +259,72 @@ over:
   position = 0; hint = 0; i = 0; memtable = 0; current = 0
 }
 
-/* Whether the collector has read an entry: it reads what might go. */
-#define KNOWN(p) (writer_of[p] != 0 && p <= its_replay && p <= its_seen && p != highest)
+/* Whether the collector knows of an entry: what might go, and sentinels. */
+#define KNOWN(p) (told[p] != 0)
+#define SEEN_AS_SENTINEL(p) (IS_SENTINEL(p) && p != overlooked)
+#define MIGHT_GO(p) (p <= its_replay && p <= its_seen && p != highest)
+byte told[LAST + 2];
+
+/* Whose the entries are: by the sentinels that were read, or by reading each. */
+inline tell_epochs()
+{
+  p = 1;
+  do
+  :: p <= LAST ->
+     if
+     :: writer_of[p] != 0 && SEEN_AS_SENTINEL(p) -> located = located | BIT(writer_of[p])
+     :: else
+     fi;
+     p++
+  :: else -> break
+  od;
+  claim = 2;
+  do
+  :: claim <= its_epoch && (located & BIT(claim)) -> claim++
+  :: else -> break
+  od;
+#ifndef UNLOCATED
+  if
+  :: claim <= its_epoch -> overlooked = 0
+  :: else
+  fi;
+#endif
+  is_told = (claim > its_epoch);
+#ifdef UNLOCATED
+  is_told = true;
+#endif
+  claim = 1;
+  p = 1;
+  do
+  :: p <= LAST ->
+     if
+     :: writer_of[p] != 0 && !is_told && MIGHT_GO(p) -> told[p] = writer_of[p]
+     :: writer_of[p] != 0 && is_told && SEEN_AS_SENTINEL(p) ->
+#ifdef IN_ORDER
+        claim++;
+        told[p] = claim;
+#else
+        told[p] = writer_of[p];
+#ifdef BY_NEAREST
+        claim = writer_of[p];
+#else
+        if
+        :: writer_of[p] > claim -> claim = writer_of[p]
+        :: else
+        fi;
+#endif
+#ifdef DELETE_OVERTAKEN
+        told[p] = claim;
+#endif
+#endif
+     :: writer_of[p] != 0 && is_told && !SEEN_AS_SENTINEL(p) -> told[p] = claim
+     :: else
+     fi;
+     p++
+  :: else -> break
+  od;
+  located = 0; is_told = false; claim = 0
+}
 
 /* What may be deleted, by the manifest that was read and the listing after it. */
 inline plan()
@@ -260,13 +334,14 @@ inline plan()
   :: highest > 0 && writer_of[highest] == 0 -> highest--
   :: else -> break
   od;
+  tell_epochs();
   /* An epoch is past its claim when a row of it is stored. One that may not be holds what leads it
      to the first newer entry, which is a sentinel. */
   p = 1;
   do
   :: p <= LAST ->
      if
-     :: KNOWN(p) && ENDS_CLAIM(p) -> finished = finished | BIT(writer_of[p])
+     :: KNOWN(p) && ENDS_CLAIM(p) -> finished = finished | BIT(told[p])
      :: else
      fi;
      if
@@ -284,7 +359,7 @@ inline plan()
      :: !(finished & BIT(claim)) ->
         p = 1;
         do
-        :: p <= LAST && !(KNOWN(p) && writer_of[p] > claim) -> p++
+        :: p <= LAST && !(KNOWN(p) && told[p] > claim) -> p++
         :: else -> break
         od;
         if
@@ -311,14 +386,20 @@ inline plan()
      p++
   :: else -> break
   od;
+  p = 1;
+  do
+  :: p <= LAST -> told[p] = 0; p++
+  :: else -> break
+  od;
   p = 1; highest = 0; finished = 0; claim = 0; held = 0; newest = 0
 }
 
 proctype Collector()
 {
   byte its_epoch, its_replay, its_seen, its_generation;
-  byte round, p, highest, claim, newest;
-  short finished, held, doomed;
+  byte round, p, highest, claim, newest, overlooked;
+  short finished, held, doomed, located;
+  bool is_told;
 
   do
   :: round < COLLECTIONS ->
@@ -326,9 +407,19 @@ proctype Collector()
        its_epoch = epoch; its_replay = replay; its_seen = seen; its_generation = generation;
        round++
      };
-     d_step {
-       plan();
-       its_epoch = 0; its_replay = 0; its_seen = 0; its_generation = 0
+     atomic {
+       if
+       :: overlooked = 0
+       :: overlooked = 1
+       :: overlooked = 2
+       :: overlooked = 3
+       :: overlooked = 4
+       fi;
+       d_step {
+         plan();
+         overlooked = 0;
+         its_epoch = 0; its_replay = 0; its_seen = 0; its_generation = 0
+       }
      };
      /* A batch may be cut short anywhere. */
      do
@@ -347,6 +438,8 @@ proctype Collector()
           :: else
           fi;
           assert(!(owed & BIT(p)));
+          /* What the manifest says of its generation. */
+          assert(generation_of[p] < generation || IS_SENTINEL(p));
           writer_of[p] = 0;
           generation_of[p] = 0;
           sentinels = sentinels & ~BIT(p);

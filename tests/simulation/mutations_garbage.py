@@ -18,7 +18,7 @@ _HEADS = mutations(
     "tests/jobs/garbage/test_wal_heads.py",
     (
         "garbage: what others remembered of WAL entries lets them go",
-        "            if entry.read and not self._is_confirmed(entry)",
+        "            if entry.told or (entry.read and not self._is_confirmed(entry))",
         "            if False",
     ),
 )
@@ -207,6 +207,36 @@ _WAL = (
             "wal: entries go unasked",
             "in look.shards if look.limits.wal else ():",
             "in look.shards:",
+        ),
+        (
+            "wal: entries are told though a sentinel was not found",
+            "    if not all(e in located for e in range(2, epoch + 1)):",
+            "    if False:",
+        ),
+        (
+            "wal: sentinels of newer epochs are taken from what is remembered",
+            "*(e for e in earlier if e < begins)",
+            "*earlier",
+        ),
+        (
+            "wal: what is above an older sentinel is told as its epoch's",
+            "        present = max(present, known.get(entry.position, 1))",
+            "        present = known.get(entry.position, present)",
+        ),
+        (
+            "wal: told entries go whatever covers them",
+            "    if cover is None or entry.position > _wal_floor(cover):",
+            "    if cover is None:",
+        ),
+        (
+            "wal: told entries go before what covered them",
+            "    if min(numbers, default=layout.U64_MAX) < cover.current_generation:",
+            "    if False:",
+        ),
+        (
+            "wal: told entries go whatever version needs them",
+            "    return shard.gates.version_holds(shard.shard_id, cover.current_generation - 1)",
+            "    return None",
         ),
         (
             "wal: entries of a closed shard go",

@@ -83,12 +83,14 @@ class GenerationFolder:
 class WalFile:
     """A WAL entry. `read` is False where its head was not looked at.
 
-    `problem` tells why it could not be read; `generation` is None where its writer left it out.
+    `told` is set where the sentinels around it tell whose row it is, unread. `problem` tells why it
+    could not be read; `generation` is None where its writer left it out.
     """
 
     position: int
     file: StoredFile
     read: bool = False
+    told: bool = False
     generation: int | None = None
     writer_epoch: int | None = None
     fence_sentinel: bool = False
@@ -96,8 +98,10 @@ class WalFile:
 
     @property
     def is_known(self) -> bool:
-        """Whether its head was read, and names the epoch that wrote it."""
-        return self.read and self.problem is None and self.writer_epoch is not None
+        """Whether the epoch that wrote it is known, and what it is."""
+        if self.problem is not None or self.writer_epoch is None:
+            return False
+        return self.read or self.told
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,9 +149,10 @@ class WriterClaim:
 class ShardEvidence:
     """What a listing of one shard's folder shows, and its manifest from before the grace.
 
-    `stoppers` stand for manifests that were collected and whose names stay taken; `astray` is set
-    where the version hint leads to none that can be read. `files` is everything recognised, for
-    adoption; it is empty unless that was asked for.
+    `cover` is the newest manifest from before then whose flushed generations are all gone, folders
+    too; it is known where WAL entries may go. `stoppers` stand for manifests that were collected
+    and whose names stay taken; `astray` is set where the version hint leads to none that can be
+    read. `files` is everything recognised, for adoption; it is empty unless that was asked for.
     """
 
     shard_id: ShardId
@@ -158,6 +163,7 @@ class ShardEvidence:
     history: ManifestHistory | None = None
     astray: bool = False
     past: ShardManifest | None = None
+    cover: ShardManifest | None = None
     others: tuple[StoredFile, ...] = ()
     files: tuple[StoredFile, ...] = ()
     problem: Exception | None = None

@@ -22,7 +22,12 @@ from memwal.jobs.garbage.apply.delete import check_below, make_deletions
 from memwal.jobs.garbage.kinds import KINDS, leftover, snapshot
 from memwal.jobs.garbage.kinds.generation import split_stages
 from memwal.jobs.garbage.kinds.snapshot import SnapshotFolder
-from memwal.jobs.garbage.kinds.wal_entry import find_coverable, find_unknown, hold_for_claims
+from memwal.jobs.garbage.kinds.wal_entry import (
+    find_coverable,
+    find_unknown,
+    hold_for_claims,
+    tell_epochs,
+)
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (
     Action,
@@ -463,7 +468,43 @@ WAL: dict[str, tuple[Spoil, str]] = {
         lambda w: edited(w, manifest__current_generation=GONE),
         "not flushed yet",
     ),
+    "it is told, and no manifest covers it": (
+        lambda w: told_by(w, None),
+        "a generation that may cover it is not deleted yet",
+    ),
+    "it is told, and above what a manifest covers": (
+        lambda w: told_by(w, 1),
+        "a generation that may cover it is not deleted yet",
+    ),
+    "it is told, and a generation is there that may have covered it": (
+        lambda w: edited(told_by(w, 5), shard__folders=(folder(DROPPED), folder(LISTED))),
+        "a generation that may have covered it is not deleted yet",
+    ),
+    "it is told, and a retained version needs what may have covered it": (
+        lambda w: edited(
+            told_by(w, 5),
+            evidence__versions=(version(4, GONE - 1), *w.evidence.versions),
+        ),
+        "version 4 is retained",
+    ),
 }
+
+
+def told_by(where: World, replay: int | None) -> World:
+    """An entry that was not read, and a manifest that covers that far."""
+    cover = replace(
+        where.manifest,
+        current_generation=LISTED,
+        replay_after_wal_entry_position=replay or 0,
+        wal_entry_position_last_seen=5,
+    )
+    entries = (wal(2, None, read=False, told=True, writer_epoch=1), wal(6, 4))
+    return edited(
+        where,
+        shard__folders=(folder(LISTED),),
+        shard__wal=entries,
+        shard__cover=None if replay is None else cover,
+    )
 
 
 def each(cases: dict[str, tuple[Spoil, str]]) -> Any:
@@ -893,6 +934,43 @@ def test_a_sentinel_does_not_end_a_claim() -> None:
     stored = [entry(1, 1), entry(2, 2, sentinel=True), entry(3, 3, sentinel=True), entry(4, 3)]
     assert held(stored, 3) == dict.fromkeys([1, 2, 3], 2)
     assert held([*stored, entry(5, 2)], 3) == {}
+
+
+def unread(position: int) -> WalFile:
+    return wal(position, None, read=False)
+
+
+def told(stored: Iterable[WalFile], epoch: int, *of: Any) -> dict[int, int | None]:
+    return {e.position: e.writer_epoch for e in tell_epochs(tuple(stored), epoch, *of) if e.told}
+
+
+def test_sentinels_tell_of_other_entries_where_all_are_known() -> None:
+    stored = [unread(1), entry(2, 2, sentinel=True), unread(3), entry(4, 3, sentinel=True)]
+    assert told(stored, 3) == {1: 1, 3: 2}
+    assert told([*stored, unread(5)], 3) == {1: 1, 3: 2, 5: 3}
+    assert told(stored, 4) == {}
+    assert told(stored, 2**63) == {}
+    assert told([unread(1), unread(2)], 1) == {1: 1, 2: 1}
+    torn = wal(2, None, read=False, problem="torn")
+    assert told([unread(1), torn, unread(3), entry(4, 3, sentinel=True)], 3) == {}
+
+
+def test_entries_above_an_older_sentinel_are_of_the_newer_epoch() -> None:
+    stored = [unread(1), entry(2, 3, sentinel=True), entry(3, 2, sentinel=True), unread(4)]
+    assert told(stored, 3) == {1: 1, 4: 3}
+
+
+def test_entries_are_told_by_remembered_sentinels_of_earlier_epochs_only() -> None:
+    stored = [unread(3), entry(4, 3, sentinel=True), unread(5)]
+    assert told(stored, 3, 4, [2]) == {5: 3}
+    assert told(stored, 3, 3, [2]) == {}
+    assert told(stored, 4, 4, [2, 4]) == {}
+
+
+def test_a_wal_entry_that_is_told_may_go() -> None:
+    found = wal_delete(told_by(world(), 5).plan())
+    assert found.action is Action.DELETE
+    assert "every generation that may have covered it is deleted" in found.reason
 
 
 def test_a_sentinel_may_stand_above_a_newer_one() -> None:

@@ -2,15 +2,32 @@
 
 None goes by which a writer finds its place, is fenced, or is led from an unfinished claim to a
 newer sentinel.
+
+Not every entry has to be read for that. An epoch has one sentinel, its first entry. So where the
+sentinels of all epochs up to the present one were read, every other entry is a row, of the newest
+epoch whose sentinel is below it (`tell_epochs`). And a manifest tells what covered it: an entry at
+or below its replay position is of a generation before its current one. `make model` checks both,
+and shows what is lost where a sentinel is overlooked, or taken for the one whose turn it is: the
+sentinels themselves have to be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from memwal.format import layout
+from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.garbage.look import Look, ShardLook
-from memwal.jobs.garbage.model import Evidence, GarbagePlan, Item, WalFile, plan_delete
+from memwal.jobs.garbage.model import (
+    Evidence,
+    GarbagePlan,
+    GenerationFolder,
+    Item,
+    ShardEvidence,
+    WalFile,
+    plan_delete,
+)
 from memwal.model import ShardId, ShardManifest
 
 NAME = "wal_entry"
@@ -33,8 +50,7 @@ def may_delete(item: Item) -> bool:
 def _find_entries(shard: ShardLook) -> Iterator[Item]:
     stored = shard.found.wal
     highest = max((w.position for w in stored), default=0)
-    numbers = {g.generation for g in shard.manifest.flushed_generations}
-    numbers |= {f.generation for f in shard.found.folders}
+    numbers = find_numbers(shard.manifest, shard.found.folders)
     claims = hold_for_claims(stored, shard.manifest.writer_epoch)
     unknown = find_unknown(stored)
     for entry in stored:
@@ -42,7 +58,9 @@ def _find_entries(shard: ShardLook) -> Iterator[Item]:
             NAME,
             entry.file.path,
             (entry.file,),
-            why=f"generation {entry.generation}, which covered it, is deleted",
+            why="every generation that may have covered it is deleted"
+            if entry.told
+            else f"generation {entry.generation}, which covered it, is deleted",
             held=shard.shut
             or _hold_entry(shard, entry, highest, numbers)
             or _hold_led(entry, claims)
@@ -70,6 +88,8 @@ def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int
         return "younger than the grace"
     if entry.problem is not None:
         return f"can't be read: {entry.problem}"
+    if entry.told:
+        return _hold_told(shard, entry, numbers)
     if not entry.read:
         was = "a fence sentinel when it was last read: " if entry.fence_sentinel else ""
         return f"{was}not looked at in this run"
@@ -82,6 +102,16 @@ def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int
     if entry.generation >= manifest.current_generation:
         return f"generation {entry.generation} is not flushed yet"
     return shard.gates.version_holds(shard.shard_id, entry.generation)
+
+
+def _hold_told(shard: ShardLook, entry: WalFile, numbers: set[int]) -> str | None:
+    """By the manifest that covers it, since what its writer said of its generation is not known."""
+    cover = shard.found.cover
+    if cover is None or entry.position > _wal_floor(cover):
+        return "a generation that may cover it is not deleted yet"
+    if min(numbers, default=layout.U64_MAX) < cover.current_generation:
+        return "a generation that may have covered it is not deleted yet"
+    return shard.gates.version_holds(shard.shard_id, cover.current_generation - 1)
 
 
 def _hold_led(entry: WalFile, claims: Mapping[int, int]) -> str | None:
@@ -100,6 +130,55 @@ def _hold_below_unknown(entry: WalFile, unknown: int) -> str | None:
 
 
 # ---- what has to be read, and what that says
+
+
+def find_numbers(manifest: ShardManifest, folders: Iterable[GenerationFolder]) -> set[int]:
+    """The generations that are there: listed, or their folders."""
+    return {g.generation for g in manifest.flushed_generations} | {f.generation for f in folders}
+
+
+def find_sentinel_like(wal: Sequence[WalFile]) -> tuple[WalFile, ...]:
+    """Entries as small as a sentinel, newest first. A larger one is found missing, and then all
+    are read.
+    """
+    return tuple(e for e in reversed(wal) if e.file.size_bytes <= SENTINEL_BYTES_MAX)
+
+
+def tell_epochs(
+    wal: Sequence[WalFile], epoch: int, lowest: int = 0, earlier: Iterable[int] = ()
+) -> tuple[WalFile, ...]:
+    """The entries from `lowest` on, told by the sentinels where those of all epochs are known.
+
+    `epoch` is the manifest's, read before the entries were listed: whoever claimed the shard since
+    has put its sentinel above what that manifest covers. `earlier` are epochs whose sentinel is
+    below `lowest`. Of those before the one that begins there, former runs may have said so: an
+    older sentinel above a newer epoch's stops nobody (`make model`).
+    """
+    known = {e.position: e.writer_epoch or 0 for e in wal if e.is_known and e.fence_sentinel}
+    begins = known.get(lowest, 1)
+    located = {*known.values(), *(e for e in earlier if e < begins)}
+    if not all(e in located for e in range(2, epoch + 1)):
+        return tuple(wal)
+    found = []
+    present = 1
+    for entry in wal:
+        present = max(present, known.get(entry.position, 1))
+        if entry.position >= lowest and not entry.read and entry.problem is None:
+            entry = replace(entry, told=True, writer_epoch=present, fence_sentinel=False)
+        found.append(entry)
+    return tuple(found)
+
+
+def must_be_read(shard: ShardEvidence, latest: ShardManifest, entry: WalFile) -> bool:
+    """Whether only the entry itself can tell which generation covered it.
+
+    That is so where one from before the grace is gone, and an older one is not.
+    """
+    if not entry.told or (shard.cover and entry.position <= _wal_floor(shard.cover)):
+        return not entry.told
+    numbers = find_numbers(latest, shard.folders)
+    past = 0 if shard.past is None else shard.past.current_generation
+    return sum(n < past for n in numbers) < past - min(numbers, default=past)
 
 
 def find_coverable(

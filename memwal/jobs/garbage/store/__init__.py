@@ -77,7 +77,9 @@ class StoredGarbageEvidence:
                 problems=tuple(problems),
             )
             if limits.wal and verified and find_deciding is not None:
-                evidence = self._heads.confirm(pool, evidence, find_deciding(evidence))
+                epochs = {shard: manifest.writer_epoch for shard, manifest in manifests.items()}
+                needed = find_deciding(evidence)
+                evidence = self._heads.confirm(pool, evidence, needed, epochs)
             return evidence
 
     def store_now_nanos(self, name: str) -> int:

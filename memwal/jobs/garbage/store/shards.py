@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from memwal.errors import MemWalError
 from memwal.format import layout
+from memwal.jobs.garbage.kinds.wal_entry import find_coverable, find_numbers
 from memwal.jobs.garbage.model import (
     GarbageLimits,
     GenerationFolder,
@@ -60,6 +61,7 @@ class ShardFolders:
                 sizes = {stored.version: stored.size_bytes for stored in numbered}
                 self._manifests.check_unforked(shard_id, sizes)
                 listed = self._date(listed, manifest, cutoff_nanos)
+                listed = replace(listed, cover=self._find_cover(listed, manifest))
                 return self._histories.add(listed, manifest, cutoff_nanos, limits)
             except MemWalError as error:
                 return replace(listed, problem=error)
@@ -81,6 +83,23 @@ class ShardFolders:
                 replace(folder, was_listed=folder.name in were_listed) for folder in listed.folders
             ),
         )
+
+    def _find_cover(self, listed: ShardEvidence, latest: ShardManifest) -> ShardManifest | None:
+        """The newest manifest before the grace that knew of no generation that is there by now."""
+        past = listed.past
+        if past is None or not find_coverable([w.position for w in listed.wal], latest, past):
+            return None
+        lowest = min(find_numbers(latest, listed.folders), default=layout.U64_MAX)
+        if past.current_generation <= lowest:
+            return past
+        versions = sorted(m.version for m in listed.manifests if m.version <= past.version)
+
+        def is_later(version: int) -> bool:
+            return self._read_version(latest.shard_id, version).current_generation > lowest
+
+        # Counters never fall.
+        found = bisect_left(versions, True, key=is_later)
+        return self._read_version(latest.shard_id, versions[found - 1]) if found else None
 
     def _find_listed_once(
         self, listed: ShardEvidence, folders: Sequence[GenerationFolder]

@@ -17,7 +17,13 @@ from dataclasses import replace
 
 from memwal.errors import Corruption, MemWalError, Missing
 from memwal.format import layout
-from memwal.jobs.garbage.kinds.wal_entry import find_coverable
+from memwal.format.replay import SENTINEL_BYTES_MAX
+from memwal.jobs.garbage.kinds.wal_entry import (
+    find_coverable,
+    find_sentinel_like,
+    must_be_read,
+    tell_epochs,
+)
 from memwal.jobs.garbage.model import Evidence, ShardEvidence, WalFile
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
@@ -45,7 +51,7 @@ class WalHeads:
     def add(
         self,
         pool: Executor,
-        shards: Sequence[ShardEvidence],
+        shards: list[ShardEvidence],
         manifests: Mapping[ShardId, ShardManifest],
         cutoff_nanos: int,
         reads_max: int,
@@ -53,18 +59,34 @@ class WalHeads:
     ) -> list[ShardEvidence]:
         """The shards with the heads of entries that could go, as far as that is known without them.
 
+        Sentinels are read first, by their size; where they tell of the rest, that is not read.
         `reads_max` is how many are read of a shard that are not known. `stored` takes what former
         runs remembered for known.
         """
-        wanted: list[list[WalFile]] = []
+        self._known = {}
+        small: dict[ShardId, Sequence[WalFile]] = {}
+        coverable: dict[ShardId, Sequence[WalFile]] = {}
         for shard in shards:
             manifest = manifests.get(shard.shard_id)
             if manifest is None or shard.problem is not None:
                 continue
             entries = {w.position: w for w in shard.wal if w.file.modified_at_nanos <= cutoff_nanos}
             chosen = find_coverable([w.position for w in shard.wal], manifest, shard.past)
-            wanted.append([entries[p] for p in chosen if p in entries])
-        return _with_heads(shards, self._look_up(pool, wanted, reads_max, stored))
+            coverable[shard.shard_id] = [entries[p] for p in chosen if p in entries]
+            if any(e.file.size_bytes > SENTINEL_BYTES_MAX for e in coverable[shard.shard_id]):
+                small[shard.shard_id] = find_sentinel_like(shard.wal)
+        shards = _with_heads(shards, self._look_up(pool, list(small.values()), reads_max, stored))
+        for place, shard in enumerate(shards):
+            if shard.shard_id in small:
+                latest = manifests[shard.shard_id]
+                wal = {e.position: e for e in tell_epochs(shard.wal, latest.writer_epoch)}
+                shards[place] = replace(shard, wal=tuple(wal.values()))
+                wanted = coverable[shard.shard_id]
+                coverable[shard.shard_id] = [
+                    e for e in wanted if must_be_read(shard, latest, wal[e.position])
+                ]
+        found = self._look_up(pool, list(coverable.values()), reads_max, stored)
+        return _with_heads(shards, found)
 
     def _look_up(
         self, pool: Executor, entries: Sequence[Sequence[WalFile]], reads_max: int, stored: bool
@@ -80,31 +102,42 @@ class WalHeads:
         found = {entry.file.path: entry for entry in pool.map(self._read_head, unknown)}
         for entry in (e for group in entries for e in group if e.file in known):
             found[entry.file.path] = known[entry.file]
-        self._known = {e.file: e for e in found.values() if e.problem is None}
+        self._known |= {e.file: e for e in found.values() if e.problem is None}
         return found
 
     def confirm(
-        self, pool: Executor, evidence: Evidence, needed: Mapping[ShardId, int]
+        self,
+        pool: Executor,
+        evidence: Evidence,
+        needed: Mapping[ShardId, int],
+        epochs: Mapping[ShardId, int],
     ) -> Evidence:
         """With those heads only that this process has read; the others count as not looked at.
 
-        From the positions that are `needed` on, it reads them.
+        From the positions that are `needed` on, it reads them, or what tells of them.
         """
         wal = {
-            entry.file.path: replace(entry, read=False)
+            entry.file.path: replace(entry, read=False, told=False)
             for shard in evidence.shards.values()
             for entry in shard.wal
-            if entry.read and not self._is_confirmed(entry)
+            if entry.told or (entry.read and not self._is_confirmed(entry))
         }
         wanted = [
             wal[entry.file.path]
             for shard_id, lowest in needed.items()
             for entry in evidence.shards[shard_id].wal
-            if entry.position >= lowest and entry.file.path in wal
+            if entry.position >= lowest and not entry.told and entry.file.path in wal
         ]
         wal.update((entry.file.path, entry) for entry in pool.map(self._read_head, wanted))
-        shards = _with_heads(evidence.shards.values(), wal)
-        return replace(evidence, shards={s.shard_id: s for s in shards})
+        shards = {s.shard_id: s for s in _with_heads(evidence.shards.values(), wal)}
+        for shard_id, lowest in needed.items():
+            before = evidence.shards[shard_id].wal
+            if any(e.told for e in before):
+                sentinels = (e for e in before if e.fence_sentinel and e.position < lowest)
+                earlier = [e.writer_epoch or 0 for e in sentinels]
+                told = tell_epochs(shards[shard_id].wal, epochs[shard_id], lowest, earlier)
+                shards[shard_id] = replace(shards[shard_id], wal=told)
+        return replace(evidence, shards=shards)
 
     def _is_confirmed(self, entry: WalFile) -> bool:
         """Whether this process has read the entry's head itself, or could not."""
@@ -121,6 +154,7 @@ class WalHeads:
         found = replace(
             entry,
             read=True,
+            told=False,
             generation=head.generation,
             writer_epoch=head.writer_epoch,
             fence_sentinel=head.fence_sentinel,
