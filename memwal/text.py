@@ -14,6 +14,8 @@ from decimal import Decimal
 # pairs, and the separators of lines and paragraphs.
 _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
+_CODE = re.compile(r" \(MW-[A-Z]\d\d\)\Z")
+
 _AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([A-Za-z]{0,3})")
 _BYTES = {"b": 1} | {
     unit: base**power
@@ -47,8 +49,12 @@ def iso_time(nanos: int | None, timespec: str = "seconds") -> str | None:
 
 
 def shorten(text: str, characters_max: int) -> str:
-    """The text, cut where it is longer than that."""
-    return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
+    """The text, cut where it is longer than that; the code that ends a message stays."""
+    if len(text) <= characters_max:
+        return text
+    code = _CODE.search(text)
+    end = f"…{code[0]}" if code else "…"
+    return text[: characters_max - len(end)] + end
 
 
 # Azure's addresses name a container where others have a user.

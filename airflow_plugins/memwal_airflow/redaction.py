@@ -40,7 +40,7 @@ def hide_secrets(text: str, secrets: Sequence[str]) -> str:
 def clean_line(text: str, secrets: Sequence[str]) -> str:
     """What a job said, on one line of bounded length, without the secrets."""
     # Secrets first: one that is cut or escaped is not found any more.
-    line = one_line(hide_secrets(text, secrets)[: ERROR_CHARACTERS_MAX + 2])
+    line = one_line(shorten(hide_secrets(text, secrets), ERROR_CHARACTERS_MAX + 1))
     return shorten(line, ERROR_CHARACTERS_MAX + 1)
 
 
@@ -65,7 +65,7 @@ class Redactor:
         """The text, bounded, without secrets."""
         if text is None:
             return None
-        text = text[:_CLEANED_CHARACTERS_MAX]
+        text = shorten(text, _CLEANED_CHARACTERS_MAX)
         if self._known is not None:
             text = self._known.sub("***", text)
         return shorten(_QUERY.sub(r"\1***", _USER_INFO.sub("***@", text)), TEXT_CHARACTERS_MAX)

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from memwal.errors import Refused
 from memwal.model import ShardView
 
 
@@ -79,6 +80,11 @@ def _make_hole(shard: ShardView, first: int, last: int) -> Hole:
     elif told == {False}:
         cause = Cause.NEVER_LISTED
     return Hole(first=first, last=last, cause=cause)
+
+
+def refuse_hole(shard: ShardView, hole: Hole) -> Refused:
+    """The error of a hole; its message is what status and verify tell of it, too."""
+    return Refused("MW-H01", hole_text(shard, hole))
 
 
 def hole_text(shard: ShardView, hole: Hole) -> str:

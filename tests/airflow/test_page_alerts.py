@@ -15,7 +15,7 @@ import pytest
 from local_airflow.home import ROOT
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page import plots
-from memwal_airflow.page.advice import ROWS, find_advice, read_rows
+from memwal_airflow.page.advice import ROWS, find_advice, read_entries, read_rows
 from memwal_airflow.page.alerts import list_alerts, show_target
 from memwal_airflow.page.answers import Look, add_error, add_runs, add_status
 from memwal_airflow.page.details import GROUPS_MAX, Detail, Details, Kind, sum_up
@@ -58,7 +58,14 @@ def test_advice_is_a_row_of_the_page_and_fits_what_memwal_says(pattern: str, beg
 
 
 def test_every_row_of_the_page_is_advice_for_something() -> None:
-    assert len(OPERATING) == len({begins for _, begins in ROWS}) > 20
+    assert len(OPERATING) == len({begins for _, begins in ROWS}) > 10
+
+
+def test_a_code_leads_to_its_entry() -> None:
+    text = "the last merge failed: shard a: torn (MW-W03); b: a hole (MW-H01)"
+    assert "stop the other program" in str(find_advice(text, 5, "orders"))
+    assert "`memwal rescue orders --drop-torn`" in str(find_advice("x (MW-W03)", 8, "orders"))
+    assert len(read_entries()) > 100
 
 
 def test_commands_name_the_table_where_a_shell_takes_the_name() -> None:

@@ -64,13 +64,13 @@ AIRFLOW = (
         "tests/provider/test_airflow_texts.py",
         (
             "airflow: what a report says is shown as it is",
-            "line = one_line(hide_secrets(text, secrets)[: ERROR_CHARACTERS_MAX + 2])",
-            "line = hide_secrets(text, secrets)[: ERROR_CHARACTERS_MAX + 2]",
+            "line = one_line(shorten(hide_secrets(text, secrets), ERROR_CHARACTERS_MAX + 1))",
+            "line = shorten(hide_secrets(text, secrets), ERROR_CHARACTERS_MAX + 1)",
         ),
         (
             "airflow: a text is cut before its secrets are hidden",
-            "line = one_line(hide_secrets(text, secrets)[: ERROR_CHARACTERS_MAX + 2])",
-            "line = one_line(hide_secrets(text[: ERROR_CHARACTERS_MAX + 2], secrets))",
+            "line = one_line(shorten(hide_secrets(text, secrets), ERROR_CHARACTERS_MAX + 1))",
+            "line = one_line(hide_secrets(shorten(text, ERROR_CHARACTERS_MAX + 1), secrets))",
         ),
     )
     + mutations(

@@ -20,7 +20,7 @@ _PLANNED = mutations(
     ),
     (
         "merge: a hole above the watermark is passed",
-        '        raise Refused("MW-H01", hole_text(shard, hole))',
+        "        raise refuse_hole(shard, hole)",
         "        return",
     ),
     ("merge: a commit passes a hole", "if not (follows or request.holes_allowed) or", "if"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memwal.errors import Refused, Usage
+from memwal.errors import Usage
 from memwal.model import Checkpoint, CheckpointShard, ShardView, TableView
-from memwal.rows.holes import find_holes, hole_text
+from memwal.rows.holes import find_holes, refuse_hole
 
 HOLDER_CHARACTERS_MAX = 200
 EXPIRES_SECONDS_MAX = 36_500 * 86_400.0
@@ -52,8 +52,8 @@ def plan_checkpoint(
         raise broken.error
     for shard in view.shards:
         for hole in find_holes(shard):
-            raise Refused("MW-H01", f"{view.uri}: no checkpoint of rows that are missing: "
-                          f"{hole_text(shard, hole)}")  # fmt: skip
+            where = f"{view.uri}: no checkpoint of rows that are missing"
+            raise refuse_hole(shard, hole).at(where)
     seconds = request.expires_seconds
     return Checkpoint(
         name=request.name,

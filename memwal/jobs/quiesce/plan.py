@@ -23,7 +23,7 @@ from memwal.jobs.rescue.plan import (
     plan_rescue,
 )
 from memwal.model import ShardId, ShardStatus, ShardView, TableView
-from memwal.rows.holes import find_holes, hole_text
+from memwal.rows.holes import find_holes, refuse_hole
 from memwal.text import name_some
 
 _NAMED_MAX = 5
@@ -155,7 +155,7 @@ def _judge_generations(
 ) -> Iterator[Obstacle]:
     shard_id, where = shard.shard_id, f"shard {shard.shard_id}"
     for hole in find_holes(shard):
-        yield Obstacle(kind=Kind.MISSING, shard_id=shard_id, text=hole_text(shard, hole))
+        yield Obstacle(kind=Kind.MISSING, shard_id=shard_id, text=str(refuse_hole(shard, hole)))
     pending = [g.generation for g in shard.pending]
     if pending:
         text = f"{where}: not merged from generation {pending[0]} on ({len(pending)} pending)"

@@ -42,7 +42,7 @@ from memwal.report import (
     TableReport,
     sum_up,
 )
-from memwal.rows.holes import find_holes, hole_text
+from memwal.rows.holes import find_holes, refuse_hole
 from memwal.rows.policy import policy_document
 from memwal.text import iso_time, name_some
 
@@ -314,7 +314,7 @@ def find_stuck_shards(view: TableView, records: Sequence[RunRecord]) -> Mapping[
 
 def _warn_of_shards(view: TableView, shards: Sequence[ShardStatusReport]) -> Iterator[str]:
     """A line for each shard that has a hole, is stuck, damaged or looks abandoned; some a kind."""
-    holes = [hole_text(s, hole) for s in view.shards for hole in islice(find_holes(s), 1)]
+    holes = [str(refuse_hole(s, hole)) for s in view.shards for hole in islice(find_holes(s), 1)]
     stuck = [
         f"shard {s.shard_id} is stuck at generation {s.merged_generation}: {s.stuck}"
         for s in shards

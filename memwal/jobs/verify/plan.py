@@ -17,7 +17,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.rows.holes import find_holes, first_due, hole_text, is_at_rest
+from memwal.rows.holes import find_holes, first_due, is_at_rest, refuse_hole
 from memwal.text import iso_time, name_some
 
 _NAMED_MAX = 20
@@ -165,7 +165,7 @@ def check_progress_history(
 
 def check_contiguous(shards: Sequence[ShardView]) -> Check:
     """Invariant 2: every generation above a watermark that was allotted is listed."""
-    problems = [hole_text(shard, hole) for shard in shards for hole in find_holes(shard)]
+    problems = [str(refuse_hole(shard, hole)) for shard in shards for hole in find_holes(shard)]
     return _verdict(2, "generations contiguous", problems, "no hole above any watermark")
 
 

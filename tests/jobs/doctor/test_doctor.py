@@ -315,12 +315,12 @@ def test_what_is_cancelled_leaves_nothing() -> None:
 def test_lance_that_can_t_work_there_is_told() -> None:
     class Refused(Folder):
         def use_lance(self) -> None:
-            raise Unsupported("MW-E02", "Lance can't work here: no such option")
+            raise Unsupported("MW-D02", "Lance can't work here: no such option")
 
     doctor = Doctor(scratch=Refused(), clock=SystemClock())
     checks, error = doctor.examine()
     assert checks[-1] == Check(
-        name="lance", ok=False, detail="Lance can't work here: no such option"
+        name="lance", ok=False, detail="Lance can't work here: no such option (MW-D02)"
     )
     assert sum_up(checks, error)[1] == 7
 

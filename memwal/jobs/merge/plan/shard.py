@@ -33,7 +33,7 @@ from memwal import invariants
 from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.layout import find_shard
 from memwal.model import FlushedGeneration, ShardStatus, ShardView, TableView, sum_known
-from memwal.rows.holes import find_holes, first_due, hole_text
+from memwal.rows.holes import find_holes, first_due, refuse_hole
 from memwal.rows.keys import new_keys_are_compared
 
 
@@ -188,7 +188,7 @@ def check_next(shard: ShardView, request: MergeRequest) -> None:
     if hole is None or hole.first > first_due(shard) or request.holes_allowed:
         return
     if request.until_generation is None or hole.first <= request.until_generation:
-        raise Refused("MW-H01", hole_text(shard, hole))
+        raise refuse_hole(shard, hole)
 
 
 @dataclass(kw_only=True, slots=True)
