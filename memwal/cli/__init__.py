@@ -7,7 +7,7 @@ import sys
 
 from memwal.cli import gc_pause, streams
 from memwal.identity import find_stranger
-from memwal.run import memory_arenas
+from memwal.run import memory_arenas, pandas_skip
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
 # warn about forks; neither tells an operator anything.
@@ -23,17 +23,19 @@ def main(arguments: list[str] | None = None) -> None:
         print(stranger, file=sys.stderr)
         raise SystemExit(2)
     gc_pause.pause()
+    pandas_skip.start()
     memory_arenas.limit_arenas()
     streams.prepare()
     # Imported late: with the garbage collector at rest.
     from memwal.run import logs
 
-    if logs.find_format(sys.argv[1:] if arguments is None else arguments) == logs.JSON:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if logs.find_format(arguments) == logs.JSON:
         logs.start()
-    from memwal.cli.app import app
+    from memwal.cli.commands import make_app
 
     try:
-        app(arguments)
+        make_app(arguments)(arguments)
     except OSError as error:  # of --help and the like: a command reports its own
         problem = streams.give_up(error)
         raise SystemExit(problem and f"error: stdout: {problem}") from None

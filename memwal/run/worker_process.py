@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from memwal.errors import MemWalError, make_sendable, unexpected
-from memwal.run import memory_arenas
+from memwal.run import memory_arenas, pandas_skip
 
 ORPHANED_SECONDS_MAX = 60.0
 """How long a unit may still take to reach its next commit once the parent is gone."""
@@ -104,6 +104,7 @@ def serve(descriptor: int) -> None:
     ignore_signals()
     os.set_inheritable(descriptor, False)
     memory_arenas.limit_arenas()
+    pandas_skip.start()
     pipe = Connection(descriptor)
     post = Post(pipe)
     logging.getLogger().addHandler(post)

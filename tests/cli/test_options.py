@@ -9,7 +9,8 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from memwal.cli.app import SECTIONS, app
+from memwal.cli.app import app
+from memwal.cli.commands import SECTIONS
 from memwal.cli.flags import ReadFlags
 from memwal.errors import Usage
 

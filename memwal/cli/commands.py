@@ -1,0 +1,103 @@
+"""The commands, each in a file of its name, and what stands before them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from memwal import __version__
+from memwal.cli.console import stdout
+from memwal.identity import DISTRIBUTION
+
+SECTIONS = {
+    "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
+    "Look": "status runs wait verify inspect",
+    "Data": "read checkpoint ingest rescue",
+    "Operate": "init doctor submit lease demo",
+}
+"""All of them, as --help groups them, in the order of use."""
+
+_OTHERS_COMMAND = "submit"  # looks up the command that it passes on
+
+
+class GroupedHelp(TyperGroup):
+    """The commands, in sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each section, with a line a command."""
+        longest = max(map(len, self.commands))
+        left = formatter.width - longest - 4
+        for title, names in SECTIONS.items():
+            lines = [
+                (name.ljust(longest), self.commands[name].get_short_help_str(left))
+                for name in names.split()
+                if name in self.commands
+            ]
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
+
+def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The command line. Where `arguments` begin with a command, it has no other.
+
+    To import and to describe all of them takes as long as a fifth of importing Lance.
+    """
+    app = typer.Typer(
+        name="memwal",
+        cls=GroupedHelp,
+        help="Keeps the MemWAL write tier of Lance tables healthy.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(begin)
+    names = " ".join(SECTIONS.values()).split()
+    first = next(iter(arguments), _OTHERS_COMMAND)
+    for name in [first] if first in names and first != _OTHERS_COMMAND else names:
+        _add(app, name)
+    return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    """Add the command, or the group of commands, out of its file."""
+    word = name.replace("-", "_")
+    module = import_module(f"memwal.cli.{word}")
+    if group := getattr(module, f"{word}_app", None):
+        app.add_typer(group, name=name)
+        return
+    passes_on = {"ignore_unknown_options": True} if name == _OTHERS_COMMAND else None
+    app.command(context_settings=passes_on)(getattr(module, word))
+
+
+def show_version(asked: bool) -> None:
+    """Which memwal this is, and the libraries it would run with; imports none of them."""
+    if not asked:
+        return
+    stdout().print(f"memwal {__version__} ({DISTRIBUTION})", highlight=False)
+    for library in ("pylance", "pyspark"):
+        try:
+            found = version(library)
+        except PackageNotFoundError:
+            found = "not installed"
+        stdout().print(f"{library} {found}", highlight=False)
+    raise typer.Exit
+
+
+def begin(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=show_version,
+            is_eager=True,
+            help="Show the versions of memwal, pylance and pyspark.",
+        ),
+    ] = False,
+) -> None:
+    """What stands before a command."""
