@@ -203,6 +203,13 @@ def test_a_key_column_may_have_any_name_that_lance_takes(name: str) -> None:
     check(fold([table], [name]), [rows])
 
 
+@pytest.mark.parametrize("bits", range(58, 64))
+def test_keys_far_apart_are_told_apart(bits: int) -> None:
+    for span in (2**bits - 1, 2**bits):
+        rows: Generation = [((0,), False), ((span,), False), ((0,), False)]
+        check(fold([table_of(rows, ["uint64"])], ["k0"]), [rows])
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sets(st.integers(0, 40)), st.lists(st.integers(0, 40), unique=True))
 def test_winners_are_kept(winners: set[int], addresses: list[int]) -> None:

@@ -349,8 +349,8 @@ _FOLD = (
         ),
         (
             "fold: the oldest row wins",
-            "    return np.sort(np.maximum.reduceat(order, starts))",
-            "    return np.sort(np.minimum.reduceat(order, starts))",
+            "    newest[np.maximum.reduceat(order, starts)] = True",
+            "    newest[np.minimum.reduceat(order, starts)] = True",
         ),
         (
             "fold: the oldest row wins, by hash",
@@ -359,13 +359,18 @@ _FOLD = (
         ),
         (
             "fold: deleted keys are anchors",
-            "        found.append(some[~deleted.contains(_take_rows(first, some).columns)])",
-            "        found.append(some)",
+            "        kept = some.filter(pa.array(~deleted.contains(some.columns)))",
+            "        kept = some",
         ),
         (
             "fold: keys of any generation are anchors",
             "_anchors(columns, dead, len(ordered[0]))",
             "_anchors(columns, dead, len(columns))",
+        ),
+        (
+            "fold: a key and its place overlap in one number",
+            "    if int(offsets.max()).bit_length() + int(bits) <= 64:",
+            "    if int(offsets.max()).bit_length() + int(bits) <= 65:",
         ),
     ),
     *mutations(

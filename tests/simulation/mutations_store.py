@@ -620,8 +620,8 @@ _STORES = (
         f"{_FOREIGN} -k 'this_host'",
         (
             "blobs: a refusal while rows stream is lost",
-            "                    self.error = error if ours else",
-            "                    self.error = None if ours else",
+            "                self.error = error if ours else",
+            "                self.error = None if ours else",
         ),
     ),
     *mutations(
