@@ -371,5 +371,6 @@ def check_shard_lineage(views: Views, view: TableView, shard: ShardView) -> None
     try:
         flushed_at = views.flushed_at_nanos(shard.shard_id, shard.pending[0])
     except Missing as missing:
-        raise Corruption("MW-H03", f"shard {shard.shard_id}: {missing}") from None
+        gone = f"shard {shard.shard_id}: {missing}; it is listed and not merged"
+        raise Corruption("MW-H03", gone) from None
     check_lineage(shard, flushed_at, views.mem_wal_since_nanos(view, flushed_at))
