@@ -67,6 +67,7 @@ def open_table(
     master: str | None = None,
     lease: bool = True,
     lease_seconds: float | None = None,
+    memory_bytes_max: int | None = None,
     consistency: Consistency = "latest",
     allow_untested_lance: bool = False,
 ) -> Table:
@@ -80,6 +81,7 @@ def open_table(
     master: the Spark master.
     lease: whether jobs take the table's lease.
     lease_seconds: how long others wait for it when a job dies, 15 to 3600; by default 300.
+    memory_bytes_max: what this process may take, or each of Spark's executors; by default no limit.
     consistency: `snapshot` has `read` and `status` take shards from the table's shard snapshot, in
         a few requests, as they were when it was taken; the other jobs go by what is there now.
 
@@ -90,7 +92,9 @@ def open_table(
     file = Config() if config is None else load_config(config)
     options = {**read_environment_options(), **(storage_options or {})}
     return Table(
-        resolve_table(uri, file, options).with_settings(make_settings(lease_seconds=lease_seconds)),
+        resolve_table(uri, file, options).with_settings(
+            make_settings(lease_seconds=lease_seconds, memory_bytes_max=memory_bytes_max)
+        ),
         consistency=parse_consistency(consistency),
         engine=engine,
         master=master,
@@ -377,7 +381,10 @@ class Table:
 
         check_lance_version(self._options["untested_lance_allowed"])
         table = open_table(
-            self._table.find_uri(), self._table.storage_options, consistency=self._consistency
+            self._table.find_uri(),
+            self._table.storage_options,
+            consistency=self._consistency,
+            memory_bytes_max=self._table.settings.memory_bytes_max,
         )
         if self._table.policy is not None and checkpoint is None:
             check_stored(self._table, table.at(version).policy_text)

@@ -84,6 +84,11 @@ def name_some(lines: Sequence[str], lines_max: int, what: str) -> tuple[str, ...
     return (*lines[:lines_max], *([f"and {more} more {what}"] if more > 0 else ()))
 
 
+def format_mb(size: float) -> str:
+    """Bytes as `268 MB`, in which they can be given as well."""
+    return f"{size / 1e6:,.0f} MB"
+
+
 def parse_bytes(text: str) -> int:
     """Bytes in `268435456`, `256MB` (millions) or `1GiB` (powers of 2). Raises ValueError."""
     match = _AMOUNT.fullmatch(text.strip())

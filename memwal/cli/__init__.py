@@ -7,7 +7,7 @@ import sys
 
 from memwal.cli import gc_pause, streams
 from memwal.identity import find_stranger
-from memwal.run import memory_arenas, pandas_skip
+from memwal.run import pandas_skip, process_memory
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
 # warn about forks; neither tells an operator anything.
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(2)
     gc_pause.pause()
     pandas_skip.start()
-    memory_arenas.limit_arenas()
+    process_memory.limit_arenas()
     streams.prepare()
     # Imported late: with the garbage collector at rest.
     from memwal.run import logs

@@ -22,6 +22,7 @@ from memwal.cli.options import (
     LeaseSeconds,
     LogFormat,
     Master,
+    MemoryMax,
     MetricsFile,
     NoLease,
     Report,
@@ -32,12 +33,13 @@ from memwal.cli.options import (
     UnusedNoLease,
 )
 from memwal.cli.output import Document, Output, ReportPlace, is_quiet
-from memwal.cli.parse import parse_engine, parse_log_format, parse_pairs
+from memwal.cli.parse import parse_engine, parse_log_format, parse_pairs, parse_size
 from memwal.config import (
     DEFAULT_FILE,
     Config,
     NamespacedTable,
     ResolvedTable,
+    Settings,
     check_named,
     find_named_file,
     find_names,
@@ -187,11 +189,12 @@ class JobFlags(ReadFlags):
     master: Master = None
     no_lease: NoLease = False
     lease_seconds: LeaseSeconds = None
+    memory_max: MemoryMax = None
 
     def check(self) -> None:
         """As of every command, and the settings that these flags hold."""
         super().check()
-        make_settings(lease_seconds=self.lease_seconds)
+        self._settings()
 
     def tables(
         self,
@@ -201,9 +204,15 @@ class JobFlags(ReadFlags):
         listed: ListNames | None = None,
     ) -> list[ResolvedTable]:
         """As of every command, with the settings that these flags hold."""
-        given = make_settings(lease_seconds=self.lease_seconds)
+        given = self._settings()
         found = super().tables(names, quiet=quiet, listed=listed)
         return [table.with_settings(given) for table in found]
+
+    def _settings(self) -> Settings:
+        return make_settings(
+            lease_seconds=self.lease_seconds,
+            memory_bytes_max=parse_size(self.memory_max, "--memory-max"),
+        )
 
     def run_options(
         self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any

@@ -55,6 +55,15 @@ LeaseSeconds = Annotated[
         help="How long others wait for this run's lease if it dies: 15 to 3600 (default: 300).",
     ),
 ]
+MemoryMax = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-max",
+        metavar="1GiB",
+        help="What this process, or each of Spark's executors, may take; what can't fit is refused "
+        "(default: no limit).",
+    ),
+]
 # Taken everywhere, so that one set of options goes with every command; those
 # that only look work in this process and need no lease.
 UnusedEngine = Annotated[

@@ -8,8 +8,16 @@ from typing import Annotated
 import typer
 
 from memwal.cli.flags import ReadFlags, command
-from memwal.cli.options import AllowHoles, AllowReinitialised, Consistency, OneTable, Version
+from memwal.cli.options import (
+    AllowHoles,
+    AllowReinitialised,
+    Consistency,
+    MemoryMax,
+    OneTable,
+    Version,
+)
 from memwal.cli.output import Document
+from memwal.cli.parse import parse_memory_max
 from memwal.read.plan.request import parse_consistency
 
 SHOWN_ROWS = 20
@@ -107,6 +115,7 @@ def read(
     output: OutputFile = None,
     allow_holes: AllowHoles = False,
     allow_reinitialised: AllowReinitialised = False,
+    memory_max: MemoryMax = None,
     *,
     flags: ReadFlags,
 ) -> Document:
@@ -119,7 +128,7 @@ def read(
 
     for_people = not flags.as_json and output is None and not explain
     options = ReadOptions(
-        table=flags.table(table),
+        table=flags.table(table).with_settings(parse_memory_max(memory_max)),
         columns=columns,
         filter=condition,
         limit=SHOWN_ROWS if limit is None and for_people else limit,

@@ -71,6 +71,9 @@ class Settings(BaseModel):
     bytes_per_commit_max: ByteCount | None = _key(
         "In memory, in a merge's commit; one generation always goes", ge=1
     )
+    memory_bytes_max: ByteCount | None = _key(
+        "What a process may take, its interpreter included", ge=1
+    )
     conflict_attempts_max: int | None = _key("Tries of a commit that loses races", ge=1)
     conflict_seconds_max: Seconds | None = _key("How long a commit that loses races is tried", gt=0)
     index_join_allowed: bool | None = _key(

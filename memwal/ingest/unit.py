@@ -15,7 +15,7 @@ from memwal.ingest.shape import Shape
 from memwal.ingest.splits import Split, read_staged
 from memwal.ingest.table import IngestTable, make_place
 from memwal.ingest.track import Track, TrackResult
-from memwal.run import memory_arenas
+from memwal.run import process_memory
 from memwal.run.stores import Stores
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.ingest_records import Round
@@ -37,7 +37,7 @@ class IngestUnit(TableUnit):
 
 def run_ingest_unit(unit: IngestUnit) -> IngestResult:
     """Run one unit in this process. Never raises: a bad shard must not stop the others."""
-    memory_arenas.limit_arenas()
+    process_memory.limit_arenas()
     return run_unit(unit, lambda stores: _write(unit, stores))
 
 

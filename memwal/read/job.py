@@ -67,7 +67,10 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
     clock = SystemClock()
     began = clock.monotonic_seconds()
     table = open_table(
-        options.table.find_uri(), options.table.storage_options, consistency=options.consistency
+        options.table.find_uri(),
+        options.table.storage_options,
+        consistency=options.consistency,
+        memory_bytes_max=options.table.settings.memory_bytes_max,
     )
     request = _build_request(table, options)
     if options.explain:

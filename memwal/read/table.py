@@ -89,10 +89,18 @@ class ReadableTable:
         storage_options: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         consistency: Consistency = "latest",
+        memory_bytes_max: int | None = None,
     ) -> None:
         """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
         self._opened = share_opened(uri, storage_options or {})
-        stores = open_stores(uri, storage_options or {}, clock=clock, session=self._opened.session)
+        # Reads share caches, but for those that are to take little memory.
+        stores = open_stores(
+            uri,
+            storage_options or {},
+            clock=clock,
+            session=self._opened.session if memory_bytes_max is None else None,
+            memory_bytes_max=memory_bytes_max,
+        )
         self._stores = stores
         self.consistency = parse_consistency(consistency)
         self.uri, self.tables, self.views = stores.uri, stores.tables, stores.views
@@ -379,17 +387,21 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     *,
     consistency: Consistency = "latest",
+    memory_bytes_max: int | None = None,
 ) -> ReadableTable:
     """A table for reading; nothing is read before it is asked for.
 
     `uri` is a path or an s3:// address, `storage_options` are as pylance takes them. With
     `consistency="snapshot"` shards are as the table's shard snapshot has them, which takes few
     requests however many there are; a reader's schema then has metadata `memwal.taken_at`, the time
-    up to which all that was flushed is read, unless manifests had to be. Raises Usage, Unsupported.
+    up to which all that was flushed is read, unless manifests had to be. `memory_bytes_max` is what
+    this process may take, its interpreter included. Raises Usage, Unsupported.
 
         rows = open_table("/data/events").read(filter="kind = 'click'").read_all()
     """
-    return ReadableTable(uri, storage_options, consistency=consistency)
+    return ReadableTable(
+        uri, storage_options, consistency=consistency, memory_bytes_max=memory_bytes_max
+    )
 
 
 def _report_collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -106,7 +106,13 @@ class Fanout(AbstractContextManager["Fanout"]):
         """Run tasks of one table, each as a unit of this `kind`; what each made, or its error."""
         place = table.resolved
         units = [
-            kind(uri=place.uri, storage_options=place.storage_options, task=task) for task in tasks
+            kind(
+                uri=place.uri,
+                storage_options=place.storage_options,
+                memory_bytes_max=place.settings.memory_bytes_max,
+                task=task,
+            )
+            for task in tasks
         ]
         tables = [table] * len(units)
         results = self.run_for(tables, work, units, what=what, in_memory_bytes=in_memory_bytes)

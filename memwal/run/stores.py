@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
+from memwal.rows.memory import UNLIMITED, Memory
+from memwal.run.process_memory import limit_memory
 from memwal.store.base import StoreLimits
 from memwal.store.checkpoints import StoredCheckpoints
 from memwal.store.lease import TTL_SECONDS, StoredLeases
@@ -38,6 +40,7 @@ class Stores:
     lease_seconds: float = TTL_SECONDS
     run_id: str | None = None
     session: Any | None = None
+    memory: Memory = UNLIMITED
 
     @cached_property
     def objects(self) -> Objects:
@@ -51,7 +54,7 @@ class Stores:
     @cached_property
     def tables(self) -> LanceTables:
         """Lance, on this table."""
-        return LanceTables(self.uri, self.storage_options, self.session)
+        return LanceTables(self.uri, self.storage_options, self.session, self.memory)
 
     @cached_property
     def views(self) -> StoredViews:
@@ -102,9 +105,11 @@ def open_stores(
     lease_seconds: float | None = None,
     run_id: str | None = None,
     session: Any | None = None,
+    memory_bytes_max: int | None = None,
 ) -> Stores:
     """The stores of one table; `lease_seconds` is how long a lease that is taken here lasts,
     `run_id` the run that takes it, and `session` is Lance's, where it is shared with other tables.
+    `memory_bytes_max` is what this process may take.
 
     Raises Usage or Unsupported for an address that can't be one, and what a namespace is asked in
     vain for.
@@ -118,4 +123,5 @@ def open_stores(
         lease_seconds=lease_seconds or TTL_SECONDS,
         run_id=run_id,
         session=session,
+        memory=limit_memory(memory_bytes_max),
     )

@@ -216,6 +216,7 @@ def _open_stores(tables: Sequence[OpenTable], run_id: str) -> None:
                 resolved.storage_options,
                 lease_seconds=resolved.settings.lease_seconds,
                 run_id=run_id,
+                memory_bytes_max=resolved.settings.memory_bytes_max,
             )
             _ = stores.objects.counts  # bad store options show here, as this table's error
             places = {stores.uri, same_place(stores.uri, stores.storage_options)}

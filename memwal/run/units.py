@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from memwal.errors import MemWalError, unexpected
+from memwal.rows.memory import Memory
 from memwal.run import logs
 from memwal.run.stores import Stores, open_stores
 
 Made = TypeVar("Made")
+Unit = TypeVar("Unit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +26,15 @@ class TableUnit:
 
     uri: str
     storage_options: Mapping[str, str] = field(repr=False)
+    memory_bytes_max: int | None = None
+    """What it may take, the interpreter included: all that the process may have until it is
+    shared out.
+    """
+
+    @property
+    def memory_bytes_needed(self) -> int:
+        """Less than that, and the unit would be refused."""
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +49,7 @@ class UnitResult(Generic[Made]):
 def run_unit(unit: TableUnit, work: Callable[[Stores], Made]) -> UnitResult[Made]:
     """Do a unit's work in this process. Never raises: the other units must go on."""
     try:
-        stores = open_stores(unit.uri, unit.storage_options)
+        stores = open_stores(unit.uri, unit.storage_options, memory_bytes_max=unit.memory_bytes_max)
         shards: Sequence[str] = getattr(unit, "shard_ids", ())
         with logs.about(table=stores.uri, shard=shards[0] if len(shards) == 1 else None):
             made = work(stores)
@@ -49,6 +60,29 @@ def run_unit(unit: TableUnit, work: Callable[[Stores], Made]) -> UnitResult[Made
         return UnitResult(made=error)
     except BaseException as error:  # a panic in Lance's Rust code is no Exception
         return UnitResult(made=unexpected(error), trace=traceback.format_exc())
+
+
+def share_memory(units: Sequence[Unit], tasks_max: int) -> tuple[list[Unit], int]:
+    """Units with their parts of this process's memory, and how many of them may go side by side:
+    fewer than `tasks_max` where one needs more than its part, and would be refused.
+    """
+    tasks = max(1, min(tasks_max, len(units)))
+    limits = [(Memory(bytes_max=u.memory_bytes_max), u.memory_bytes_needed)
+              for u in units if isinstance(u, TableUnit)]  # fmt: skip
+    while tasks > 1 and any(m.fits(need) and not m.share(tasks).fits(need) for m, need in limits):
+        tasks -= 1
+    return [_allot(unit, lambda memory: memory.share(tasks)) for unit in units], tasks
+
+
+def split_memory(unit: Unit, processes: int) -> Unit:
+    """The unit with its part where each runs in a process of its own, which has an interpreter."""
+    return _allot(unit, lambda memory: memory.split(processes))
+
+
+def _allot(unit: Unit, part: Callable[[Memory], Memory]) -> Unit:
+    if not isinstance(unit, TableUnit):
+        return unit
+    return replace(unit, memory_bytes_max=part(Memory(bytes_max=unit.memory_bytes_max)).bytes_max)
 
 
 def lost_unit(unit: object, error: MemWalError) -> UnitResult[Any]:

@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from memwal.errors import MemWalError, make_sendable, unexpected
-from memwal.run import memory_arenas, pandas_skip
+from memwal.run import pandas_skip, process_memory
 
 ORPHANED_SECONDS_MAX = 60.0
 """How long a unit may still take to reach its next commit once the parent is gone."""
@@ -103,7 +103,7 @@ def serve(descriptor: int) -> None:
     """Do the units that come through the inherited socket, until the parent wants no more."""
     ignore_signals()
     os.set_inheritable(descriptor, False)
-    memory_arenas.limit_arenas()
+    process_memory.limit_arenas()
     pandas_skip.start()
     pipe = Connection(descriptor)
     post = Post(pipe)

@@ -21,7 +21,6 @@ from memwal.store.data_files import check_data_files
 from memwal.store.lineage import Renamed
 from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text
 
-_BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS_MAX = 8192
 _FOLDERS = ("_versions", "data")
 
@@ -138,7 +137,7 @@ class Generations:
             blobs=self._blobs(view, f"{self.tables.uri}: {where}", dataset, columns),
             columns=columns,
             alignment=alignment,
-            batch_rows=max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // per_row)),
+            batch_rows=max(1, min(_BATCH_ROWS_MAX, self.tables.memory.batch_bytes // per_row)),
         )
 
     def _blobs(

@@ -23,14 +23,12 @@ from memwal.errors import (
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
+from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
 from memwal.store.lance_texts import tidy_text as tidy_text
 from memwal.store.links import check_unlinked
 from memwal.store.waits import WAITS
-
-# One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
-_CACHE_BYTES = 64 * 1024 * 1024
 
 # What Lance says when a file is not there.
 GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.IGNORECASE)
@@ -49,11 +47,13 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def new_session() -> Any:
-    """A session with small caches. What it has read of a table it does not read again."""
-    return lance.Session(
-        index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
-    )
+def new_session(memory: Memory = UNLIMITED) -> Any:
+    """A session with small caches: each open would otherwise bring one of 6 GiB.
+
+    What it has read of a table it does not read again.
+    """
+    size = memory.cache_bytes
+    return lance.Session(index_cache_size_bytes=size, metadata_cache_size_bytes=size)
 
 
 def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
@@ -68,11 +68,16 @@ class LanceTables:
     """Opens the base table and its generations, with one session: one of its own, or a given."""
 
     def __init__(
-        self, uri: str, storage_options: Mapping[str, str], session: Any | None = None
+        self,
+        uri: str,
+        storage_options: Mapping[str, str],
+        session: Any | None = None,
+        memory: Memory = UNLIMITED,
     ) -> None:
         self._uri = uri
+        self.memory = memory
         self._opening = _open_with(storage_options)
-        self._session = session or new_session()
+        self._session = session or new_session(memory)
         self._seen: Any = None
         self._bases: dict[int, tuple[str, ...]] = {}
 

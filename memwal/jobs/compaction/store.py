@@ -11,13 +11,12 @@ from lance.optimize import CompactionTask as LanceTask
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
 from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.model import sum_known
+from memwal.rows.memory import Memory
 from memwal.run.metrics.spans import span
 from memwal.store.lance_calls import call_lance
 from memwal.store.table import LanceTables
 
 _BATCH_ROWS_MAX = 8192
-_BATCH_BYTES = 8 * 1024 * 1024
-_BUFFER_BYTES = 64 * 1024 * 1024
 
 
 class LanceCompactionTable:
@@ -40,7 +39,7 @@ class LanceCompactionTable:
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         """Lance's plan for a version (see the port)."""
         dataset = self._tables.at(version)
-        options = {**_options(limits), **_bound_memory(dataset)}
+        options = {**_options(limits), **_bound_memory(dataset, self._tables.memory)}
         plan = call_lance(lambda: Compaction.plan(dataset, options))
         return [_read_task(version, task) for task in plan.tasks]
 
@@ -71,7 +70,7 @@ def _options(limits: CompactionLimits) -> dict[str, Any]:
     }
 
 
-def _bound_memory(dataset: Any) -> dict[str, Any]:
+def _bound_memory(dataset: Any, memory: Memory) -> dict[str, Any]:
     """What bounds a task's memory by bytes: Lance reads 8,192 rows at once, and 2 GiB ahead.
 
     A row that is larger than the buffer is read all the same (tried with 60 MB in a buffer of 1).
@@ -80,8 +79,8 @@ def _bound_memory(dataset: Any) -> dict[str, Any]:
              for f in dataset.get_fragments()]  # fmt: skip
     rows = sum(rows for rows, size in files if size is not None)
     per_row = sum(size for _, size in files if size is not None) // max(1, rows)
-    batch_rows = max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, per_row)))
-    return {"batch_size": batch_rows, "io_buffer_size": _BUFFER_BYTES}
+    batch_rows = max(1, min(_BATCH_ROWS_MAX, memory.batch_bytes // max(1, per_row)))
+    return {"batch_size": batch_rows, "io_buffer_size": memory.ahead_bytes}
 
 
 def _read_task(version: int, task: Any) -> CompactionTask:

@@ -10,14 +10,21 @@ from memwal.errors import MemWalError
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared import SharedMerger
-from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import (
+    JoinCosts,
+    MergeLimits,
+    MergeRequest,
+    choose_generations,
+    hold,
+)
 from memwal.jobs.merge.plan.shared import group_shards
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.store.table import LanceMergeTable
 from memwal.jobs.merge.store.turns import HostTurns
 from memwal.model import ShardId, ShardView
 from memwal.report import FAILED
-from memwal.run import cancel, memory_arenas
+from memwal.rows.memory import needed_bytes
+from memwal.run import cancel, process_memory
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
@@ -36,6 +43,13 @@ class MergeUnit(TableUnit):
     limits: MergeLimits
     lease_token: int | None = None
     lineage: Lineage = field(default_factory=Lineage)
+    held_bytes_min: int = 0
+    """What the largest generation takes: a commit has at least one."""
+
+    @property
+    def memory_bytes_needed(self) -> int:
+        """See `TableUnit`."""
+        return needed_bytes(self.held_bytes_min)
 
     def one_by_one(self) -> list[MergeUnit]:
         """A unit for each of its shards."""
@@ -49,6 +63,9 @@ def make_units(
     view, stores = table.view, table.stores
     if not work or view is None or stores is None:
         return []
+    largest = {
+        shard.shard_id: max(hold([g]) for g in choose_generations(shard, request)) for shard in work
+    }
     lineage = Lineage() if request.reinitialised_allowed else stores.views.lineage(view, work)
     return [
         MergeUnit(
@@ -59,6 +76,8 @@ def make_units(
             limits=limits,
             lease_token=table.lease_token,
             lineage=lineage.part(shard_ids),
+            memory_bytes_max=limits.memory_bytes_max,
+            held_bytes_min=max(largest[shard_id] for shard_id in shard_ids),
         )
         for shard_ids in group_shards(view, work, request, limits)
     ]
@@ -66,7 +85,7 @@ def make_units(
 
 def run_merge_unit(unit: MergeUnit) -> MergeResult:
     """Run one unit in this process. Never raises: a bad shard must not stop the others."""
-    memory_arenas.limit_arenas()
+    process_memory.limit_arenas()
     result = run_unit(unit, lambda stores: _merge(unit, stores))
     if isinstance(result.made, MemWalError):
         if len(unit.shard_ids) > 1:
@@ -96,7 +115,7 @@ def _merge(unit: MergeUnit, stores: Stores) -> tuple[ShardReport, ...]:
         views=stores.views,
         table=open_merge_table(stores),
         clock=stores.clock,
-        limits=unit.limits,
+        limits=replace(unit.limits, memory_bytes_max=unit.memory_bytes_max),
         costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),
         before_commit=before_commit,
         before_view=watch.before_view,

@@ -10,6 +10,7 @@ from contextvars import copy_context
 from typing import TypeVar
 
 from memwal.run import cancel
+from memwal.run.units import share_memory
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -38,7 +39,8 @@ class LocalEngine:
         What a unit raises is raised once all have ended, and is nothing to those of later runs.
         A unit that kills its process kills this one: there is nobody to make use of `lost`.
         """
-        pool = ThreadPoolExecutor(min(self._workers_max, len(units)) or 1)
+        units, tasks = share_memory(units, self._workers_max)
+        pool = ThreadPoolExecutor(tasks)
         try:
             here = [copy_context() for _ in units]
             futures = [

@@ -27,6 +27,7 @@ from memwal.errors import MemWalError, Refused, Unsupported, WorkerDied, make_se
 from memwal.run.engines import executors
 from memwal.run.engines.executors import find_fault
 from memwal.run.submit import PACKAGE, is_local, zip_package
+from memwal.run.units import split_memory
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -90,6 +91,15 @@ class _Task(Generic[Unit, Result]):
     work: Callable[[Unit], Result]
     attempts_max: int
     driver: Mapping[str, str]
+    executor_cores: int | None = None
+
+    def side_by_side(self) -> int:
+        """How many tasks the executor runs at once, each in a process of its own.
+
+        It has all of the host's cores where the application does not say how many.
+        """
+        cores = self.executor_cores or os.cpu_count() or 1
+        return max(1, cores // int(TaskContext.get().cpus()))
 
     def __call__(self, unit: Unit) -> _Outcome:
         if TaskContext.get().attemptNumber() >= self.attempts_max:
@@ -97,7 +107,7 @@ class _Task(Generic[Unit, Result]):
         if fault := find_fault(self.driver):
             return _Outcome(undone=Unsupported("MW-E07", fault))
         try:
-            return _Outcome(result=self.work(unit))
+            return _Outcome(result=self.work(split_memory(unit, self.side_by_side())))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Lance's Rust code is no Exception
@@ -217,7 +227,7 @@ class SparkEngine:
     ) -> list[_Outcome]:
         attempts = _task_attempts(self._context)
         if attempts > 1:
-            return self._job(group, _Task(work, attempts - 1, self._driver), units)
+            return self._job(group, self._task(work, attempts - 1), units)
         # A job each: that of a unit which dies fails alone.
         pool = ThreadPoolExecutor(
             min(len(units), self._context.defaultParallelism, _SIDE_BY_SIDE_MAX)
@@ -235,9 +245,17 @@ class SparkEngine:
         finally:
             pool.shutdown()
 
+    def _task(self, work: Callable[[Unit], Result], attempts_max: int) -> _Task[Unit, Result]:
+        master = self._context.master
+        asked = self._context.getConf().get("spark.executor.cores")
+        cores = self._context.defaultParallelism if is_local(master) else int(asked or 0)
+        if not cores and master.startswith(("yarn", "k8s")):
+            cores = 1
+        return _Task(work, attempts_max, self._driver, cores)
+
     def _alone(self, group: str, work: Callable[[Unit], Result], unit: Unit) -> _Outcome:
         try:
-            (outcome,) = self._job(group, _Task(work, 1, self._driver), [unit])
+            (outcome,) = self._job(group, self._task(work, 1), [unit])
         except Py4JJavaError as error:
             if _DEATH.search(str(error)):
                 return _DIED

@@ -45,11 +45,12 @@ import json, os, sys
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.config import Config, Settings, resolve_table
 from memwal.run.progress import Silent
-from memwal.store import table as tables
+from memwal.rows.memory import Memory
 from memwal.jobs.merge.store.table import LanceFold
 
 table, every = sys.argv[1], int(sys.argv[2])
-tables._CACHE_BYTES = int(sys.argv[3]) or tables._CACHE_BYTES
+if int(sys.argv[3]):
+    Memory.cache_bytes = property(lambda self: int(sys.argv[3]))
 seen, commits = [], 0
 commit = LanceFold.commit
 

@@ -25,7 +25,7 @@ against the spec (one key, one shard) and can also bring a deleted key back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -35,6 +35,8 @@ from memwal.format.layout import find_shard
 from memwal.model import FlushedGeneration, ShardStatus, ShardView, TableView, sum_known
 from memwal.rows.holes import find_holes, first_due, refuse_hole
 from memwal.rows.keys import new_keys_are_compared
+from memwal.rows.memory import Memory, held_bytes, needed_bytes
+from memwal.text import format_mb
 
 
 class Join(Enum):
@@ -59,6 +61,7 @@ class MergeLimits:
     generations_per_commit_max: int = 64
     shards_per_commit_max: int = 64
     bytes_per_commit_max: int = 256 * 1024 * 1024
+    memory_bytes_max: int | None = None
     conflict_attempts_max: int = 40
     conflict_seconds_max: float = 600.0
     conflict_wait_seconds_max: float = 5.0
@@ -197,28 +200,55 @@ class Room:
 
     limits: MergeLimits
     size_bytes: int = 0
+    held_bytes: int = 0
     generations: int = 0
     shards: int = 0
 
-    def take(self, size_bytes: int, *, generations: int, shards: int) -> bool:
+    def take(self, size_bytes: int, *, generations: int, shards: int, held_bytes: int = 0) -> bool:
         """Take in so much more, if it fits."""
+        memory = Memory(bytes_max=self.limits.memory_bytes_max)
         fits = not self.generations or (
             self.size_bytes + size_bytes <= self.limits.bytes_per_commit_max
             and self.generations + generations <= self.limits.generations_per_commit_max
             and self.shards + shards <= self.limits.shards_per_commit_max
+            and memory.holds(self.held_bytes + held_bytes)
         )
         if fits:
             self.size_bytes += size_bytes
+            self.held_bytes += held_bytes
             self.generations += generations
             self.shards += shards
         return fits
+
+
+def hold(generations: Iterable[FlushedGeneration]) -> int:
+    """The bytes of memory that these take in a commit, as far as is known."""
+    return sum(held_bytes(g.in_memory_bytes, g.physical_rows) for g in generations)
+
+
+def check_memory(shard: ShardView, first: FlushedGeneration, limits: MergeLimits) -> None:
+    """Raise Refused for a generation that can't be merged in the memory that there may be."""
+    memory = Memory(bytes_max=limits.memory_bytes_max)
+    held = hold([first])
+    if memory.holds(held):
+        return
+    size = first.in_memory_bytes or 0
+    fits = format_mb(memory.spare_bytes * size // held)
+    raise Refused(
+        "MW-E11",
+        f"shard {shard.shard_id}: generation {first.generation} has {format_mb(size)} of rows, and "
+        f"merging it takes about {format_mb(needed_bytes(held))} of memory; "
+        f"--memory-max (memory_bytes_max) leaves a task {format_mb(limits.memory_bytes_max or 0)}, "
+        + (f"enough for up to {fits} of such rows" if memory.spare_bytes else "enough for none"),
+    )
 
 
 def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> NextCommit | None:
     """The next prefix, within the limits on generations and on bytes; at least one generation.
 
     None when nothing is left. The prefix ends before a hole, which the next call then refuses. A
-    generation of unknown size fills a commit: absent is not zero. Raises Refused as `check_shard`.
+    generation of unknown size fills a commit: absent is not zero. Raises Refused as `check_shard`,
+    and for a generation that memory has no room for.
     """
     check_shard(shard, request)
     chosen: list[FlushedGeneration] = []
@@ -227,7 +257,11 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
         size = generation.in_memory_bytes
         size = limits.bytes_per_commit_max if size is None else size
         follows = not chosen or generation.generation == chosen[-1].generation + 1
-        if not (follows or request.holes_allowed) or not room.take(size, generations=1, shards=0):
+        if not chosen:
+            check_memory(shard, generation, limits)
+        held = hold([generation])
+        fits = room.take(size, generations=1, shards=0, held_bytes=held)
+        if not fits or not (follows or request.holes_allowed):
             break
         chosen.append(generation)
     if not chosen:

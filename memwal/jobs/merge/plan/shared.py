@@ -26,6 +26,7 @@ from memwal.jobs.merge.plan.shard import (
     NextCommit,
     Room,
     choose_generations,
+    hold,
     index_is_cheaper,
     is_guarded,
 )
@@ -53,7 +54,7 @@ def group_shards(
     if view.policy_text is not None:
         return tuple((shard.shard_id,) for shard in work)
     small_bytes = limit_bytes(limits) // 4
-    small: list[tuple[ShardId, int, int]] = []
+    small: list[tuple[ShardId, int, int, int]] = []
     made: list[tuple[ShardId, ...]] = []
     for shard in work:
         pending = choose_generations(shard, request)
@@ -62,7 +63,7 @@ def group_shards(
         if None in sizes or total >= small_bytes or any(find_holes(shard)):
             made.append((shard.shard_id,))
         else:
-            small.append((shard.shard_id, total, len(pending)))
+            small.append((shard.shard_id, total, hold(pending), len(pending)))
     made.extend(_fill_bins(small, limits))
     return tuple(made)
 
@@ -72,7 +73,7 @@ def choose_plans(
 ) -> Mapping[ShardId, NextCommit]:
     """The first of the plans that fit into one commit. A plan of unknown size is not taken."""
     sized = [
-        (shard, plan.in_memory_bytes, len(plan.generations))
+        (shard, plan.in_memory_bytes, hold(plan.generations), len(plan.generations))
         for shard, plan in plans.items()
         if plan.in_memory_bytes is not None and plan.in_memory_bytes <= limit_bytes(limits)
     ]
@@ -81,16 +82,17 @@ def choose_plans(
 
 
 def _fill_bins(
-    sized: Iterable[tuple[ShardId, int, int]], limits: MergeLimits
+    sized: Iterable[tuple[ShardId, int, int, int]], limits: MergeLimits
 ) -> list[tuple[ShardId, ...]]:
     """Shards, in their order, in bins that keep a commit's limits."""
     bins: list[list[ShardId]] = []
     limits = replace(limits, bytes_per_commit_max=limit_bytes(limits))
     room = Room(limits=limits)
-    for shard, size, generations in sized:
-        if not bins or not room.take(size, generations=generations, shards=1):
+    for shard, size, held, generations in sized:
+        taken = {"generations": generations, "shards": 1, "held_bytes": held}
+        if not bins or not room.take(size, **taken):
             bins.append([])
-            room = Room(limits=limits, size_bytes=size, generations=generations, shards=1)
+            room = Room(limits=limits, size_bytes=size, **taken)
         bins[-1].append(shard)
     return [tuple(shards) for shards in bins]
 

@@ -241,7 +241,13 @@ class LanceFold:
 
     @property
     def streams(self) -> bool:
-        """Whether the payload is streamed to Lance: when it is large, or its size is not sure."""
+        """Whether the payload is streamed to Lance: when it is large, or its size is not sure.
+
+        Then the base's keys are hashed, as many as there are, for which a limit on memory leaves no
+        room: a commit is small enough by that limit to be held.
+        """
+        if self.owner.tables.memory.bytes_max is not None:
+            return False
         sizes = [None if g.estimated else g.in_memory_bytes for g in self.generations]
         return None in sizes or sum(s or 0 for s in sizes) > _IN_MEMORY_BYTES_MAX
 

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from memwal.run import memory_arenas
+from memwal.run import process_memory
 
 _COUNT = """
 import ctypes, os, sys, threading
-from memwal.run import memory_arenas
+from memwal.run import process_memory
 if sys.argv[1] == "limited":
-    memory_arenas.limit_arenas()
+    process_memory.limit_arenas()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 barrier = threading.Barrier(16)
@@ -55,5 +55,5 @@ def test_threads_share_a_bounded_number_of_arenas() -> None:
 
 
 def test_doing_it_twice_does_no_harm() -> None:
-    memory_arenas.limit_arenas()
-    memory_arenas.limit_arenas()
+    process_memory.limit_arenas()
+    process_memory.limit_arenas()
