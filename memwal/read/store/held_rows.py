@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ from memwal.format import layout
 from memwal.model import SharedKey
 from memwal.read.store.sources import Batches, Part, Rows, match_rows
 from memwal.read.store.threads import map_in_order, map_parts
-from memwal.read.store.verdict import OpenShard, fold_shard, list_parts
+from memwal.read.store.verdict import OpenShard, find_shard_winners
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
 
@@ -30,6 +29,8 @@ _CALL = re.compile(r"\b(?!(?:in|and|or|not|between|like|when|then|else)\b)\w+\s*
 # A generation is read whole up to this size on average: more payload takes longer to read than it
 # takes to come back for it.
 _WHOLE_BYTES_MAX = 256 * 1024
+# So much is taken out of what is held at once.
+_BATCHES_BYTES = 8 * 1024 * 1024
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -95,26 +96,24 @@ class HeldRows:
         """
         self._keys = list(keys)
         self._wanted = Rows(schema=rows.schema)
-        self._shards = [shard for shard in shards if shard.parts]
         self._threads = threads
         self._distinct = 0
-        self._tables = map_parts(lambda part: part.read_all(held), list_parts(shards), threads)
-        parts = [part for shard in self._shards for part in reversed(shard.parts)]
-        stacked = pa.concat_tables([self._tables[id(part)] for part in parts])
-        self._stacked_keys = stacked.select(self._keys)
+        self._shards = [shard for shard in shards if shard.parts]
+        self._parts = [part for shard in self._shards for part in reversed(shard.parts)]
+        tables = map_parts(lambda part: part.read_all(held), self._parts, threads)
+        self._stacked, self._starts = _stack([tables[id(part)] for part in self._parts])
         self._matched: Mask | None = None
         if rows.predicate is not None:
-            self._matched = match_filter(where, stacked, rows.predicate)
+            self._matched = match_filter(where, self._stacked, rows.predicate)
 
     def find_candidates(self) -> pa.Table:
         """The keys of all rows that match; a newer row of the same key may not."""
-        if self._matched is None:
-            return self._stacked_keys
-        return self._stacked_keys.filter(pa.array(self._matched))
+        keys = self._stacked.select(self._keys)
+        return keys if self._matched is None else keys.filter(pa.array(self._matched))
 
     def collect_keys(self, only: KeySet | None = None) -> KeySet:
         """The keys of all rows, or of those in the set: they hide the base's."""
-        keys = self._stacked_keys
+        keys = self._stacked.select(self._keys)
         if only is not None:
             keys = keys.filter(pa.array(only.contains(keys.columns)))
         return KeySet(keys.columns)
@@ -123,13 +122,11 @@ class HeldRows:
         """A key that two shards have, among those that `read_winners` and `hidden` are of."""
         if self._distinct == hidden.count:
             return None
-        tables = {
-            shard.read.shard_id: [
-                table.filter(pa.array(hidden.contains([table[key] for key in self._keys])))
-                for table in (self._tables[id(part)] for part in shard.parts)
-            ]
-            for shard in self._shards
-        }
+        keys = self._stacked.select(self._keys)
+        tables = {}
+        for shard, start, end in self._list_spans():
+            mine = keys.slice(start, end - start)
+            tables[shard.read.shard_id] = [mine.filter(pa.array(hidden.contains(mine.columns)))]
         return find_shared_key(tables, self._keys)
 
     def read_winners(self, only: KeySet | None = None) -> Batches:
@@ -137,65 +134,70 @@ class HeldRows:
 
         Payload that is not held is read as it is taken, and raises what a scan raises.
         """
-        of_keys = None if only is None else only.contains(self._stacked_keys.columns)
-        found: list[_Piece] = []
-        self._distinct = start = 0
+        judged = self._stacked.select([*self._keys, layout.TOMBSTONE])
+        asked = None if only is None else only.contains(judged.columns[: len(self._keys)])
+        found = [np.empty(0, dtype=np.int64)]
+        self._distinct = 0
+        for shard, start, end in self._list_spans():
+            rows, numbers = judged.slice(start, end - start), np.arange(start, end)
+            if asked is not None:
+                numbers = np.flatnonzero(asked[start:end])
+                rows, numbers = rows.take(pa.array(numbers)), numbers + start
+            won, distinct = find_shard_winners(shard.read.shard_id, rows, self._keys)
+            self._distinct += distinct
+            found.append(numbers[won])
+        chosen = np.concatenate(found)
+        return self._read_payload(
+            chosen if self._matched is None else chosen[self._matched[chosen]]
+        )
+
+    def _list_spans(self) -> Iterator[tuple[OpenShard, int, int]]:
+        """Each shard with where its rows begin and end."""
+        first = 0
         for shard in self._shards:
-            pieces = []
-            for part in reversed(shard.parts):
-                table = self._tables[id(part)]
-                mask = slice(start, start + len(table))
-                start += len(table)
-                numbers = np.arange(len(table))
-                if of_keys is not None:
-                    numbers = np.flatnonzero(of_keys[mask])
-                if len(numbers):
-                    matched = None if self._matched is None else self._matched[mask]
-                    piece = _Piece(part=part, table=table, numbers=numbers, matched=matched)
-                    pieces.append(piece)
-            found += self._fold(shard, pieces)
-        return self._read_payload(found)
+            last = first + len(shard.parts)
+            yield shard, int(self._starts[first]), int(self._starts[last])
+            first = last
 
-    def _fold(self, shard: OpenShard, pieces: Sequence[_Piece]) -> Iterator[_Piece]:
-        """The pieces with winners that match, left to these."""
-        if not pieces:
-            return
-        names = [*self._keys, fold.ROW_ADDRESS, layout.TOMBSTONE]
-        chosen = [piece.take(names) for piece in pieces]
-        folded = fold_shard(shard.read.shard_id, chosen, self._keys)
-        self._distinct += folded.distinct_keys
-        for piece, rows, won in zip(pieces, chosen, folded.winners, strict=True):
-            numbers = piece.numbers[np.isin(rows[fold.ROW_ADDRESS].to_numpy(), won)]
-            if piece.matched is not None:
-                numbers = numbers[piece.matched[numbers]]
-            if len(numbers):
-                yield replace(piece, numbers=numbers)
-
-    def _read_payload(self, found: Sequence[_Piece]) -> Batches:
+    def _read_payload(self, won: Numbers) -> Batches:
+        """The rows with these ascending numbers."""
         names = self._wanted.columns
-        if all(set(names) <= set(piece.table.column_names) for piece in found):
-            for piece in found:
-                yield from piece.take(names).to_batches()
+        if not set(names) <= set(self._stacked.column_names):
+            yield from self._read_left_out(won)
             return
-        read = map_in_order(lambda p: p.part.read_all(self._wanted), found, self._threads)
-        for piece, whole in read:
-            won = np.sort(piece.table[fold.ROW_ADDRESS].to_numpy()[piece.numbers])
+        held = self._stacked.select(names)
+        step = max(1, _BATCHES_BYTES * len(held) // max(1, held.nbytes))
+        for start in range(0, len(held), step):
+            some = held.slice(start, step)
+            mask = np.zeros(len(some), dtype=bool)
+            mask[won[slice(*np.searchsorted(won, (start, start + step)))] - start] = True
+            kept = some if mask.all() else some.filter(pa.array(mask))
+            yield from (batch for batch in kept.to_batches() if batch.num_rows)
+
+    def _read_left_out(self, won: Numbers) -> Batches:
+        addresses = self._stacked[fold.ROW_ADDRESS].to_numpy()
+        ends = np.searchsorted(won, self._starts)
+        winners = {
+            id(part): np.sort(addresses[won[start:end]])
+            for part, start, end in zip(self._parts, ends, ends[1:], strict=False)
+        }
+        having = [part for part in self._parts if len(winners[id(part)])]
+        read = map_in_order(lambda part: part.read_all(self._wanted), having, self._threads)
+        for part, whole in read:
             for batch in whole.to_batches():
-                kept = fold.keep_winners(batch, won)
+                kept = fold.keep_winners(batch, winners[id(part)])
                 if kept.num_rows:
-                    yield kept.select(names)
+                    yield kept.select(self._wanted.columns)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Piece:
-    """Some rows of a part by their ascending numbers; `matched` is a mask over all its rows."""
-
-    part: Part
-    table: pa.Table
-    numbers: Numbers
-    matched: Mask | None
-
-    def take(self, columns: Sequence[str]) -> pa.Table:
-        """The rows, in these columns."""
-        table = self.table.select(columns)
-        return table if len(self.numbers) == len(table) else table.take(pa.array(self.numbers))
+def _stack(tables: Sequence[pa.Table]) -> tuple[pa.Table, Numbers]:
+    """The tables in one, each in the order of its addresses, and where each begins and ends."""
+    starts = np.cumsum([0, *map(len, tables)])
+    stacked = pa.concat_tables(tables)
+    addresses = stacked[fold.ROW_ADDRESS].to_numpy()
+    ascends = addresses[1:] > addresses[:-1]
+    ascends[starts[(starts > 0) & (starts < len(stacked))] - 1] = True
+    if not ascends.all():
+        places = np.repeat(np.arange(len(tables)), np.diff(starts))
+        stacked = stacked.take(pa.array(np.lexsort((addresses, places))))
+    return stacked, starts

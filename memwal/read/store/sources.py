@@ -346,6 +346,6 @@ def _take_all(source: Source, columns: Sequence[str]) -> Sequence[pa.RecordBatch
         return None
     if fragments[0].deletion_file() is not None:
         return None
-    session = fragments[0].open_session(columns=list(columns), with_row_address=True)
-    batches: Sequence[pa.RecordBatch] = session.take(range(fragments[0].physical_rows)).to_batches()
+    taken = source.open_session(fragments[0], columns).take(range(fragments[0].physical_rows))
+    batches: Sequence[pa.RecordBatch] = taken.to_batches()
     return batches

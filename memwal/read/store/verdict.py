@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from memwal.read.store.keys import collect_keys
 from memwal.read.store.sources import Batches, Part, Rows
 from memwal.read.store.threads import map_parts
 from memwal.rows import fold
-from memwal.rows.keyset import KeySet, find_shared_key
+from memwal.rows.keyset import KeySet, Places, find_shared_key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,8 +117,22 @@ def find_rows(parts: Sequence[Part], rows: Rows, only: KeySet, threads: int) -> 
 
 def fold_shard(shard_id: ShardId, tables: Sequence[pa.Table], keys: Sequence[str]) -> fold.Folded:
     """The shard's keys, folded, oldest generation first. Raises Refused for a NULL in a key."""
-    try:
+    with _of_shard(shard_id):
         return fold.fold(tables, keys)
+
+
+def find_shard_winners(
+    shard_id: ShardId, rows: pa.Table, keys: Sequence[str]
+) -> tuple[Places, int]:
+    """What `fold.find_winners` finds among a shard's rows. Raises what `fold_shard` does."""
+    with _of_shard(shard_id):
+        return fold.find_winners(rows, keys)
+
+
+@contextmanager
+def _of_shard(shard_id: ShardId) -> Iterator[None]:
+    try:
+        yield
     except Refused as error:
         raise error.at(f"shard {shard_id}") from None
 
