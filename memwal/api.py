@@ -284,7 +284,7 @@ class Table:
     def maintain(
         self,
         *,
-        compaction: bool = False,
+        compaction: bool | Literal["auto"] | None = None,
         execute: bool = False,
         retention_seconds: float | None = None,
         grace_seconds: float = _HOUR_SECONDS,
@@ -295,15 +295,15 @@ class Table:
     ) -> MaintainTableReport:
         """Merge, catch indexes up, refresh the snapshot, and list garbage or delete it.
 
-        compaction: also rewrite small fragments. The others are those of `garbage`.
+        compaction: True, or "auto" where it is advised. The others are those of `garbage`.
         """
         from memwal.jobs.garbage.model import GarbageLimits
-        from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+        from memwal.jobs.maintain.job import MaintainOptions, choose_mode, run_maintain
 
         options = self._make_options(
             MaintainOptions,
             dry_run=dry_run,
-            compaction=compaction,
+            compaction=choose_mode(compaction),
             execute=execute,
             retention_seconds=retention_seconds,
             short_allowed=allow_short_retention,

@@ -174,6 +174,21 @@ class BacklogReport(Section):
     bytes_after: int | None = None
 
 
+class CompactionAdvice(Section):
+    """What a compaction would rewrite now: fragments that it would put together, and deleted rows.
+
+    `reason` is why it is advised, None where it is not.
+    """
+
+    small_fragments: int
+    deleted_rows: int
+    reason: str | None = None
+
+    def describe(self, remedy: str) -> str | None:
+        """A line for people, if a compaction is advised."""
+        return self.reason and f"{self.reason}: {remedy}"
+
+
 class IndexedReport(Section):
     """What a run indexed of one index, and the seconds that all processes took together."""
 

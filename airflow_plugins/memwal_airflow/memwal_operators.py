@@ -252,7 +252,8 @@ class MemWalGarbageOperator(_DeletingOperator):
 class MemWalMaintainOperator(_DeletingOperator):
     """Merges, catches indexes up, refreshes the snapshot and collects garbage, in one run.
 
-    :param compaction: also rewrite small fragments (templated)
+    :param compaction: also rewrite small fragments; `auto` where that is advised, as `status` says;
+        neither: as configured (templated)
 
     The other fields are those of `MemWalGarbageOperator`.
     """
@@ -266,7 +267,9 @@ class MemWalMaintainOperator(_DeletingOperator):
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return [*super().options(), *self._switch("compaction")]
+        auto = str(self.compaction).strip().lower() == "auto"
+        chosen = ["--compaction=auto"] if auto else self._switch("compaction")
+        return [*super().options(), *chosen]
 
 
 class MemWalRescueOperator(MemWalJobOperator):

@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from memwal.cli.flags import Job, command
 from memwal.cli.garbage import DeletingFlags
 from memwal.cli.options import Tables
+from memwal.config import CompactionMode
 
-Compaction = Annotated[bool, typer.Option("--compaction", help="Also rewrite small fragments.")]
+Compaction = Annotated[
+    str | None,
+    typer.Option(
+        "--compaction",
+        metavar="[auto]",
+        help="Also rewrite small fragments; with auto, where that is advised. Default: as "
+        "configured, else not (--no-compaction).",
+    ),
+]
+
+
+class MaintainCommand(TyperCommand):
+    """`--compaction` may stand alone: what follows is its value only if it is one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, with a value for each `--compaction`."""
+        return super().parse_args(ctx, list(spell_out(args)))
+
+
+COMMAND_CLASS = MaintainCommand
+
+
+def spell_out(words: Sequence[str]) -> Iterator[str]:
+    """`--compaction TABLE` as `--compaction=always TABLE`; nothing behind `--` is an option."""
+    end = words.index("--") if "--" in words else len(words)
+    for place, word in enumerate(words):
+        bare = place < end and word == "--compaction"
+        if bare and not (place + 1 < end and words[place + 1] in get_args(CompactionMode)):
+            yield "--compaction=always"
+        else:
+            yield "--compaction=never" if place < end and word == "--no-compaction" else word
 
 
 @command(DeletingFlags)
 def maintain(
     tables: Tables,
     *,
-    compaction: Compaction = False,
+    compaction: Compaction = None,
     flags: DeletingFlags,
 ) -> Job:
     """Merge, index-catchup, snapshot and garbage, in this order.
 
     Garbage is only listed without --execute.
     """
-    from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+    from memwal.jobs.maintain.job import MaintainOptions, choose_mode, run_maintain
 
     options = flags.garbage_options()
-    return flags.job(run_maintain, MaintainOptions, tables, compaction=compaction, **options)
+    mode = choose_mode(compaction)
+    return flags.job(run_maintain, MaintainOptions, tables, compaction=mode, **options)

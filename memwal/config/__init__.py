@@ -49,6 +49,7 @@ AIRFLOW_TASK_VARIABLE = "MEMWAL_AIRFLOW_TASK"
 _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 EngineName = Literal["auto", "spark", "local"]
+CompactionMode = Literal["never", "auto", "always"]
 
 
 def _key(meaning: str, default: Any = None, **limits: Any) -> Any:
@@ -102,6 +103,10 @@ class Settings(BaseModel):
         "New rows since the training; below, uneven partitions stay", gt=0
     )
     target_rows_per_fragment: int | None = _key("Rows that compaction aims at", ge=1)
+    compaction: CompactionMode | None = _key("Whether maintain compacts; auto: where it is advised")
+    compaction_fragments_min: int | None = _key(
+        "Small fragments by which a compaction is advised", ge=2
+    )
     compaction_tasks_max: int | None = _key("Rewrites in a run of compaction", ge=1)
     materialize_deletions_threshold: float | None = _key(
         "Share of deleted rows from which compaction rewrites a fragment", ge=0, le=1

@@ -10,6 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 from lance.file import LanceFileReader
+from lance.optimize import Compaction
 
 from memwal.config.namespaces import OPTION
 from memwal.errors import (
@@ -24,6 +25,7 @@ from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.memory import UNLIMITED, Memory
+from memwal.model import ColumnInfo, FlushedGeneration, ShardId, SmallFragments, sum_known
 from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
 from memwal.store.lance_texts import tidy_text as tidy_text
@@ -131,6 +133,27 @@ class LanceTables:
             found = self.base(version).base_paths().values()
             self._bases[version] = tuple(b.path for b in found if not b.is_dataset_root)
         return self._bases[version]
+
+    def small_fragments(
+        self, version: int, *, target_rows: int, deleted_share: float
+    ) -> SmallFragments:
+        """What a compaction would rewrite of a version, by Lance's plan. Raises as `base`."""
+        base = self.seen(version)
+        options = {
+            "target_rows_per_fragment": target_rows,
+            "materialize_deletions_threshold": deleted_share,
+        }
+        try:
+            tasks = [task.fragments for task in Compaction.plan(base, options).tasks]
+            physical = sum(int(f.physical_rows) for f in base.get_fragments())
+        except (OSError, ValueError, RuntimeError) as error:
+            raise StoreUnavailable(f"{self._uri}: no plan of its fragments: {error}") from None
+        return SmallFragments(
+            # A single one is rewritten for its deleted rows.
+            fragments=sum(len(fragments) for fragments in tasks if len(fragments) > 1),
+            deleted_rows=sum(f.num_deletions for fragments in tasks for f in fragments),
+            physical_rows=physical,
+        )
 
     def unindexed_rows(self, version: int, index_name: str) -> int | None:
         """Rows of a version that the index does not cover; None when that can't be told.

@@ -70,7 +70,7 @@ def maintain(table: Table) -> None:
         MaintainOptions(
             tables=[resolved],
             engine="local",
-            compaction=True,
+            compaction="always",
             execute=True,
             retention_seconds=0.0,
             short_allowed=True,

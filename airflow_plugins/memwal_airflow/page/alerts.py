@@ -28,6 +28,9 @@ def list_alerts(look: Look, health: Health) -> list[Json]:
         # Abandoned shards are among the findings.
         if "looks abandoned" not in text:
             found.append(Finding(state="warning", text=text))
+    compaction = look.status.compaction if look.status and not look.unreadable else None
+    if compaction and (text := compaction.describe("memwal compaction TABLE")):
+        found.append(Finding(state="warning", text=text))
     return [
         {
             "state": finding.state,

@@ -17,6 +17,7 @@ from memwal.jobs.index_catchup.unit import SegmentUnit, run_segment_unit
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
+from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions, choose_limits
@@ -42,7 +43,10 @@ def run_index_catchup(options: IndexCatchupOptions, progress: Progress) -> JobRe
 
     def catch_up(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         job = make_catchup_job(table, stores, fanout, options)
-        return job.run(view, dry_run=options.dry_run)
+        report = job.run(view, dry_run=options.dry_run)
+        version = report.version_after or view.version
+        advice = find_compaction_advice(stores.tables, version, table.resolved)
+        return report.model_copy(update={"compaction": advice})
 
     return JobRunner(name="index-catchup").run_each(options, catch_up, progress)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
-from memwal.report import DONE, IndexedReport, Part, TableReport
+from memwal.report import DONE, CompactionAdvice, IndexedReport, Part, TableReport
 
 
 class IndexCatchupReport(Part):
@@ -36,9 +36,13 @@ class IndexCatchupReport(Part):
 
 
 class IndexCatchupTableReport(TableReport):
-    """One table of an index catch-up. `columns` are the types of its columns, by their names."""
+    """One table of an index catch-up. `columns` are the types of its columns, by their names.
+
+    `compaction` is what could be compacted afterwards.
+    """
 
     columns: dict[str, str] = {}
+    compaction: CompactionAdvice | None = None
     indexes: tuple[IndexCatchupReport, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from memwal.clock import SystemClock
-from memwal.config import ResolvedTable
-from memwal.errors import StandDown
+from memwal.config import CompactionMode, ResolvedTable
+from memwal.errors import StandDown, Usage
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.model import GarbageLimits
@@ -32,19 +32,29 @@ Run = Callable[[Sequence[ResolvedTable]], JobReport]
 
 @dataclass(frozen=True, kw_only=True)
 class MaintainOptions(RunOptions):
-    """What `maintain` takes besides: the garbage job's guards, and whether to compact.
+    """What `maintain` takes besides: the garbage job's guards, and whether to compact, which each
+    table's configuration says where `compaction` is None.
 
     `jobs` are the only ones to run, where they are given. `steps` is called with the name of each
     job before it, and with steps inside; with StandDown it ends the chain.
     """
 
     jobs: Sequence[str] | None = None
-    compaction: bool = False
+    compaction: CompactionMode | None = None
     execute: bool = False
     retention_seconds: float | None = None
     short_allowed: bool = False
     limits: GarbageLimits = GarbageLimits()
     steps: Steps = no_steps
+
+
+def choose_mode(given: bool | str | None) -> CompactionMode | None:
+    """Whether to compact, as it is asked for: yes or no, or a mode by its name. Raises Usage."""
+    modes: dict[object, CompactionMode] = {True: "always", False: "never"}
+    modes |= {mode: mode for mode in get_args(CompactionMode)}
+    if given is not None and given not in modes:
+        raise Usage(f"--compaction {given!r}: expected auto, always or never")
+    return None if given is None else modes[given]
 
 
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
@@ -77,6 +87,10 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
         going = [pair for pair in zip(options.tables, done, strict=True) if not must_stop(pair[1])]
         if not going:
             break
+        if name == "compaction" and options.jobs is None:
+            going = [(table, jobs) for table, jobs in going if _is_to_compact(table, jobs, options)]
+            if not going:
+                continue
         progress.say(f"{name}: {len(going)} tables")
         found = _run_job(name, run, [table for table, _ in going], options.steps)
         requests.append(found.requests)
@@ -98,6 +112,15 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
     )
 
 
+def _is_to_compact(
+    table: ResolvedTable, jobs: Sequence[JobOnTable], options: MaintainOptions
+) -> bool:
+    """As it is asked for; auto goes by what index catch-up saw."""
+    mode = options.compaction or table.settings.compaction or "never"
+    advised = any((a := getattr(job.report, "compaction", None)) and a.reason for job in jobs)
+    return mode == "always" or (mode == "auto" and advised)
+
+
 def _run_job(name: str, run: Run, tables: Sequence[ResolvedTable], steps: Steps) -> JobReport:
     try:
         steps(name)
@@ -112,8 +135,7 @@ def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, R
 
     yield "merge", run(run_merge, MergeOptions)
     yield "index-catchup", run(run_index_catchup, IndexCatchupOptions, steps=options.steps)
-    if options.compaction or "compaction" in (options.jobs or ()):
-        yield "compaction", run(run_compaction, CompactionOptions, steps=options.steps)
+    yield "compaction", run(run_compaction, CompactionOptions, steps=options.steps)
     yield "snapshot", run(run_snapshot, RunOptions)
     yield (
         "garbage",

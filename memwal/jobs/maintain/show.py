@@ -14,10 +14,11 @@ from memwal.report import JobOnTable
 
 def show_table(report: MaintainTableReport) -> list[RenderableType]:
     """A line for each job, what it leaves to be asked for, and its warnings."""
-    return [line for job in report.jobs for line in _list_lines(job)]
+    compacted = any(job.job == "compaction" for job in report.jobs)
+    return [line for job in report.jobs for line in _list_lines(job, compacted=compacted)]
 
 
-def _list_lines(job: JobOnTable) -> Iterator[Text]:
+def _list_lines(job: JobOnTable, *, compacted: bool) -> Iterator[Text]:
     report = job.report
     line = Text.assemble(f"  {job.job:<14} ", style_outcome(report.outcome))
     waiting = sum(
@@ -26,5 +27,8 @@ def _list_lines(job: JobOnTable) -> Iterator[Text]:
     if waiting:
         line.append(f"  {waiting} items could go: --execute does it", style="yellow")
     yield line
+    advice = getattr(report, "compaction", None)
+    if advice and not compacted and (text := advice.describe("--compaction")):
+        yield Text(f"    {text}", style="yellow")
     for text in getattr(report, "warnings", ()):
         yield Text(f"    warning: {text}", style="yellow")

@@ -33,6 +33,7 @@ from memwal.model import (
 )
 from memwal.report import JobReport, RunRecord, TableReport
 from memwal.run.checkpoints import describe_checkpoint
+from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
 from memwal.run.lease import describe_lease
 from memwal.run.options import RunOptions, choose_limits
@@ -109,9 +110,10 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
     skew = None if look.lease is None else stores.leases.skew_text(look.lease)
     warnings = list_policy_warnings(table, view) + ([skew] if skew else [])
     checkpoints = look.checkpoints
+    compaction = find_compaction_advice(stores.tables, view.version, table)
     if isinstance(checkpoints, MemWalError):
         warnings, checkpoints = [*warnings, str(checkpoints)], ()
-    return report_status(
+    report = report_status(
         table.name,
         view,
         wal=lambda shard: measure_wal(
@@ -129,6 +131,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
         checkpoints=tuple(describe_checkpoint(found, now) for found in checkpoints),
         warnings=warnings,
     )
+    return report.model_copy(update={"compaction": compaction})
 
 
 def _records(stores: Stores, view: TableView) -> Sequence[RunRecord]:

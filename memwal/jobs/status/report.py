@@ -34,6 +34,7 @@ from memwal.report import (
     DONE,
     FAILED,
     CheckpointReport,
+    CompactionAdvice,
     JobReport,
     LeaseReport,
     Part,
@@ -164,6 +165,7 @@ class StatusTableReport(TableReport):
     indexes: tuple[IndexStatusReport, ...] = ()
     snapshot: SnapshotStatusReport | None = None
     reclaimable: ReclaimableReport | None = None
+    compaction: CompactionAdvice | None = None
     lease: LeaseReport | None = None
     checkpoints: tuple[CheckpointReport, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -249,7 +251,10 @@ def report_status(
         reclaimable=reclaimable,
         lease=lease,
         checkpoints=checkpoints,
-        warnings=(*_find_warnings(view, shards), *warnings),
+        warnings=(
+            *(*view.warnings, *_warn_of_shards(view, shards)),
+            *(*filter(None, [view.snapshot_unused_text]), *warnings),
+        ),
     )
 
 
@@ -273,11 +278,6 @@ def sum_up_conditions(report: JobReport) -> JobReport:
     if {table.exit_code for table in report.tables} - {EXIT_DONE} != {EXIT_CONDITION}:
         return report
     return report.model_copy(update={"outcome": FAILED, "exit_code": EXIT_CONDITION})
-
-
-def _find_warnings(view: TableView, shards: Sequence[ShardStatusReport]) -> tuple[str, ...]:
-    unused = (view.snapshot_unused_text,) if view.snapshot_unused_text else ()
-    return (*view.warnings, *_warn_of_shards(view, shards), *unused)
 
 
 def _report_snapshot(view: TableView) -> SnapshotStatusReport:

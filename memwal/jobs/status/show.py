@@ -95,6 +95,8 @@ def _list_notes(report: TableReport) -> Iterator[str]:
         if report.due:
             yield "due"
         yield from _count_trouble(report.shards)
+        if report.compaction and report.compaction.reason:
+            yield report.compaction.reason
         if report.warnings:
             yield f"{len(report.warnings)} warnings"
 
@@ -127,6 +129,8 @@ def _describe(report: StatusTableReport, all_shards: bool) -> Iterator[Renderabl
         yield build_table(report.checkpoints, CHECKPOINTS)
     if report.storage is not None:
         yield Text(_format_storage(report))
+    if report.compaction and (advice := report.compaction.describe("memwal compaction")):
+        yield Text(f"  {advice}", style="yellow")
     yield from _list_due(report)
     if any(shard.error for shard in report.shards):  # which then stand in place of the table's
         for failed in report.failed_conditions:

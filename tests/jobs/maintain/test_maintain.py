@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from memwal.config import ResolvedTable, Settings
+from memwal.config import CompactionMode, ResolvedTable, Settings
 from memwal.format import layout
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
+from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.maintain.show import show_table
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import ShardStatus
 from memwal.store.lease import StoredLeases
@@ -68,6 +71,42 @@ def test_compaction_runs_when_it_is_asked_for(table: Table) -> None:
     code, (found,) = maintain(table, arguments=("--compaction",))
     assert code == 0
     assert list(outcomes(found)) == ["merge", "index-catchup", "compaction", "snapshot", "garbage"]
+    builders.check_merged(table)
+
+
+@pytest.mark.parametrize(
+    ("asked", "configured", "fragments_min", "compacts"),
+    [
+        ("auto", None, 2, True),
+        ("auto", None, 30, False),
+        (None, "auto", 2, True),
+        ("never", "always", 2, False),
+        (None, "always", 30, True),
+        (None, None, 2, False),
+    ],
+)
+def test_auto_compacts_where_it_is_advised(
+    tmp_path: Path,
+    asked: CompactionMode | None,
+    configured: CompactionMode | None,
+    fragments_min: int,
+    compacts: bool,
+) -> None:
+    # Without an index: the segments of one keep fragments apart.
+    table = builders.make_table(tmp_path / "t", rows=range(20), shards=1)
+    table.flush(table.shards[0], Put([1, 30], 1))
+    settings = Settings(compaction=configured, compaction_fragments_min=fragments_min)
+    resolved = ResolvedTable(name="t", uri=table.uri, settings=settings, storage_options={})
+    done = run_maintain(MaintainOptions(tables=[resolved], compaction=asked), Quiet())
+    (report,) = done.tables
+    assert isinstance(report, MaintainTableReport)
+    assert ("compaction" in [job.job for job in report.jobs]) is compacts
+    advice = next(job.report for job in report.jobs if job.job == "index-catchup")
+    assert isinstance(advice, IndexCatchupTableReport)
+    assert advice.compaction is not None
+    assert advice.compaction.small_fragments == 2
+    shown = "\n".join(str(line) for line in show_table(report))
+    assert ("2 small fragments: --compaction" in shown) is (fragments_min == 2 and not compacts)
     builders.check_merged(table)
 
 

@@ -1,0 +1,59 @@
+"""Whether a compaction is worth it: what `status` and `maintain` advise, and `auto` goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memwal.config import ResolvedTable
+from memwal.errors import MemWalError
+from memwal.model import SmallFragments
+from memwal.report import CompactionAdvice
+from memwal.run.options import choose_limits
+
+if TYPE_CHECKING:
+    from memwal.store.table import LanceTables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdviceLimits:
+    """From how many small fragments on a compaction is advised; what is small, compaction says."""
+
+    compaction_fragments_min: int = 32
+    target_rows_per_fragment: int = 1024 * 1024
+    materialize_deletions_threshold: float = 0.1
+
+
+def find_compaction_advice(
+    tables: LanceTables, version: int, resolved: ResolvedTable
+) -> CompactionAdvice | None:
+    """By Lance's own plan for a version that was just looked at: no request. None: not known."""
+    limits = choose_limits(AdviceLimits, resolved)
+    try:
+        found = tables.small_fragments(
+            version,
+            target_rows=limits.target_rows_per_fragment,
+            deleted_share=limits.materialize_deletions_threshold,
+        )
+    except MemWalError:
+        return None
+    return judge(found, limits)
+
+
+def judge(found: SmallFragments, limits: AdviceLimits) -> CompactionAdvice:
+    """Advised from a number of small fragments on, or when much of the table is deleted rows.
+
+    Much is what is much of a fragment, of the table and of a full fragment: a small table whose
+    rows are all replaced is no reason.
+    """
+    reasons = []
+    if found.fragments >= limits.compaction_fragments_min:
+        reasons.append(f"{found.fragments:,} small fragments")
+    all_rows = max(found.physical_rows, limits.target_rows_per_fragment)
+    if found.deleted_rows >= max(1, limits.materialize_deletions_threshold * all_rows):
+        reasons.append(f"{found.deleted_rows:,} deleted rows")
+    return CompactionAdvice(
+        small_fragments=found.fragments,
+        deleted_rows=found.deleted_rows,
+        reason=", ".join(reasons) or None,
+    )

@@ -1,0 +1,87 @@
+"""When a compaction is advised: by the number of small fragments, or by what is deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from memwal.cli.maintain import spell_out
+from memwal.config import ResolvedTable, Settings
+from memwal.errors import Usage
+from memwal.jobs.maintain.job import choose_mode
+from memwal.model import SmallFragments
+from memwal.run.compaction_advice import AdviceLimits, find_compaction_advice, judge
+from memwal.store.table import LanceTables
+
+LIMITS = AdviceLimits(target_rows_per_fragment=1000)
+
+
+def reason(fragments: int = 0, deleted: int = 0, rows: int = 10_000) -> str | None:
+    found = SmallFragments(fragments=fragments, deleted_rows=deleted, physical_rows=rows)
+    return judge(found, LIMITS).reason
+
+
+def test_a_number_of_small_fragments_is_worth_it() -> None:
+    assert reason(fragments=31) is None
+    assert reason(fragments=301) == "301 small fragments"
+
+
+def test_deleted_rows_are_worth_it_when_they_are_much_of_the_table() -> None:
+    assert reason(deleted=999) is None
+    assert reason(deleted=1000) == "1,000 deleted rows"
+    # Of a small table they are little to gain.
+    assert reason(deleted=99, rows=100) is None
+    assert reason(fragments=40, deleted=100, rows=100) == "40 small fragments, 100 deleted rows"
+
+
+def test_lances_own_plan_is_what_counts(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    for start in range(5):
+        rows = pa.table({"id": range(10 * start, 10 * start + 10)})
+        lance.write_dataset(rows, uri, mode="append" if start else "create")
+    lance.dataset(uri).create_scalar_index("id", "BTREE")
+    lance.write_dataset(pa.table({"id": range(50, 60)}), uri, mode="append")
+    lance.dataset(uri).delete("id < 5")
+    tables = LanceTables(uri, {})
+    dataset = tables.look()
+    dataset.io_stats_incremental()
+    settings = Settings(compaction_fragments_min=5, target_rows_per_fragment=30)
+
+    found = find_compaction_advice(
+        tables,
+        int(dataset.version),
+        ResolvedTable(name="t", uri=uri, settings=settings, storage_options={}),
+    )
+
+    # The one that the index does not cover is put together with none of them.
+    assert found is not None
+    assert (found.small_fragments, found.deleted_rows) == (5, 5)
+    assert found.describe("do it") == "5 small fragments: do it"
+    assert dataset.io_stats_incremental().read_iops <= 1  # its index section
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("t --compaction", "t --compaction=always"),
+        ("--compaction t", "--compaction=always t"),
+        ("--compaction auto t", "--compaction auto t"),
+        ("--compaction=auto t", "--compaction=auto t"),
+        ("t --compaction --json", "t --compaction=always --json"),
+        ("t --no-compaction", "t --compaction=never"),
+        ("--json -- --compaction auto", "--json -- --compaction auto"),
+        ("--compaction -- auto", "--compaction=always -- auto"),
+    ],
+)
+def test_compaction_may_stand_alone_on_the_command_line(typed: str, read: str) -> None:
+    assert list(spell_out(typed.split())) == read.split()
+
+
+def test_python_says_yes_no_or_auto() -> None:
+    given = (None, True, False, "auto", "never")
+    assert [choose_mode(mode) for mode in given] == [None, "always", "never", "auto", "never"]
+    with pytest.raises(Usage, match="expected auto"):
+        choose_mode("yes")
