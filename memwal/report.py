@@ -225,7 +225,7 @@ class RunRecord(BaseModel):
     version_before: int | None = None
     version_after: int | None = None
     summary: dict[str, int | None] = Field(default_factory=dict)
-    backlog: BacklogReport = BacklogReport()
+    backlog: BacklogReport = Field(default_factory=BacklogReport)
     stuck: dict[str, tuple[int, str]] = Field(default_factory=dict)
     indexed: dict[str, IndexedReport] = Field(default_factory=dict)
     requests: dict[str, int] = Field(default_factory=dict)

@@ -185,7 +185,7 @@ class _Configuration:
     warn: Callable[[str], None]
     listed: StoredNames
     _mark: tuple[int, ...] | None = None
-    _config: Config = Config()
+    _config: Config = field(default_factory=Config)
     _known: set[str] = field(default_factory=set)
 
     def read(self) -> tuple[WatchSettings, list[ResolvedTable]]:

@@ -268,11 +268,11 @@ class Config(BaseModel):
     model_config = _STRICT
     _file: Path | None = PrivateAttr(default=None)
 
-    defaults: Settings = Settings()
+    defaults: Settings = Field(default_factory=Settings)
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
     namespaces: dict[NamespaceName, NamespaceSettings] = Field(default_factory=dict)
-    airflow: AirflowDags = AirflowDags()
-    watch: WatchSettings = WatchSettings()
+    airflow: AirflowDags = Field(default_factory=AirflowDags)
+    watch: WatchSettings = Field(default_factory=WatchSettings)
 
     @property
     def file(self) -> Path | None:
