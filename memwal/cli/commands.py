@@ -18,7 +18,7 @@ SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status runs wait verify inspect",
     "Data": "read checkpoint ingest rescue",
-    "Operate": "init doctor submit lease demo",
+    "Operate": "init doctor submit lease config schema demo",
 }
 """All of them, as --help groups them, in the order of use."""
 

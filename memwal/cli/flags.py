@@ -303,7 +303,8 @@ def _sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[
 
 
 def _list_tables(values: Mapping[str, Any]) -> Sequence[str]:
-    return values["tables"] if "tables" in values else [values["table"]]
+    found: Sequence[str] = values.get("tables", ())
+    return [values["table"]] if "table" in values else found
 
 
 def load(

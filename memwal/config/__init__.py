@@ -31,7 +31,7 @@ from memwal.config.names import match_listed as match_listed
 from memwal.config.names import match_names as match_names
 from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.namespaces import NamespacedTable as NamespacedTable
-from memwal.config.namespaces import NamespaceSettings
+from memwal.config.namespaces import NamespaceSettings as NamespaceSettings
 from memwal.config.namespaces import find_namespaced as find_namespaced
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
 from memwal.config.storage_options import WAIT_OPTION, expand
@@ -153,9 +153,9 @@ class PolicySettings(BaseModel):
 
     model_config = _STRICT
 
-    columns: dict[str, ColumnOperator | str] = Field(min_length=1)
-    marker: str | None = None
-    expiry: str | None = None
+    columns: dict[str, ColumnOperator | str] = _key("Operators by column", ..., min_length=1)
+    marker: str | None = _key("A bool column: true marks operands; not set: all rows are")
+    expiry: str | None = _key("A timestamp column: when a row expires")
 
     def policy(self) -> RowPolicy:
         """The same as the rest of the program knows it."""
@@ -169,8 +169,8 @@ class PolicySettings(BaseModel):
 class TableSettings(Settings):
     """One `[tables.NAME]` section."""
 
-    uri: str = Field(min_length=1)
-    policy: PolicySettings | None = None
+    uri: str = _key("A path, an address, or NAMESPACE:schema.table", ..., min_length=1)
+    policy: PolicySettings | None = _key("How several rows of a key become one")
 
 
 # A name that starts with a dash would be an option on every command line.

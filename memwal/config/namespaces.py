@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from memwal.config.storage_options import expand
 from memwal.errors import Usage
@@ -28,7 +28,9 @@ class NamespaceSettings(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 
-    impl: Literal["dir", "rest"]
+    impl: Literal["dir", "rest"] = Field(
+        description="The kind; beside it stand the properties that pylance takes for it"
+    )
 
     @model_validator(mode="after")
     def _is_whole(self) -> NamespaceSettings:

@@ -1,0 +1,164 @@
+"""`memwal config`: every key of memwal.toml, and those that are set."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import BaseModel
+
+from memwal.cli.flags import ReadFlags, command
+from memwal.cli.output import Document
+from memwal.config import (
+    AirflowDags,
+    Config,
+    NamespaceSettings,
+    PolicySettings,
+    Settings,
+    TableSettings,
+    WatchSettings,
+    load_config,
+    mask_address,
+    name_variable,
+    read_environment_settings,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SECTIONS: Mapping[str, type[BaseModel]] = {
+    "defaults": Settings,
+    "tables.NAME": TableSettings,
+    "tables.NAME.policy": PolicySettings,
+    "namespaces.NAME": NamespaceSettings,
+    "watch": WatchSettings,
+    "airflow": AirflowDags,
+}
+"""What stands in a file. `[tables.NAME]` takes the keys of `[defaults]`, too."""
+VARIABLES = {
+    "MEMWAL_CONFIG": "The configuration file, where no --config is given",
+    "MEMWAL_STORAGE_OPTIONS": "A JSON object of storage options, which may be secrets",
+    "MEMWAL_DEBUG": "As --debug",
+    "MEMWAL_RUN_ID": "The id of the run, for logs, leases and run records",
+    "MEMWAL_AIRFLOW_TASK": "A JSON object that names the task of Airflow that runs it",
+    "MEMWAL_MANIFEST_CACHE": "off: shard manifests are not remembered below ~/.cache/memwal",
+}
+"""Of the environment, besides those of the settings."""
+_UNITS = ("rows", "bytes", "seconds", "percent", "generations", "shards", "tasks")
+_SECRET = "storage_options"
+
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Every key: type, default, unit, variable, meaning.")
+]
+
+
+@command()
+def config(explain: Explain = False, *, flags: ReadFlags) -> Document:
+    """Show which keys of memwal.toml are set, and by what.
+
+    Storage options are left out: some are secrets.
+    """
+    found = load_config(flags.config)
+    keys = list(list_keys() if explain else _list_set(found))
+    file = None if found.file is None else str(found.file)
+    return Document(content={"file": file, "keys": keys}, show=_show)
+
+
+def _show(content: Mapping[str, Any], console: Console) -> None:
+    console.print(content["file"] or "no configuration file")
+    section = None
+    for key in content["keys"]:
+        if section != (section := key.get("section")):
+            console.print()
+            console.print(f"[{section}]")
+        value = key.get("value", key.get("default"))
+        shown = "" if value is None else f" = {json.dumps(value)}"
+        facts = [key.get(name) for name in ("unit", "type", "variable", "origin")]
+        console.print(f"{key['key']}{shown}  ({'; '.join(filter(None, facts))})")
+        if "meaning" in key:
+            console.print(f"    {key['meaning']}")
+
+
+def _list_set(found: Config) -> Iterator[dict[str, Any]]:
+    """The environment's beat the file's."""
+    for name, value in read_environment_settings(os.environ).items():
+        yield {"key": name, "value": value, "origin": name_variable(name)}
+    stored = found.model_dump(mode="json", exclude_unset=True, exclude={"namespaces"})
+    tables = {f"tables.{name}": section for name, section in stored.pop("tables", {}).items()}
+    for section, values in {**stored, **tables}.items():
+        for name, value in values.items():
+            if name != _SECRET:
+                shown = mask_address(value) if name == "uri" else value
+                yield {"key": f"{section}.{name}", "value": shown, "origin": "file"}
+
+
+def list_keys() -> Iterator[dict[str, Any]]:
+    """Every key, as `--explain` and the reference page show it."""
+    standards = _find_defaults()
+    for section, kind in SECTIONS.items():
+        schema = kind.model_json_schema()
+        for name, said in schema["properties"].items():
+            if section == "tables.NAME" and name in Settings.model_fields:
+                continue
+            options = [o for o in said.get("anyOf", (said,)) if o.get("type") != "null"]
+            is_setting = kind is Settings
+            default = standards.get(name) if is_setting else said.get("default")
+            yield {
+                "section": section,
+                "key": name,
+                "type": _describe_type(options[0]),
+                "default": None if default == [] else default,
+                "unit": options[0].get("unit") or _find_unit(name),
+                "variable": name_variable(name) if is_setting and name != _SECRET else None,
+                "meaning": said["description"],
+            }
+
+
+def _describe_type(said: Mapping[str, Any]) -> str:
+    if "enum" in said:
+        return " | ".join(said["enum"])
+    words = {"integer": "whole number", "array": "text or list", "object": "table"}
+    stored = said.get("type", "object")
+    kind = words.get(stored, stored.replace("string", "text"))
+    low = said.get("minimum", said.get("ge"))
+    above = said.get("exclusiveMinimum", said.get("gt"))
+    high = said.get("maximum", said.get("le"))
+    bounds = [f">= {low}"] if low is not None else [] if above is None else [f"> {above}"]
+    return ", ".join([kind, *bounds, *([] if high is None else [f"<= {high}"])])
+
+
+def _find_unit(name: str) -> str | None:
+    return next((unit for unit in _UNITS if unit in name.split("_")), None)
+
+
+def _find_defaults() -> dict[str, Any]:
+    """Of the settings, from the limits of the jobs that take them."""
+    from memwal.jobs.compaction.plan import CompactionLimits
+    from memwal.jobs.index_catchup.plan import CatchupLimits
+    from memwal.jobs.merge.plan.shard import MergeLimits
+    from memwal.jobs.status.plan import AbandonedLimits, DueLimits
+    from memwal.jobs.watch.options import FRESHNESS_SECONDS
+    from memwal.run.records import RUNS_KEPT_MAX
+    from memwal.store.base import StoreLimits
+    from memwal.store.lease import TTL_SECONDS
+
+    found: dict[str, Any] = {
+        "engine": "auto",
+        "log_format": "text",
+        "freshness": FRESHNESS_SECONDS,
+        "lease_seconds": TTL_SECONDS,
+        "runs_kept_max": RUNS_KEPT_MAX,
+        "store_seconds_max": StoreLimits().retry_seconds_max,
+        **asdict(DueLimits()),
+        **asdict(AbandonedLimits()),
+        **asdict(MergeLimits()),
+    }
+    for job, limits in ("index-catchup", CatchupLimits()), ("compaction", CompactionLimits()):
+        for name, value in asdict(limits).items():
+            if found.setdefault(name, value) != value:
+                found[name] = f"{found[name]} ({job}: {value})"
+    return found

@@ -1,0 +1,121 @@
+"""`memwal schema`: JSON Schemas of what `--json` prints, out of the classes of the reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+import typer
+
+from memwal.cli.flags import ReadFlags, command
+from memwal.cli.output import Document
+from memwal.errors import Usage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+VERSION = 1
+"""Of all documents. Fields may be added within a version; one that goes or changes raises it."""
+
+_CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
+REPORTS = (
+    *_CHAINED,
+    *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
+    *("wait", "doctor", "init", "checkpoint", "lease", "demo"),
+)
+"""Documents that are reports of jobs."""
+OTHERS = {
+    "read": "ReadDocument",
+    "inspect-index": "IndexDocument",
+    "inspect-manifest": "ManifestDocument",
+    "inspect-shard": "ShardsDocument",
+    "inspect-wal": "WalDocument",
+    "watch-event": "EventDocument",
+    "config": "ConfigDocument",
+    "schema": "SchemaNames",
+}
+"""All others, by their classes in `memwal.cli.documents`."""
+
+Name = Annotated[str | None, typer.Argument(metavar="DOCUMENT", help="Default: list them.")]
+
+
+@command()
+def schema(document: Name = None, *, flags: ReadFlags) -> Document:
+    """Show the JSON Schema of what a command's --json prints."""
+    if document is None:
+        return Document(content={"version": VERSION, "documents": [*REPORTS, *OTHERS]})
+    return Document(content=make_schema(document), show=_print)
+
+
+def _print(content: Mapping[str, Any], console: Console) -> None:
+    sys.stdout.write(json.dumps(content, indent=2) + "\n")
+
+
+def make_schema(name: str) -> dict[str, Any]:
+    """The schema of a document. Raises Usage for a name that is none."""
+    if name not in (*REPORTS, *OTHERS):
+        raise Usage(f"no document {name!r}: expected {', '.join((*REPORTS, *OTHERS))}")
+    from pydantic import TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    from memwal.report import JobReport
+
+    class Written(GenerateJsonSchema):
+        """Of reports, fields with a default are in the document, too."""
+
+        def field_is_required(self, field: Any, total: bool) -> bool:
+            return name in REPORTS or super().field_is_required(field, total)
+
+    kind: Any = _find_report(name) if name in REPORTS else None
+    if kind is None:
+        own = getattr(import_module("memwal.cli.documents"), OTHERS[name])
+        kind = own if name == "watch-event" else Union[own, JobReport]  # noqa: UP007
+    found = TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Written)
+    if "JobOnTable" in found.get("$defs", {}):  # its serializer puts the two into one object
+        text = "What a job of the chain came to: `job`, and the table as in that job's document."
+        found["$defs"]["JobOnTable"] = {
+            "type": "object",
+            "description": text,
+            "properties": {key: {"type": "string"} for key in ("job", "table", "outcome")},
+            "required": ["job", "table", "outcome"],
+        }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:lance-memwal:{name}:{VERSION}",
+        **found,
+        "title": f"memwal {name}",
+    }
+
+
+def _find_report(name: str) -> Any:
+    """A job's report with tables of its own kinds, or of none where a table failed at once."""
+    from pydantic import create_model
+
+    from memwal.report import JobReport, TableReport
+
+    kinds: list[type] = [
+        k for job in (_CHAINED if name == "demo" else (name,)) for k in _list_reports(job)
+    ]
+    whole = next((kind for kind in kinds if issubclass(kind, JobReport)), JobReport)
+    tables = [kind for kind in kinds if issubclass(kind, TableReport)]
+    union: Any = Union[(*tables, TableReport)]
+    made = create_model("Document", __base__=whole, tables=(tuple[union, ...], ()))
+    made.__doc__ = whole.__doc__
+    return made if whole is JobReport else Union[made, JobReport]  # noqa: UP007
+
+
+def _list_reports(job: str) -> list[type]:
+    room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
+    module = import_module(f"{room}.report")
+    from memwal.report import JobReport, TableReport
+
+    return [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, JobReport | TableReport)
+        and (kind.__module__ == module.__name__)
+    ]

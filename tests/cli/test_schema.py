@@ -1,0 +1,168 @@
+"""What every command prints with --json is as `memwal schema` says, and nothing beside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import lance
+import pyarrow.parquet as pq
+import pytest
+import typer
+
+from memwal.cli import main
+from memwal.cli.app import app
+from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
+from memwal.errors import Usage
+from tests.support import builders
+from tests.support.builders import Delete, Put, Table
+
+pytestmark = pytest.mark.integration
+
+# In this order, on one table. T is its address, D its folder.
+RUNS = [
+    "status T", "status T D/none", "merge T --dry-run", "merge T D/none", "index-catchup T",
+    "snapshot T", "garbage T", "garbage T --execute", "compaction T", "maintain T",
+    "backfill T", "backfill T --dry-run", "verify T", "runs T", "wait T --until merged",
+    "wait T --until merged --timeout 0s", "doctor T", "init T", "init T --spec manual --dry-run",
+    "init T --spec unsharded", "checkpoint create T monday", "checkpoint list T",
+    "checkpoint drop T monday", "checkpoint drop T none", "lease break T --reason gone",
+    "rescue T --yes --dry-run", "quiesce T --yes --dry-run", "ingest T D/rows.parquet --dry-run",
+    "ingest T D/rows.parquet", "ingest T D/rows.parquet --check", "status T",
+    "maintain T --execute", "read T", "read T --explain", "read T --version 1",
+    "read T --limit 1 --output D/out.csv",
+    "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T", "config",
+    "config --explain", "schema", "demo D/demo",
+]  # fmt: skip
+FAILING = [
+    "status", "merge", "index-catchup", "snapshot", "garbage", "compaction", "maintain", "backfill",
+    "verify", "runs", "wait --until merged", "doctor", "init", "checkpoint list", "rescue --yes",
+    "quiesce --yes", "read", "inspect index", "inspect wal",
+]  # fmt: skip
+LOCAL = {
+    "merge",
+    "index-catchup",
+    "garbage",
+    "compaction",
+    "maintain",
+    "backfill",
+    "ingest",
+    "demo",
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    made = builders.make_table(
+        tmp_path_factory.mktemp("d") / "t", rows=range(50), shards=2, indexed=True
+    )
+    for shard in made.shards:
+        made.flush(shard, Put([1, 2, 60], 1), Delete([3]))
+    return made
+
+
+def run(line: str, table: Table, capfd: pytest.CaptureFixture[str]) -> str:
+    folder = Path(table.uri).parent
+    words = [w.replace("D/", f"{folder}/") if w != "T" else table.uri for w in line.split()]
+    engine = ["--engine", "local"] if words[0] in LOCAL else []
+    with pytest.raises(SystemExit):
+        main([*words, *engine, "--json"])
+    return capfd.readouterr().out
+
+
+def name_of(line: str) -> str:
+    first, second, *_ = [*line.split(), ""]
+    return f"{first}-{second}" if first == "inspect" else first
+
+
+def close(schema: Any) -> Any:
+    """The schema, without room for fields that it does not name."""
+    if isinstance(schema, list):
+        return [close(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    is_open = "additionalProperties" in schema or schema.get("required") == [
+        "job",
+        "table",
+        "outcome",
+    ]
+    made = {key: close(part) for key, part in schema.items()}
+    return made if is_open or "properties" not in made else {**made, "additionalProperties": False}
+
+
+def check(document: dict[str, Any], name: str) -> None:
+    schema = make_schema(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, close(schema))
+    for nested in nested_jobs(document):
+        job = {**nested}
+        name = job.pop("job")
+        own = make_schema("merge" if name == "look" else name)  # a backfill could not look
+        jsonschema.validate(
+            job, close({**own["properties"]["tables"]["items"], "$defs": own["$defs"]})
+        )
+
+
+def nested_jobs(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for told in document.get("tables", ()):
+        jobs = told.get("jobs", ())
+        yield from (job for job in jobs if isinstance(job, dict))
+
+
+def test_documents_are_as_the_schemas_say(
+    table: Table, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(table.uri).parent)
+    rows = lance.dataset(table.uri).head(3)
+    pq.write_table(rows, Path(table.uri).parent / "rows.parquet")
+    outcomes = set()
+    for line in RUNS:
+        document = json.loads(run(line, table, capfd))
+        check(document, name_of(line))
+        outcomes.add((name_of(line), document.get("outcome")))
+    assert {name for name, _ in outcomes} == {*REPORTS, *OTHERS} - {"watch", "watch-event"}
+    done = {name for name, outcome in outcomes if outcome not in ("failed", "refused")}
+    assert {name for name, _ in outcomes} - done <= {"quiesce"}
+
+
+def test_documents_of_failures_too(table: Table, capfd: pytest.CaptureFixture[str]) -> None:
+    for line in FAILING:
+        document = json.loads(run(f"{line} D/none", table, capfd))
+        check(document, name_of(line))
+        assert "no such table" in json.dumps(document) or line == "doctor"
+
+
+def test_events_of_a_watch(table: Table, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    copy = table.copied(tmp_path / "t")
+    report = tmp_path / "report.json"
+    lines = run(f"watch T --once --report {report}", copy, capfd).splitlines()
+    assert lines
+    for line in lines:
+        check(json.loads(line), "watch-event")
+    check(json.loads(report.read_text()), "watch")
+
+
+def test_every_command_has_a_schema() -> None:
+    group: Any = typer.main.get_command(app)
+    names = {"inspect" if n.startswith("inspect-") else n for n in (*REPORTS, *OTHERS)}
+    assert names - {"watch-event"} == {*group.commands} - {"submit"}
+
+
+def test_a_schema_says_which_it_is() -> None:
+    for name in (*REPORTS, *OTHERS):
+        assert make_schema(name)["$id"] == f"urn:lance-memwal:{name}:{VERSION}"
+    with pytest.raises(Usage, match="no document 'mergee': expected merge"):
+        make_schema("mergee")
+
+
+def test_an_unknown_field_is_noticed() -> None:
+    schema = close(make_schema("merge"))
+    good = {"outcome": "done", "error": None, "job": "merge", "run_id": None, "seconds": 1.0,
+            "dry_run": False, "engine": None, "tables": [], "requests": {}}  # fmt: skip
+    jsonschema.validate(good, schema)
+    for bad in ({**good, "more": 1}, {k: v for k, v in good.items() if k != "seconds"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, schema)
