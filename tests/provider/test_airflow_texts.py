@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from memwal_airflow.outcomes import count_work, judge, summarize
-from memwal_airflow.redaction import ERROR_CHARACTERS_MAX, change_texts
+from memwal_airflow.redaction import ERROR_CHARACTERS_MAX, Redactor, change_texts
 from memwal_airflow.submission import Ended, Submission
 
 from memwal.text import one_line
@@ -57,6 +57,14 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut(before: int) -> None:
     for shown in (text, table["error"], line):
         assert "hunter2"[:2] not in shown
         assert len(shown) == ERROR_CHARACTERS_MAX + 1
+
+
+def test_a_text_that_is_cut_keeps_its_code() -> None:
+    error = "x" * 10_000 + " (MW-H01)"
+    (table,) = summarize(report(error))["tables"]
+    assert len(table["error"]) == ERROR_CHARACTERS_MAX + 1
+    for shown in (table["error"], str(Redactor().clean(error))):
+        assert shown.endswith("x… (MW-H01)")
 
 
 def test_escapes_do_not_make_a_text_longer_than_it_may_be() -> None:
