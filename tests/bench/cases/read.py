@@ -1,7 +1,8 @@
 """B9: reading a table with 200 pending generations, before and after they are merged.
 
 In this process, memwal's read stands beside pylance's LsmScanner. Both open the table anew and find
-out what is pending with the same code (LsmScanner has none of its own), within the time. The key
+out what is pending with the same code (LsmScanner has none of its own), within the time. A process
+keeps what it has opened of generations, so the first read by key of one stands by itself. The key
 has a BTREE index, which is caught up after the merge. What they return is compared outside of the
 time: memwal's rows have to be those of the merged table, or the case fails; rows that LsmScanner
 gets wrong are told.
@@ -83,6 +84,7 @@ def run(bench: Bench) -> None:
         for reader, most in _GAINS.get(shape.name, {}).items():
             _gain(bench, shape.name, reader, times, most)
     _handle(bench, before, after)
+    _first(bench, before, after)
     _growth(bench, before, times)
     _spark(bench, before, after)
 
@@ -208,14 +210,29 @@ def _handle(bench: Bench, before: Path, after: Path) -> None:
     for call in calls.values():
         call()
     seconds = bench.side_by_side(calls, 3 if bench.quick else 11)
-    bench.figure(
-        CASE,
-        "by key in a table that stays open: before against after the merge",
-        seconds["before"] / seconds["after"],
-        "x",
-        at_most=5,
-        measured=against(seconds, "before", "after"),
-    )
+    what = "by key in a table that stays open: before against after the merge"
+    bench.ratio(CASE, what, seconds, "before", "after", at_most=5)
+
+
+_FIRST = """
+import sys, time
+from memwal.read import open_table
+start = time.perf_counter()
+open_table(sys.argv[1]).read(key={"id": int(sys.argv[2])}).read_all()
+print(time.perf_counter() - start)
+"""
+
+
+def _first(bench: Bench, before: Path, after: Path) -> None:
+    """The first look-up by key of a process, without its imports."""
+
+    def look_up(table: Path) -> Callable[[], float]:
+        words = [sys.executable, "-c", _FIRST, table, str(KEY)]
+        return lambda: float(run_process(words, table.parent).stdout)
+
+    seconds = bench.side_by_side({"before": look_up(before), "after": look_up(after)})
+    what = "by key, first in a process: before against after the merge"
+    bench.ratio(CASE, what, seconds, "before", "after")
 
 
 def _growth(bench: Bench, before: Path, times: dict[tuple[str, str, str], float]) -> None:
