@@ -287,6 +287,8 @@ class ShardView:
     @property
     def pending(self) -> tuple[FlushedGeneration, ...]:
         """Listed generations above the merge watermark, oldest first."""
+        if not self.manifest.flushed_generations:
+            return ()
         return tuple(
             sorted(
                 (

@@ -38,7 +38,6 @@ from memwal.store.manifest_memory import MEMORIES
 from memwal.store.settled import SettledRecords, list_named
 from memwal.store.shard_listing import (
     ShardListing,
-    count_one_page,
     list_shards,
     manifest_versions,
     newest_manifest,
@@ -98,31 +97,17 @@ class StoredViews(StoredLineage):
         """The table with all its shards (see the port).
 
         `read_shards` reads the manifests of many shards elsewhere (on executors); by default
-        `readers_max` threads of this process do. Shards that one request lists are not many, and
-        what this process remembers of them is not read again.
+        `readers_max` threads of this process do. Where a few requests list all files of the
+        shards, each manifest is one request, or none if it is remembered: that is done here.
         `pending_sizes` finds out the sizes of pending generations that their writers left out.
         `probed` looks for each shard's newest manifest itself, instead of trusting a listing.
         """
         self._check_there()
 
-        def read(listing: ShardListing) -> Sequence[Found]:
-            if not listing.is_whole:
-                return (read_shards or self.read_shards)(listing.shards)
-            return self._each(
-                lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
-            )
-
         def look() -> TableView:
             view = self._base_view()
-            # Who reads elsewhere is better off with folders, unless little is left to read.
-            elsewhere = read_shards is not None and not len(self._memory)
-            listing = list_shards(
-                self._objects,
-                folders_only=probed,
-                pages_max=count_one_page if elsewhere else _count_pages_max,
-            )
-            with self._remembering(listing):
-                return self._add_shards(view, read(listing), listing.strangers)
+            listing = list_shards(self._objects, folders_only=probed, pages_max=_count_pages_max)
+            return self._add_listed(view, listing, read_shards or self.read_shards)
 
         view = self._settle(look)
         return self._details.add_sizes(view) if pending_sizes else view
@@ -180,12 +165,11 @@ class StoredViews(StoredLineage):
     def _look(self, shard_id: ShardId, listing: ShardListing) -> tuple[Found, ShardFiles]:
         if self._objects.page_objects == 0:
             # Each folder costs a request, so only these two are listed.
-            found = self._try_shard(shard_id)
             folders = (layout.wal_folder(shard_id), layout.manifest_folder(shard_id))
             files = [file for folder in folders for file in self._objects.list(folder)]
         else:
             files = list(listing.files(shard_id))
-            found = self._try_shard(shard_id, files)
+        found = self._try_shard(shard_id, files)
         manifests = len(manifest_versions(shard_id, files))
         return found, ShardFiles(wal=wal_entries(shard_id, files), manifests=manifests)
 
@@ -207,7 +191,9 @@ class StoredViews(StoredLineage):
         if version is not None and view.policy_text is None:
             view = replace(view, policy_text=self._tables.base().config().get(STORED_KEY))
         listing = list_shards(self._objects, folders_only=True)
-        return self._add_shards(view, self.read_shards(listing.shards), listing.strangers)
+        if len(listing.shards) >= _SHARDS_A_PAGE_MIN and self._objects.page_objects:
+            listing = list_shards(self._objects, pages_max=_count_pages_max)
+        return self._add_listed(view, listing, self.read_shards)
 
     def from_snapshot(
         self, otherwise: Callable[[], TableView], *, sizes: bool = False
@@ -355,6 +341,18 @@ class StoredViews(StoredLineage):
             return self._shards.newest(shard_id, newest_manifest(shard_id, files), self._memory)
         except MemWalError as error:
             return BrokenShard(shard_id=shard_id, error=error)
+
+    def _add_listed(
+        self, view: TableView, listing: ShardListing, read_shards: ReadShards
+    ) -> TableView:
+        """With the listed shards; `read_shards` reads them where their files are not known."""
+        with self._remembering(listing):
+            found = (
+                self._each(lambda s: self._try_shard(s, listing.files(s)), listing.shards)
+                if listing.is_whole
+                else read_shards(listing.shards)
+            )
+        return self._add_shards(view, found, listing.strangers)
 
     def _add_shards(
         self, view: TableView, found: Sequence[Found], strangers: Sequence[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -55,19 +56,17 @@ class ViewDetails:
 
     def add_ages(self, view: TableView) -> TableView:
         """With the time at which each shard's oldest pending generation was flushed."""
-        shards = side_by_side(self._add_age, view.shards, self._readers_max)
-        return replace(view, shards=tuple(shards))
+        waiting = [shard for shard in view.shards if shard.pending]
+        aged = side_by_side(self._add_age, waiting, self._readers_max)
+        return _replace_shards(view, aged)
 
     def add_causes(self, view: TableView) -> TableView:
         """With what earlier manifests say of missing generations."""
         holed = [s for s in view.shards if any(find_holes(s))][:_HOLED_SHARDS_MAX]
         found = side_by_side(self._add_cause, holed, self._readers_max)
-        by_id = {shard.shard_id: shard for shard in found}
-        return replace(view, shards=tuple(by_id.get(s.shard_id, s) for s in view.shards))
+        return _replace_shards(view, found)
 
     def _add_age(self, shard: ShardView) -> ShardView:
-        if not shard.pending:
-            return shard
         try:
             at = self._lineage.flushed_at_nanos(shard.shard_id, shard.pending[0])
         except MemWalError:
@@ -81,3 +80,9 @@ class ViewDetails:
         return replace(
             shard, listed_before={n: was for n, was in listed.items() if was is not None}
         )
+
+
+def _replace_shards(view: TableView, shards: Sequence[ShardView]) -> TableView:
+    """With these shards in place of those that they were made of."""
+    by_id = {shard.shard_id: shard for shard in shards}
+    return replace(view, shards=tuple(by_id.get(s.shard_id, s) for s in view.shards))
