@@ -173,7 +173,7 @@ def test_a_shard_that_fails_does_not_keep_the_others_of_its_table() -> None:
     assert OTHER not in table.merged
     (error,) = world.told("error")
     assert error["about"] == OTHER
-    assert error["message"] == "torn"
+    assert error["message"] == "torn (MW-M01)"
 
 
 def test_what_cant_be_merged_is_told_once_and_never_tried() -> None:
