@@ -202,6 +202,6 @@ def test_a_lost_lease_ends_it() -> None:
 def test_tasks_that_fail_are_left_and_the_others_are_committed() -> None:
     table = FakeTable(failing=frozenset({1}))
     done = run(table)
-    assert (done.outcome, done.exit_code, done.error) == ("partial", 6, "unreadable")
+    assert (done.outcome, done.exit_code, done.error) == ("partial", 6, "unreadable (MW-M01)")
     assert (done.tasks, done.tasks_failed) == (1, 1)
     assert table.ids == {1, 2, 30}
