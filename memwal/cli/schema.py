@@ -96,9 +96,8 @@ def _find_report(name: str) -> Any:
 
     from memwal.report import JobReport, TableReport
 
-    kinds: list[type] = [
-        k for job in (_CHAINED if name == "demo" else (name,)) for k in _list_reports(job)
-    ]
+    jobs = {"demo": _CHAINED, "watch": ("watch", "maintain")}.get(name, (name,))
+    kinds: list[type] = [kind for job in jobs for kind in _list_reports(job)]
     whole = next((kind for kind in kinds if issubclass(kind, JobReport)), JobReport)
     tables = [kind for kind in kinds if issubclass(kind, TableReport)]
     union: Any = Union[(*tables, TableReport)]

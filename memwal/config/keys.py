@@ -1,0 +1,247 @@
+"""Every key of `memwal.toml`: its type, its bounds and what it means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from memwal.config.namespaces import NamespaceSettings
+from memwal.config.values import ByteCount, ImportPaths, Seconds
+from memwal.rows.policy import RowPolicy, make_policy
+
+# Checks are built when a model is first used (`defer_build`): without a file, few are.
+_STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+EngineName = Literal["auto", "spark", "local"]
+CompactionMode = Literal["never", "auto", "always"]
+
+
+def _key(meaning: str, default: Any = None, **limits: Any) -> Any:
+    """A key and its meaning, which the reference page and `memwal config --explain` show."""
+    if "default_factory" in limits:
+        return Field(description=meaning, **limits)
+    return Field(default=default, description=meaning, **limits)
+
+
+class Settings(BaseModel):
+    """Settings that `[defaults]` and each `[tables.NAME]` may hold. None: not set here."""
+
+    model_config = _STRICT
+
+    engine: EngineName | None = _key("Where jobs run; auto: on Spark where that pays")
+    log_format: Literal["text", "json"] | None = _key("Format of lines on stderr")
+    master: str | None = _key("The Spark master; not set: as Spark is configured")
+    generations_per_commit_max: int | None = _key("Generations in a merge's commit", ge=1)
+    shards_per_commit_max: int | None = _key("Small shards that share a commit; 1: none do", ge=1)
+    bytes_per_commit_max: ByteCount | None = _key(
+        "In memory, in a merge's commit; one generation always goes", ge=1
+    )
+    memory_bytes_max: ByteCount | None = _key(
+        "What a process may take, its interpreter included", ge=1
+    )
+    conflict_attempts_max: int | None = _key("Tries of a commit that loses races", ge=1)
+    conflict_seconds_max: Seconds | None = _key("How long a commit that loses races is tried", gt=0)
+    index_join_allowed: bool | None = _key(
+        "Whether a merge may join by an index, where that costs less"
+    )
+    tombstones_in_commit_max: int | None = _key(
+        "Deletes in a commit of rows; more go by themselves", ge=0, le=10_000
+    )
+    append_rows_max: int | None = _key("Unindexed rows up to which index-catchup appends", ge=0)
+    append_seconds_max: Seconds | None = _key(
+        "Expected time up to which index-catchup appends", ge=0
+    )
+    segment_rows_min: int | None = _key(
+        "Unindexed rows from which segments are built side by side", ge=1
+    )
+    segment_tasks_max: int | None = _key("Segments of an index built side by side", ge=1)
+    retrain_unindexed_percent_max: float | None = _key(
+        "Unindexed rows; above, a vector index is trained again", ge=0
+    )
+    retrain_segments_max: int | None = _key("Segments; above, an index is built anew", ge=1)
+    retrain_imbalance_ratio_max: float | None = _key(
+        "Largest partition to tenth percentile; above, it is trained again", ge=1
+    )
+    retrain_imbalance_rows_min: int | None = _key("Smaller partitions never count as uneven", ge=1)
+    retrain_growth_percent_min: float | None = _key(
+        "New rows since the training; below, uneven partitions stay", gt=0
+    )
+    target_rows_per_fragment: int | None = _key("Rows that compaction aims at", ge=1)
+    compaction: CompactionMode | None = _key("Whether maintain compacts; auto: where it is advised")
+    compaction_fragments_min: int | None = _key(
+        "Small fragments by which a compaction is advised", ge=2
+    )
+    compaction_tasks_max: int | None = _key("Rewrites in a run of compaction", ge=1)
+    materialize_deletions_threshold: float | None = _key(
+        "Share of deleted rows from which compaction rewrites a fragment", ge=0, le=1
+    )
+    due_generations_min: int | None = _key("Pending in a shard, by which a merge is due", ge=1)
+    due_bytes_min: ByteCount | None = _key("Pending in a shard, by which a merge is due", ge=1)
+    due_age_seconds_min: Seconds | None = _key(
+        "Age of a pending generation by which a merge is due", ge=0
+    )
+    abandoned_after_seconds: Seconds | None = _key(
+        "Silence by which a writer with unflushed rows looks gone", ge=0
+    )
+    runs_kept_max: int | None = _key("Run records of a table", ge=1, le=4000)
+    freshness: Seconds | None = _key("The lag that watch keeps the table under", ge=1)
+    # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.
+    lease_seconds: Seconds | None = _key(
+        "How long others wait when a run's host dies", ge=15, le=3600
+    )
+    store_seconds_max: Seconds | None = _key(
+        "How long a request to a store is tried", ge=1, le=3600
+    )
+    storage_options: dict[str, str] = _key(
+        "As pylance takes them; `${VARIABLE}` is replaced", default_factory=dict
+    )
+
+
+class ColumnOperator(BaseModel):
+    """`COLUMN = { operator = …, cap = … }`; a text alone is the operator."""
+
+    model_config = _STRICT
+
+    operator: str = Field(min_length=1)
+    cap: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _cap_fits(self) -> ColumnOperator:
+        if self.cap is not None and self.operator != "list_append":
+            raise ValueError("cap goes with list_append")
+        return self
+
+
+class PolicySettings(BaseModel):
+    """`[tables.NAME.policy]`: how several rows of one key become one (`memwal.policy`)."""
+
+    model_config = _STRICT
+
+    columns: dict[str, ColumnOperator | str] = _key("Operators by column", ..., min_length=1)
+    marker: str | None = _key("A bool column: true marks operands; not set: all rows are")
+    expiry: str | None = _key("A timestamp column: when a row expires")
+
+    def policy(self) -> RowPolicy:
+        """The same as the rest of the program knows it."""
+        columns = {
+            name: (found, None) if isinstance(found, str) else (found.operator, found.cap)
+            for name, found in self.columns.items()
+        }
+        return make_policy(columns, self.marker, self.expiry)
+
+
+class TableSettings(Settings):
+    """One `[tables.NAME]` section."""
+
+    uri: str = _key("A path, an address, or NAMESPACE:schema.table", ..., min_length=1)
+    policy: PolicySettings | None = _key("How several rows of a key become one")
+
+
+# A name that starts with a dash would be an option on every command line.
+TableName = Annotated[str, Field(pattern=r"^[^-]")]
+
+
+# Stands before a colon in TABLE.
+NamespaceName = Annotated[str, Field(pattern=r"^\w[\w-]*$")]
+
+
+class AirflowDags(BaseModel):
+    """`[airflow]`: what the DAGs in `dags/` need besides the tables and limits.
+
+    Schedules are cron texts (UTC); an empty one takes the clock out. Durations are texts such as
+    `7d`, as on the command line. `any_address` lets a run of a DAG name a table that this file does
+    not: whoever may start one then reaches all that the jobs' credentials do.
+    """
+
+    model_config = _STRICT
+
+    merge_schedule: str = _key("Cron, UTC; empty: by ingest events only", "*/5 * * * *")
+    index_catchup_schedule: str = _key("Cron, UTC; empty: by merge events only", "0 2 * * *")
+    snapshot_schedule: str = _key("Cron, UTC; empty: by merge events only", "30 2 * * *")
+    compaction_schedule: str = _key("Cron, UTC; empty: only when started", "30 3 * * *")
+    garbage_schedule: str = _key("Cron, UTC; empty: only when started", "0 4 * * *")
+    verify_schedule: str = _key("Cron, UTC; empty: only when started", "0 5 * * *")
+    owner: str = _key("Of the shipped DAGs' tasks", "memwal", min_length=1)
+    any_address: bool = _key("Whether a run may name a table that this file does not", False)
+    garbage_execute: bool = _key("Whether garbage is deleted, or only listed", False)
+    garbage_wal: bool = _key("Whether covered WAL entries go, too", False)
+    retention: str | None = _key("Such as 7d; older versions are expired; not set: none")
+    grace: str | None = _key("Such as 1h; how long unused things are kept for readers")
+    conn_id: str = _key("The connection to the tables", "memwal_default")
+    spark_conn_id: str | None = _key("For spark-submit; not set: the memwal command")
+    pool: str = _key("The pool of the tasks", "default_pool")
+    deferrable: bool = _key("Whether tasks wait in the triggerer", False)
+    defer_after_seconds: Seconds = _key("How long a task waits in the worker first", 30, ge=0)
+    runs_in_flight_max: int = _key("Runs of a DAG at a time", 3, ge=1)
+    tasks_in_flight_max: int = _key("Tasks of a job in a DAG at a time", 4, ge=1)
+    retries: int = _key("Tries after the first", 3, ge=0)
+    retry_delay_seconds: Seconds = _key("Between the tries of a task", 60, gt=0)
+    held_seconds_max: Seconds = _key(
+        "How long a held lease is waited for before a try has failed", 3600, ge=0
+    )
+    execution_timeout_seconds: Seconds = _key("How long a try may take", 6 * 3600, gt=0)
+    on_failure: ImportPaths = _key("Functions to call when a task has failed for good", ())
+    deadline_seconds: Seconds | None = _key("How long a run may take from when it was queued", gt=0)
+    on_deadline: ImportPaths = _key("Functions to call when a run takes longer", ())
+
+    @model_validator(mode="after")
+    def _deadline_is_whole(self) -> AirflowDags:
+        if bool(self.on_deadline) != (self.deadline_seconds is not None):
+            raise ValueError("deadline_seconds and on_deadline go together")
+        return self
+
+
+class WatchSettings(BaseModel):
+    """`[watch]`: how `memwal watch` goes about it. Upkeep that has no interval is not done."""
+
+    model_config = _STRICT
+
+    every: Seconds = _key("Between looks at a table that changes", 5.0, gt=0)
+    workers: int = _key(
+        "Rounds side by side; not set: one a processor, four at most",
+        default_factory=lambda: min(os.cpu_count() or 1, 4),
+        ge=1,
+        le=256,
+    )
+    worker_memory_bytes_max: ByteCount = _key(
+        "A worker with more after a round is replaced", 2**30, ge=1
+    )
+    worker_idle_seconds_max: Seconds = _key(
+        "How long an idle worker, or Spark, is kept", 300.0, ge=0
+    )
+    looks_in_flight_max: int = _key("Looks at tables, side by side", 16, ge=1, le=1024)
+    backoff_seconds_max: Seconds = _key("How long what fails is left alone", 300.0, gt=0)
+    stop_seconds_max: Seconds = _key("How long commits in hand may take at the end", 30.0, gt=0)
+    snapshot_every: Seconds | None = _key(
+        "Between snapshots; longer where one finds nothing", 3600.0, gt=0
+    )
+    compaction_every: Seconds | None = _key("Between compactions; not set: none", gt=0)
+    garbage_every: Seconds = _key("Between garbage collections, with garbage_execute", 3600.0, gt=0)
+    names_every: Seconds = _key(
+        "Between questions to a namespace what a glob stands for", 60.0, ge=1
+    )
+    garbage_execute: bool = _key("Whether garbage is collected", False)
+    garbage_wal: bool = _key("Whether covered WAL entries go, too", False)
+    retention: Seconds | None = _key("Older versions are expired; not set: none", ge=0)
+    grace: Seconds = _key("How long unused things are kept for readers", 3600.0, ge=0)
+
+
+class Config(BaseModel):
+    """The whole file."""
+
+    model_config = _STRICT
+    _file: Path | None = PrivateAttr(default=None)
+
+    defaults: Settings = Field(default_factory=Settings)
+    tables: dict[TableName, TableSettings] = Field(default_factory=dict)
+    namespaces: dict[NamespaceName, NamespaceSettings] = Field(default_factory=dict)
+    airflow: AirflowDags = Field(default_factory=AirflowDags)
+    watch: WatchSettings = Field(default_factory=WatchSettings)
+
+    @property
+    def file(self) -> Path | None:
+        """Where it was read from; None where no file was."""
+        return self._file
