@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
-	model chromium spin prometheus azurite lancedb clean distclean
+	model chromium spin prometheus azurite lancedb reference clean distclean
 
 help: ## List the targets
 	@echo "Usage: make TARGET [PYTHON=python3] [VENV=.venv] [PYTEST_ARGS='-k name']"
@@ -36,6 +36,9 @@ help: ## List the targets
 
 setup: ## Make .venv (memwal, Spark, Java) and .venv-airflow; the other targets do what they need
 	@$(MAKE) -s --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
+
+reference: $(READY) ## Write REFERENCE.md and DOCUMENTS.md out of the code
+	@$(BIN)/python scripts/reference.py
 
 demo: $(READY) ## Make a real table, run every job on it, show before and after
 	@$(BIN)/memwal demo

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -338,16 +337,6 @@ def test_without_the_extra_who_asks_hears_what_to_install(
     warn: Callable[[str], None] = warnings.append
     assert start_metrics(shown=False, warn=warn) is NO_METRICS
     assert len(warnings) == 1 and "lance-memwal[metrics]" in warnings[0]
-
-
-def test_the_page_lists_every_metric_as_it_is_registered() -> None:
-    page = Path(memwal.run.metrics.__file__).parents[2] / "METRICS.md"
-    line = re.compile(r"^\| `(memwal_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
-    listed = [
-        (name, kind, tuple(re.findall(r"`(\w+)`", labels)), text.strip() + ".")
-        for name, kind, labels, text in line.findall(page.read_text())
-    ]
-    assert listed == [(m.name, m.kind, m.labels, m.text) for m in METRICS]
 
 
 def test_every_error_of_ours_can_be_a_reason() -> None:

@@ -1,0 +1,251 @@
+"""Writes memwal/REFERENCE.md and memwal/DOCUMENTS.md out of the code that they tell of.
+
+`make reference`. A test compares the pages with the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from memwal import errors
+from memwal.cli.app import app
+from memwal.cli.commands import SECTIONS
+from memwal.cli.config import VARIABLES, list_keys
+from memwal.cli.flags import JobFlags, ReadFlags
+from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
+from memwal.run.metrics.catalogue import METRICS
+from memwal.text import name_some
+
+PAGES = Path(__file__).resolve().parents[1] / "memwal"
+_MADE = "Made by `make reference` out of the code, which a test compares it with."
+_LOOK = {field.name for field in fields(ReadFlags)}
+_JOB = {field.name for field in fields(JobFlags)}
+# Those that only look take these without a word, and need none.
+_HIDDEN = {"engine", "master", "no_lease"}
+_DEPTH_MAX = 6
+
+
+def write_pages() -> dict[str, str]:
+    """Every page, by its name."""
+    pages = {"REFERENCE.md": _describe_all(), "DOCUMENTS.md": _describe_documents()}
+    return {
+        name: re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
+        for name, lines in pages.items()
+    }
+
+
+def _describe_all() -> Iterator[str]:
+    yield f"# Reference\n\n{_MADE} What `--json` prints: [DOCUMENTS.md](DOCUMENTS.md).\n"
+    yield from _describe_commands()
+    yield from _describe_keys()
+    yield "## Metrics\n\nHow to get them: [METRICS.md](METRICS.md).\n"
+    labels = {m.name: ", ".join(f"`{label}`" for label in m.labels) or "-" for m in METRICS}
+    rows = ((f"`{m.name}`", m.kind, labels[m.name], m.text.rstrip(".")) for m in METRICS)
+    yield from _table(("metric", "kind", "labels", "meaning"), rows)
+    yield from _describe_exits()
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    heads = tuple(heads)
+    yield from (f"| {' | '.join(heads)} |", "|" + "---|" * len(heads))
+    for row in rows:
+        cells = ("" if cell is None else str(cell).replace("|", "\\|") for cell in row)
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+# ---- commands
+
+
+def _describe_commands() -> Iterator[str]:
+    group: Any = typer.main.get_command(app)
+    status, merge = group.commands["status"], group.commands["merge"]
+    yield "## Commands\n\nEvery command on tables takes:\n"
+    yield from _describe_options(status, _LOOK)
+    yield "Those that can change a table, marked \\*, also take:\n"
+    yield from _describe_options(merge, (_JOB - _LOOK) | _HIDDEN)
+    for title, names in SECTIONS.items():
+        yield f"### {title}\n"
+        for name in names.split():
+            for words, command in _list_leaves(name, group.commands[name]):
+                yield from _describe_command(words, command)
+
+
+def _list_leaves(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _list_leaves(f"{words} {name}", below)
+    if not hasattr(command, "commands"):
+        yield words, command
+
+
+def _describe_command(words: str, command: Any) -> Iterator[str]:
+    places = [
+        p.metavar or p.name.upper() for p in command.params if p.param_type_name == "argument"
+    ]
+    mark = " \\*" if any(p.name == "dry_run" for p in command.params) else ""
+    yield f"#### {words}\n"
+    yield f"`{' '.join(places)}`{mark}\n" if places else ""
+    yield re.sub(r"[ \t]*\n[ \t]*", "\n", command.help or "")
+    yield ""
+    shared = {p.name for p in command.params} & (_LOOK | _JOB)
+    yield from _describe_options(command, {p.name for p in command.params} - shared)
+
+
+def _describe_options(command: Any, names: Iterable[str]) -> Iterator[str]:
+    found = [
+        p
+        for p in command.params
+        if p.name in names and p.param_type_name == "option" and not p.hidden and p.name != "help"
+    ]
+    if found:
+        yield from _table(("option", "default", "meaning"), map(_describe_option, found))
+
+
+def _describe_option(option: Any) -> tuple[object, ...]:
+    flags = "/".join((*option.opts, *option.secondary_opts))
+    metavar = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
+    default = option.default
+    is_shown = isinstance(default, str | int | float) and not isinstance(default, bool)
+    variable = f" (`{option.envvar}`)" if option.envvar else ""
+    return (
+        f"`{flags}{metavar}`",
+        f"`{default}`" if is_shown else None,
+        (option.help or "") + variable,
+    )
+
+
+# ---- keys, variables, exit codes
+
+
+def _describe_keys() -> Iterator[str]:
+    yield (
+        "## memwal.toml\n\n`memwal config --explain` tells the same. `[tables.NAME]` takes the "
+        "keys of `[defaults]`, too. A unit may also\nbe written with the value "
+        '(`"256MB"`, `"90s"`). What goes where: [OPERATING.md](OPERATING.md#configuration).\n'
+    )
+    keys = list(list_keys())
+    for section in dict.fromkeys(key["section"] for key in keys):
+        yield f"### [{section}]\n"
+        own = [key for key in keys if key["section"] == section]
+        yield from _table(("key", "type", "default", "unit", "meaning"), map(_describe_key, own))
+        if any(key["variable"] for key in own):
+            yield "Each but `storage_options` is also `MEMWAL_` and its name in capitals.\n"
+    yield "## Environment\n"
+    yield from _table(("variable", "meaning"), ((f"`{k}`", v) for k, v in VARIABLES.items()))
+
+
+def _describe_key(key: Mapping[str, Any]) -> tuple[object, ...]:
+    default = key["default"]
+    shown = str(default).lower() if isinstance(default, bool) else default
+    return (
+        f"`{key['key']}`", key["type"], None if shown in (None, "") else f"`{shown}`", key["unit"],
+        key["meaning"],
+    )  # fmt: skip
+
+
+def _describe_exits() -> Iterator[str]:
+    where = "[GUARANTEES.md](GUARANTEES.md#when-something-fails)"
+    yield f"## Exit codes\n\nWhat to do about each: {where}.\n"
+    meanings = {
+        errors.EXIT_DONE: "done, or nothing to do",
+        errors.EXIT_CONDITION: "a condition of `status --fail-if` holds",
+        errors.EXIT_CANCELLED: "cancelled; what was committed stays",
+    }
+    tree = re.findall(r"^(?:[├└]── )?\w+ +exit (\d) +(.*)$", errors.__doc__ or "", re.MULTILINE)
+    for code, text in tree:
+        meanings.setdefault(int(code), text)
+    yield from _table(("code", "meaning"), sorted(meanings.items()))
+
+
+# ---- documents
+
+
+def _describe_documents() -> Iterator[str]:
+    yield (
+        f"# JSON documents\n\n{_MADE} JSON Schemas: `memwal schema merge`.\n"
+        f"These are version {VERSION}: fields may be added to it; when one goes or changes, the "
+        "version is raised.\n"
+        "`?`: may be null. `[]`: a list. `{}`: by name.\n"
+    )
+    schemas = {name: make_schema(name) for name in (*REPORTS, *OTHERS)}
+    found = {name: list(_list_fields(schema, schema, "")) for name, schema in schemas.items()}
+    common = {*found[REPORTS[0]]}.intersection(*(found[name] for name in REPORTS))
+    yield from _show_fields("every report", (f for f in found[REPORTS[0]] if f in common))
+    for name, listed in found.items():
+        yield f"## {name}\n\n{_first_text(schemas[name])}\n"
+        own = [field for field in listed if name in OTHERS or field not in common]
+        yield from _show_fields("", own)
+
+
+def _show_fields(title: str, lines: Iterable[str]) -> Iterator[str]:
+    yield from (f"## {title}\n" if title else "", "```", *dict.fromkeys(lines), "```\n")
+
+
+def _first_text(schema: Mapping[str, Any]) -> str:
+    """What its own class says, where it has one."""
+    found = (_resolve(schema, option) for option in (schema, *schema.get("anyOf", ())))
+    text = next(filter(None, (option.get("description") for option in found)), "")
+    return "" if text.startswith("The one document") else str(text)
+
+
+def _resolve(schema: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str, Any]:
+    ref = part.get("$ref")
+    return schema["$defs"][ref.rpartition("/")[2]] if ref else part
+
+
+def _list_fields(schema: Mapping[str, Any], part: Mapping[str, Any], path: str) -> Iterator[str]:
+    """The paths below a part, each with its type."""
+    part = _resolve(schema, part)
+    options = [_resolve(schema, option) for option in part.get("anyOf", (part,))]
+    whole = [option for option in options if option.get("type") != "null"]
+    if path.count(".") > _DEPTH_MAX:
+        return
+    for option in whole:
+        if "properties" in option:
+            for name, below in option["properties"].items():
+                yield from _list_fields(schema, below, f"{path}.{name}" if path else name)
+        elif option.get("type") == "array":
+            yield from _list_fields(schema, option.get("items", {}), f"{path}[]")
+        elif isinstance(option.get("additionalProperties"), Mapping) and path:
+            yield from _list_fields(schema, option["additionalProperties"], f"{path}{{}}")
+        elif len(option) and "anyOf" in option:
+            yield from _list_fields(schema, option, path)
+        else:
+            null = "?" if len(whole) < len(options) else ""
+            kinds = sorted({str(o.get("type", "any")) for o in whole})
+            yield f"{path}: {' or '.join(kinds)}{null}"
+
+
+def check_version(page: str, before: str) -> list[str]:
+    """Fields of the page before that are gone, although the version is the same."""
+    version = f"These are version {VERSION}:"
+    if version not in before:
+        return []
+    return sorted(_fields(before) - _fields(page))
+
+
+def _fields(page: str) -> set[str]:
+    parts = re.findall(r"^## ([\w -]+)\n.*?^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    return {f"{name}: {line}" for name, lines in parts for line in lines.splitlines()}
+
+
+def main() -> None:
+    """Write the pages, unless a field is gone and the version stays."""
+    pages = write_pages()
+    documents = PAGES / "DOCUMENTS.md"
+    lost = check_version(pages["DOCUMENTS.md"], documents.read_text()) if documents.exists() else []
+    if lost:
+        shown = ", ".join(name_some(lost, 10, "more"))
+        raise SystemExit(f"raise VERSION in memwal/cli/schema.py, or bring back: {shown}")
+    for name, text in pages.items():
+        (PAGES / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
