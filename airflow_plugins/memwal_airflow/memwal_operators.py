@@ -267,8 +267,10 @@ class MemWalMaintainOperator(_DeletingOperator):
 
     def options(self) -> list[str]:
         """As on the command line."""
-        auto = str(self.compaction).strip().lower() == "auto"
-        chosen = ["--compaction=auto"] if auto else self._switch("compaction")
+        try:
+            chosen = self._switch("compaction")
+        except Usage:  # a mode, which the command knows
+            chosen = self._give("compaction")
         return [*super().options(), *chosen]
 
 

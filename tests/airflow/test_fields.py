@@ -50,6 +50,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "shard": ("{{ '0f' }}", "0f"),
     "indexes": (["{{ 'by' }}_key"], "by_key"),
     "jobs": ("{{ ['merge'] }}", "merge"),
+    "compaction": ("{{ 'au' ~ 'to' }}", "auto"),
     **{name: ({"a": "{{ 1 }}=b"}, "a=1=b") for name in ("source_options", "map", "default")},
 }
 

@@ -11,10 +11,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 
-from memwal.config import Config, resolve_table
+from memwal.config import Config, ResolvedTable, resolve_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,31 +77,49 @@ def _main() -> None:
         # Before Lance and Arrow are there: they start as many threads as there are cores.
         os.sched_setaffinity(0, {work.core})
     out, sys.stdout = sys.stdout, sys.stderr
-    _run(work.jobs, work.warm_up, work.options)
+    for do in _prepare(work.jobs, work.warm_up, work.options):
+        do()
+    prepared = _prepare(work.jobs, work.uri, work.options)
     print("ready", file=out, flush=True)
     sys.stdin.readline()
     used, started = time.process_time(), time.perf_counter()
-    _run(work.jobs, work.uri, work.options)
-    taken = Taken(
-        seconds=time.perf_counter() - started,
-        cpu_seconds=time.process_time() - used,
-    )
+    for do in prepared:
+        do()
+    taken = Taken(seconds=time.perf_counter() - started, cpu_seconds=time.process_time() - used)
     print(json.dumps(asdict(taken)), file=out, flush=True)
 
 
-def _run(jobs: Sequence[str], uri: str, options: Mapping[str, str]) -> None:
+def _prepare(
+    jobs: Sequence[str], uri: str, options: Mapping[str, str]
+) -> list[Callable[[], object]]:
+    """The jobs of memwal, or what they are compared with: `loop`, `floor`."""
+    from tests.bench.merging import floor, pending_uris, survivors, user_loop
+
+    tables = [resolve_table(uri, Config(), options)]
+    prepared: list[Callable[[], object]] = []
+    for job in jobs:
+        if job == "loop":
+            prepared.append(partial(user_loop, Path(uri), pending_uris(Path(uri))))
+        elif job == "floor":
+            pending = pending_uris(Path(uri))
+            rows = survivors(pending)
+            prepared.append(partial(floor, Path(uri), pending, rows, Path(f"{uri}-out")))
+        else:
+            prepared.append(partial(_run, job, tables))
+    return prepared
+
+
+def _run(job: str, tables: Sequence[ResolvedTable]) -> None:
     from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
     from memwal.jobs.merge.job import MergeOptions, run_merge
     from memwal.run.progress import Silent
 
-    tables = [resolve_table(uri, Config(), options)]
-    for job in jobs:
-        if job == "merge":
-            report = run_merge(MergeOptions(tables=tables, engine="local"), Silent())
-        else:
-            report = run_index_catchup(IndexCatchupOptions(tables=tables, engine="local"), Silent())
-        if report.outcome != "done":
-            raise RuntimeError(f"{job}: {report}")
+    if job == "merge":
+        report = run_merge(MergeOptions(tables=tables, engine="local"), Silent())
+    else:
+        report = run_index_catchup(IndexCatchupOptions(tables=tables, engine="local"), Silent())
+    if report.outcome != "done":
+        raise RuntimeError(f"{job}: {report}")
 
 
 if __name__ == "__main__":

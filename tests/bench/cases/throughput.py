@@ -11,6 +11,7 @@ import os
 import shutil
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,29 @@ def _small_rows(bench: Bench) -> None:
         _tell(bench, f"two tables, a process and a core each, {what} each", 2 * size, slowest)
     few = folder / "few"
     _make_small(few, 100_000, max(2, generations // 10), _GENERATION_ROWS)
+    _against_others(bench, few, warm_up, cores[-1])
     _on_s3(bench, few, warm_up, cores[-1])
     shutil.rmtree(folder)
 
 
+def _against_others(bench: Bench, table: Path, warm_up: Path, core: int) -> None:
+    """The floor of any merge, and a user's loop of merge-inserts, by seconds of the one core."""
+
+    def timed(job: str) -> float:
+        return _merge_copies(bench, [table], warm_up, [core], jobs=[job])[0].cpu_seconds
+
+    seconds = bench.side_by_side(
+        {job: partial(timed, job) for job in ("merge", "floor", "loop")}, bench.rounds
+    )
+    size = f"{_new_bytes(table) / _MB:,.0f} MB"
+    what = f"merge on one core, the same rows, {size}, against reading, writing and scanning once"
+    bench.ratio(CASE, what, seconds, "merge", "floor")
+    what = f"merge on one core, the same rows, {size}, against a loop of merge_insert"
+    bench.ratio(CASE, what, seconds, "merge", "loop", inverse=True)
+
+
 def _on_s3(bench: Bench, table: Path, warm_up: Path, core: int) -> None:
-    rows = sum(lance.dataset(str(path.parent)).count_rows() for path in _generations(table))
-    size = rows * (_KEY_BYTES + _VALUE_BYTES)
+    size = _new_bytes(table)
     with CountedS3() as server:
         found, seen = [], None
         for _ in range(bench.rounds):
@@ -81,6 +98,12 @@ def _on_s3(bench: Bench, table: Path, warm_up: Path, core: int) -> None:
     what = f"merge on one core, against the S3 server, the same rows, {size / _MB:,.0f} MB"
     costs = {"server's processor s": seen.server_cpu_seconds}
     _tell(bench, what, size, found, **costs)
+
+
+def _new_bytes(table: Path) -> int:
+    generations = [path.parent for path in (table / "_mem_wal").glob("*/*/_versions")]
+    rows = sum(lance.dataset(str(generation)).count_rows() for generation in generations)
+    return int(rows) * (_KEY_BYTES + _VALUE_BYTES)
 
 
 def _make_small(table: Path, base_rows: int, generations: int, rows: int) -> None:
@@ -148,10 +171,6 @@ def _bytes(count: int, size: int, seed: int) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(size), count, [None, values.buffers()[1]]
     ).cast(pa.binary())
-
-
-def _generations(table: Path) -> list[Path]:
-    return list((table / "_mem_wal").glob("*/*/_versions"))
 
 
 def _work(uri: Path | str, warm_up: Path | str, core: int | None, **more: Any) -> Work:
