@@ -29,8 +29,8 @@ def list_alerts(look: Look, health: Health) -> list[Json]:
         if "looks abandoned" not in text:
             found.append(Finding(state="warning", text=text))
     compaction = look.status.compaction if look.status and not look.unreadable else None
-    if compaction and (text := compaction.describe("memwal compaction TABLE")):
-        found.append(Finding(state="warning", text=text))
+    if compaction and (advice := compaction.describe("memwal compaction TABLE")):
+        found.append(Finding(state="warning", text=advice))
     return [
         {
             "state": finding.state,
