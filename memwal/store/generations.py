@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -37,7 +37,6 @@ class Source:
     columns: tuple[ColumnInfo, ...]
     alignment: align.Alignment
     batch_rows: int
-    _sessions: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def identity(self) -> str:
@@ -46,19 +45,6 @@ class Source:
         """
         files = [fragment.metadata for fragment in self.dataset.get_fragments()]
         return f"{files} {self.alignment}"
-
-    def open_session(self, fragment: Any, columns: Sequence[str]) -> Any:
-        """Opens the only fragment's file to take rows of these columns; kept for the next time.
-
-        To open it costs more than to take a thousand rows.
-        """
-        name = tuple(columns)
-        found = self._sessions.get(name)
-        if found is None:
-            found = fragment.open_session(columns=list(columns), with_row_address=True)
-            self._sessions.clear()
-            self._sessions[name] = found
-        return found
 
     @property
     def deletes(self) -> bool:

@@ -23,6 +23,10 @@ from memwal.store.generations import Source, as_base_rows
 
 Batches = Iterator[pa.RecordBatch]
 _KEYS = Kept[pa.Table]()
+# Files of generations, open to take rows: to open one takes as long as to take a thousand. Few, as
+# a process may not have many open, and small, as their room is not free before they are closed.
+_FILES = Kept[Any]()
+_FILES_MAX = 256
 Listed = tuple[ShardId, int]
 """A shard and the number of one of its generations."""
 
@@ -181,8 +185,33 @@ class Part:
 
     def _read_all(self, rows: Rows) -> Batches:
         stored = self._stored_names(rows.columns, tombstones=rows.tombstones)
-        batches = guard(self.where, lambda: _take_all(self.source, stored))
+        batches = guard(self.where, lambda: self._take_all(stored))
         return self.scan(rows) if batches is None else self._convert(iter(batches), rows)
+
+    def _take_all(self, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
+        """These columns and `_rowaddr` of a small table, without the query plan that costs more.
+
+        None where only a scan tells: for more than one fragment, deleted rows, many rows, and
+        columns that a scan may convert.
+        """
+        types = {column.name: column.type_text for column in self.source.columns}
+        if any(kind in types[name] for name in columns for kind in _SCANNED_TYPES):
+            return None
+        fragments = self.source.dataset.get_fragments()
+        if len(fragments) != 1 or not 0 < fragments[0].physical_rows <= _TAKEN_ROWS_MAX:
+            return None
+        if fragments[0].deletion_file() is not None:
+            return None
+        name = f"{self.where} {self.source.identity} {columns}"
+        session = _FILES.find(name)
+        if session is None:
+            session = fragments[0].open_session(columns=list(columns), with_row_address=True)
+            if self.listed is not None and self.in_memory_bytes is not None:
+                size = max(self.in_memory_bytes, BYTES_MAX // _FILES_MAX)
+                _FILES.keep(name, session, size)
+        taken = session.take(range(fragments[0].physical_rows))
+        batches: Sequence[pa.RecordBatch] = taken.to_batches()
+        return batches
 
     def stored_name(self, column: str) -> str | None:
         """What the generation calls a column of the base; None when it has not got it."""
@@ -330,22 +359,3 @@ def trim(batches: Batches, schema: pa.Schema, limit: int | None) -> Batches:
 
 def _project(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(n) for n in schema.names], schema=schema)
-
-
-def _take_all(source: Source, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
-    """These columns and `_rowaddr` of a small table, without the query plan that costs more.
-
-    None where only a scan tells: for more than one fragment, deleted rows, many rows, and columns
-    that a scan may convert.
-    """
-    types = {column.name: column.type_text for column in source.columns}
-    if any(kind in types[name] for name in columns for kind in _SCANNED_TYPES):
-        return None
-    fragments = source.dataset.get_fragments()
-    if len(fragments) != 1 or not 0 < fragments[0].physical_rows <= _TAKEN_ROWS_MAX:
-        return None
-    if fragments[0].deletion_file() is not None:
-        return None
-    taken = source.open_session(fragments[0], columns).take(range(fragments[0].physical_rows))
-    batches: Sequence[pa.RecordBatch] = taken.to_batches()
-    return batches
