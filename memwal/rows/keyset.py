@@ -44,13 +44,22 @@ class KeySet:
 
     def contains(self, columns: Sequence[pa.ChunkedArray]) -> Mask:
         """For each row whether its key is in the set. The columns' types are the set's."""
+        found: Mask = self.number(columns) >= 0
+        return found
+
+    def number(self, columns: Sequence[pa.ChunkedArray]) -> Places:
+        """Each row's key as its number in the set, from 0 on; -1 for one that is not in it."""
         if not self.count:
-            return np.zeros(len(columns[0]), dtype=bool)
+            return np.full(len(columns[0]), -1, dtype=np.int64)
         codes = self._columns[0].codes(columns[0])
         for known, values, column in zip(self._pairs, self._columns[1:], columns[1:], strict=True):
             codes = _find_places(known, _pair_codes(codes, values.codes(column), values.count))
-        found: Mask = codes >= 0
-        return found
+        return codes
+
+    def sort_rows(self, columns: Sequence[pa.ChunkedArray]) -> Places:
+        """The rows that the set was made of, each key once, in the order of their numbers."""
+        sorts = not self._pairs and self._columns[0].sorts
+        return np.argsort(columns[0].to_numpy() if sorts else self.number(columns))
 
     def outside(
         self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]
@@ -91,6 +100,11 @@ class _Values:
         else:
             self._hashed = pc.unique(column).drop_null()
             self.count = len(self._hashed)
+
+    @property
+    def sorts(self) -> bool:
+        """Whether values are numbered in their own order."""
+        return self._sorted is not None
 
     def codes(self, column: pa.ChunkedArray) -> Places:
         """Each row's number, -1 for a value that is not among them, and for NULL."""

@@ -261,6 +261,10 @@ class MemorySharedFold:
     members: tuple[MemoryFold, ...]
     bytes_read: int = 0
 
+    def inserts_many(self) -> bool:
+        """Never known."""
+        return False
+
     def commit(
         self, shape: CommitShape, marks: Mapping[ShardId, int]
     ) -> Mapping[ShardId, CommitStats]:
@@ -288,7 +292,7 @@ class ManualTurns:
     losses: int = 0
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Held, or not, as was set."""
         self.turns += 1
         if self.held:

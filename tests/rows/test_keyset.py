@@ -36,6 +36,14 @@ def test_a_set_holds_exactly_its_keys(kind: KeyKind, known: list[int], asked: li
     assert found.tolist() == [kind.key(number % kind.keys_max) in keys for number in asked]
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+@given(numbers=st.lists(st.integers(0, 40), max_size=30, unique=True))
+def test_a_set_numbers_its_keys(kind: KeyKind, numbers: list[int]) -> None:
+    columns = columns_of(kind, list(dict.fromkeys(n % kind.keys_max for n in numbers)))
+    keys = KeySet(columns)
+    assert keys.number(columns)[keys.sort_rows(columns)].tolist() == list(range(keys.count))
+
+
 @given(known=NUMBERS)
 def test_a_set_counts_its_keys(known: list[int]) -> None:
     kind = KINDS["utf8+int32"]

@@ -62,7 +62,7 @@ class SimTurns:
     left: int = 0
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         held = self.left > 0
         self.left -= held
         yield held

@@ -117,7 +117,7 @@ _STORE = mutations(
     _REAL,
     (
         "shared: a key in two shards is written twice",
-        "    if KeySet(every.columns).count != len(every):",
+        "    if known.count != len(every):",
         "    if False:",
     ),
     (
@@ -135,6 +135,32 @@ _STORE = mutations(
         "batches = self.before.scanner",
         "batches = self.base.scanner",
     ),
+    (
+        "shared: rows are counted for another shard",
+        "parts = np.repeat(np.arange(len(sizes)), sizes)[self.keys.sort_rows(self.every.columns)]",
+        "parts = np.repeat(np.arange(len(sizes)), sizes)",
+    ),
 )
 
-MERGE_SHARED: tuple[Mutation, ...] = (*_PLAN, *_ROOM, *_APPLY, *_STORE)
+_TURNS = (
+    *mutations(
+        "memwal/jobs/merge/store/turns.py",
+        "tests/jobs/merge/test_turns.py -k not_alone",
+        (
+            "turns: nobody waits before one was refused",
+            "        if not self._alone and inserts_many():",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/merge/store/shared.py",
+        "tests/jobs/merge/test_turns.py -k knows_whether",
+        (
+            "turns: what has few new keys waits as well",
+            "        return live - self._sum_found()[0] >= _COMPARED_MIN",
+            "        return live >= _COMPARED_MIN",
+        ),
+    ),
+)
+
+MERGE_SHARED: tuple[Mutation, ...] = (*_PLAN, *_ROOM, *_APPLY, *_STORE, *_TURNS)

@@ -123,6 +123,9 @@ class SimSharedFold:
     folds: tuple[SimFold, ...]
     bytes_read: int = 0
 
+    def inserts_many(self) -> bool:
+        return False
+
     def commit(
         self, shape: CommitShape, marks: Mapping[ShardId, int]
     ) -> Mapping[ShardId, CommitStats]:

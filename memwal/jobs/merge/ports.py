@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -56,8 +56,12 @@ class Turns(Protocol):
     It saves work and protects nothing: Lance decides which commits land.
     """
 
-    def turn(self) -> AbstractContextManager[bool]:
-        """A commit's turn. True: the others wait until it ends, as they have been in the way."""
+    def turn(
+        self, inserts_many: Callable[[], bool] = lambda: False
+    ) -> AbstractContextManager[bool]:
+        """A commit's turn. True: the others wait until it ends, as they have been in the way, or
+        would be: the commit is one of several that are made now, and tells that it inserts many.
+        """
         ...
 
     def lost(self) -> None:
@@ -69,7 +73,7 @@ class NoTurns:
     """Everybody commits at once; whoever is refused tries again."""
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Never held."""
         yield False
 
@@ -106,6 +110,12 @@ class SharedFold(Protocol):
     @property
     def bytes_read(self) -> int:
         """Bytes read for the commit so far, besides what the folds read."""
+        ...
+
+    def inserts_many(self) -> bool:
+        """Whether it is known to insert so many keys that Lance would refuse it beside another such
+        commit. May look at the base, where that takes less than what a refusal costs.
+        """
         ...
 
     def commit(

@@ -42,6 +42,8 @@ class MergeUnit(TableUnit):
     request: MergeRequest
     limits: MergeLimits
     lease_token: int | None = None
+    alone: bool = False
+    """Whether all that is merged of the table now is this unit."""
     lineage: Lineage = field(default_factory=Lineage)
     held_bytes_min: int = 0
     """What the largest generation takes: a commit has at least one."""
@@ -67,6 +69,7 @@ def make_units(
         shard.shard_id: max(hold([g]) for g in choose_generations(shard, request)) for shard in work
     }
     lineage = Lineage() if request.reinitialised_allowed else stores.views.lineage(view, work)
+    groups = group_shards(view, work, request, limits)
     return [
         MergeUnit(
             uri=view.uri,
@@ -78,8 +81,9 @@ def make_units(
             lineage=lineage.part(shard_ids),
             memory_bytes_max=limits.memory_bytes_max,
             held_bytes_min=max(largest[shard_id] for shard_id in shard_ids),
+            alone=len(groups) == 1,
         )
-        for shard_ids in group_shards(view, work, request, limits)
+        for shard_ids in groups
     ]
 
 
@@ -119,7 +123,7 @@ def _merge(unit: MergeUnit, stores: Stores) -> tuple[ShardReport, ...]:
         costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),
         before_commit=before_commit,
         before_view=watch.before_view,
-        turns=HostTurns(unit.uri, stores.clock, waiting=cancel.check),
+        turns=HostTurns(unit.uri, stores.clock, waiting=cancel.check, alone=unit.alone),
     )
     if len(unit.shard_ids) == 1:
         return (merger.run(unit.shard_ids[0], unit.request),)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,37 @@ def test_a_refused_commit_is_told(table: Where) -> None:
     assert (merge.outcome, merge.conflicts, turns.losses) == ("done", 1, 1)
 
 
+@dataclass
+class AskingTurns(ManualTurns):
+    """Asks each commit whether it inserts many."""
+
+    answers: list[bool] = field(default_factory=list)
+
+    @contextmanager
+    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+        self.answers.append(inserts_many())
+        with super().turn(inserts_many) as held:
+            yield held
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(("new", "old", "many"), [(200, 3, True), (199, 5, False), (0, 9, False)])
+def test_a_shared_commit_knows_whether_it_inserts_many(
+    tmp_path: Path, new: int, old: int, many: bool, held: bool
+) -> None:
+    table = where("local", tmp_path)
+    one, other = table.shards
+    table.flush(one, Put([*range(1000, 1000 + new // 2), *range(1, old)], 1))
+    table.flush(other, Put([*range(2000, 2000 + new - new // 2), 0], 1), Delete([old, 900]))
+    turns = AskingTurns(held=held)
+    merges = SharedMerger(single=table.merger(turns=turns)).run((one, other), MergeRequest())
+    assert turns.answers == [many]
+    assert [m.rows_inserted for m in merges] == [new // 2, new - new // 2]
+    assert [m.rows_updated for m in merges] == [old - 1, 1]
+    assert [m.rows_deleted for m in merges] == [0, 1]
+
+
 # ---- a host's turns
 
 
@@ -153,6 +186,19 @@ def test_nobody_waits_where_nobody_was_refused(tmp_path: Path) -> None:
     with host(tmp_path).turn() as held:
         assert not held
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_is_not_alone_and_inserts_many_waits_for_no_refusal(tmp_path: Path) -> None:
+    def told() -> bool:
+        raise AssertionError("it need not be known")
+
+    with host(tmp_path).turn(told) as held:
+        assert not held
+    turns = HostTurns("t", ManualClock(), alone=False, folder=tmp_path / "turns")
+    with turns.turn(lambda: False) as held:
+        assert not held
+    with turns.turn(lambda: True) as held:
+        assert held
 
 
 def test_turns_are_remembered_for_a_while(tmp_path: Path) -> None:

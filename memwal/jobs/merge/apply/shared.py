@@ -95,7 +95,7 @@ class _Rounds:
                 if together is None:
                     continue
                 asked = self.single.clock.monotonic_seconds()
-                with self.single.turns.turn() as held:
+                with self.single.turns.turn(together.inserts_many) as held:
                     deadline += self.single.clock.monotonic_seconds() - asked
                     if held:
                         view = self._take_view(self.left())

@@ -6,25 +6,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from memwal.jobs.merge.plan.shard import CommitShape, Deletes
 from memwal.jobs.merge.ports import CommitStats
 from memwal.jobs.merge.store.commit import count_bytes_read, run_commit, upsert
 from memwal.model import ShardId, SharedKey
-from memwal.rows.keyset import KeySet, find_shared_key, key_predicate
+from memwal.rows.keyset import KeySet, find_shared_key, group_batches, key_predicate
+
+# Of two commits side by side that both insert so many keys, Lance refuses one.
+_COMPARED_MIN = 200
+_LOOKED_AT_TIMES = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(kw_only=True, slots=True, eq=False)
 class SharedMember:
-    """One shard's part: the rows to write, in the base's schema, and the keys to delete."""
+    """One shard's part: the rows to write, in the base's schema, and the keys to delete.
+
+    How many of either the base had when it was looked at, if it was.
+    """
 
     rows: pa.Table
     tombstones: pa.Table
+    live_found: int = 0
+    dead_found: int = 0
+    is_counted: bool = False
 
 
 def share_folds(
-    members: Mapping[ShardId, SharedMember], keys: Sequence[str], base: Any, before: Any
+    members: Mapping[ShardId, SharedMember],
+    keys: Sequence[str],
+    base: Any,
+    before: Any,
+    base_rows: int,
 ) -> LanceSharedFold | SharedKey | None:
     """The members as one; None when a shard's keys have another type than the base's.
 
@@ -40,22 +55,27 @@ def share_folds(
     except pa.ArrowException:
         return None  # a shard's writer had another type for the key
     every = pa.concat_tables([part for of_shard in parts.values() for part in of_shard])
-    if KeySet(every.columns).count != len(every):
+    known = KeySet(every.columns)
+    if known.count != len(every):
         return find_shared_key(parts, keys)
-    return LanceSharedFold(members=members, base=base, before=before, every=every)
+    return LanceSharedFold(
+        members=members, base=base, before=before, every=every, keys=known, base_rows=base_rows
+    )
 
 
 @dataclass(kw_only=True, eq=False)
 class LanceSharedFold:
     """The SharedFold port over Lance. The rows of all members are held in memory.
 
-    `every` are the keys of all members.
+    `every` are the keys of all members, each once, and `keys` the set of them.
     """
 
     members: Mapping[ShardId, SharedMember]
     base: Any
     before: Any
     every: pa.Table
+    keys: KeySet
+    base_rows: int
     _bytes_read: int = 0
 
     @property
@@ -94,10 +114,11 @@ class LanceSharedFold:
         updated, deleted = dict.fromkeys(live, 0), dict.fromkeys(live, 0)
         mixed = total.rows_inserted > 0 and total.rows_updated > 0
         if mixed or 0 < total.rows_deleted < sum(dead.values()):
-            found = self._find_keys()
-            for shard, member in self.members.items():
-                updated[shard] = self._count_common(member.rows, found)
-                deleted[shard] = self._count_common(member.tombstones, found)
+            expected = (total.rows_updated, total.rows_deleted)
+            if not self._is_counted or self._sum_found() != expected:
+                self._count_found()
+            updated = {shard: member.live_found for shard, member in self.members.items()}
+            deleted = {shard: member.dead_found for shard, member in self.members.items()}
         if not mixed and total.rows_updated:
             updated = live
         if total.rows_deleted in (0, sum(dead.values())):
@@ -111,21 +132,43 @@ class LanceSharedFold:
             for shard in self.members
         }
 
-    def _find_keys(self) -> KeySet:
-        """Those of the members' keys that the base had."""
+    def inserts_many(self) -> bool:
+        """See the port. Not looked for where the base is much larger than what is merged."""
+        live = sum(len(member.rows) for member in self.members.values())
+        if live < _COMPARED_MIN or self.base_rows > _LOOKED_AT_TIMES * live:
+            return False
+        if not self._is_counted:
+            self._count_found()
+        return live - self._sum_found()[0] >= _COMPARED_MIN
+
+    @property
+    def _is_counted(self) -> bool:
+        return all(member.is_counted for member in self.members.values())
+
+    def _sum_found(self) -> tuple[int, int]:
+        members = self.members.values()
+        return sum(m.live_found for m in members), sum(m.dead_found for m in members)
+
+    def _count_found(self) -> None:
+        """How many of each member's keys the base has, in one scan of its keys."""
         names = self.every.column_names
+        members = self.members.values()
+        sizes = [size for m in members for size in (len(m.rows), len(m.tombstones))]
+        parts = np.repeat(np.arange(len(sizes)), sizes)[self.keys.sort_rows(self.every.columns)]
+        held = np.zeros(self.keys.count, dtype=bool)  # the base may have one key several times
 
-        def scan() -> pa.Table:
+        def scan() -> None:
             batches = self.before.scanner(columns=names).to_batches()
-            inside = KeySet(self.every.columns).inside(batches, names)
-            found = [batch.select(names) for batch in inside]
-            return pa.Table.from_batches(found) if found else self.every.slice(0, 0)
+            for group in group_batches(batches):
+                columns = [pa.chunked_array([b.column(name) for b in group]) for name in names]
+                numbers = self.keys.number(columns)
+                held[numbers[numbers >= 0]] = True
 
-        return KeySet(_bare(run_commit(scan), self.every.schema).columns)
-
-    def _count_common(self, table: pa.Table, found: KeySet) -> int:
-        keys = _bare(table, self.every.schema)
-        return int(found.contains(keys.columns).sum()) if len(keys) else 0
+        run_commit(scan)
+        found = np.bincount(parts[held], minlength=len(sizes))
+        for place, member in enumerate(members):
+            member.live_found, member.dead_found = map(int, found[2 * place : 2 * place + 2])
+            member.is_counted = True
 
 
 def _bare(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -108,7 +108,7 @@ class LanceMergeTable:
         for shard_id, folded in own.items():
             members[shard_id] = folded.read_member(base.schema)
             folded.count_reads()
-        return share_folds(members, view.primary_key, base, before)
+        return share_folds(members, view.primary_key, base, before, view.rows)
 
 
 @dataclass(kw_only=True, eq=False)

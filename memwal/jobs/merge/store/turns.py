@@ -19,7 +19,7 @@ REMEMBERED_SECONDS = 600.0
 WAIT_SECONDS_MAX = 120.0
 """The longest wait for a turn. A merge that waits in vain commits alongside the others."""
 
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.02
 _KEPT_SECONDS = 86_400.0
 _OPEN = os.O_RDWR | os.O_NOFOLLOW
 
@@ -29,7 +29,8 @@ class HostTurns:
 
     Of two concurrent commits that insert 200 keys or more, Lance refuses the second, whose join and
     writes were for nothing. Smaller ones both pass, so turns are taken only for a while after a
-    refusal: the file's time says when that was. Where no file can be made there are no turns.
+    refusal, or after a commit that would have been refused beside others: the file's time says when
+    that was. Where no file can be made there are no turns.
     """
 
     def __init__(
@@ -38,17 +39,24 @@ class HostTurns:
         clock: Clock,
         *,
         waiting: Callable[[], None] = lambda: None,
+        alone: bool = True,
         folder: Path | None = None,
     ) -> None:
-        """`waiting` is called while a turn is waited for, and may raise."""
+        """`waiting` is called while a turn is waited for, and may raise.
+
+        `alone`: nobody else is known to merge the table now.
+        """
         self._clock = clock
         self._waiting = waiting
+        self._alone = alone
         self._folder = folder or _own_folder()
         self._name = f"{hashlib.sha256(uri.encode()).hexdigest()[:32]}.turn"
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """See the port."""
+        if not self._alone and inserts_many():
+            self.lost()  # one of them would be
         file = self._open_recent()
         if file is None:
             yield False
