@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from memwal.errors import Missing, NotATable, Refused, StoreUnavailable, Usage
+from memwal.errors import Missing, NotATable, Refused, Usage
 from memwal.model import Checkpoint, Consistency, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.keys import Key, check_keys
@@ -24,8 +24,8 @@ from memwal.read.plan.request import (
 )
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.pruning import prune_shards
-from memwal.read.store.faults import explain_missing
-from memwal.read.store.kept import share_opened
+from memwal.read.store.faults import explain_missing, report_collected
+from memwal.read.store.kept import Opened, share_opened
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
 from memwal.read.store.wal_rows import Moved, StoredWalRows
@@ -92,14 +92,12 @@ class ReadableTable:
         memory_bytes_max: int | None = None,
     ) -> None:
         """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
-        self._opened = share_opened(uri, storage_options or {})
-        # Reads share caches, but for those that are to take little memory.
+        options = storage_options or {}
+        # Reads share what was opened, but for those that are to take little memory.
+        self._opened = share_opened(uri, options) if memory_bytes_max is None else Opened()
+        session = self._opened.session
         stores = open_stores(
-            uri,
-            storage_options or {},
-            clock=clock,
-            session=self._opened.session if memory_bytes_max is None else None,
-            memory_bytes_max=memory_bytes_max,
+            uri, options, clock=clock, session=session, memory_bytes_max=memory_bytes_max
         )
         self._stores = stores
         self.consistency = parse_consistency(consistency)
@@ -193,7 +191,7 @@ class ReadableTable:
         """A planned read and its rows; who wins is decided when this returns."""
 
         def start(opened: OpenedRead) -> tuple[OpenedRead, pa.RecordBatchReader]:
-            batches = _report_collected(opened.read.start())
+            batches = report_collected(opened.read.start())
             schema = opened.read.schema
             if opened.taken_at is not None:
                 told = {**(schema.metadata or {}), "memwal.taken_at": opened.taken_at}
@@ -212,8 +210,8 @@ class ReadableTable:
         checkpoint: str | None = None,
     ) -> int:
         """How many rows `read` would return."""
-        kept = None if checkpoint is None else self.find_checkpoint(checkpoint)
-        dataset = self._base(version if kept is None else kept.version)
+        at = version if checkpoint is None else self.find_checkpoint(checkpoint).version
+        dataset = self._base(at)
         columns = primary_key_of(dataset) or tuple(dataset.schema.names)
         reader = self.read(
             columns=columns[:1],
@@ -265,16 +263,10 @@ class ReadableTable:
             plan = self._plan(view, request)
             self._check_lineage(view, plan, request)
             read = open_read(self.generations, view, plan, rows, now, self._opened.sources)
-            return use(
-                OpenedRead(
-                    view=view,
-                    plan=plan,
-                    read=read,
-                    request=request,
-                    now_nanos=now,
-                    unflushed=rows,
-                )
+            opened = OpenedRead(
+                view=view, plan=plan, read=read, request=request, now_nanos=now, unflushed=rows
             )
+            return use(opened)
 
         with self._opened.forgetting():
             return self._use_view(request, moment, attempt)
@@ -402,11 +394,3 @@ def open_table(
     return ReadableTable(
         uri, storage_options, consistency=consistency, memory_bytes_max=memory_bytes_max
     )
-
-
-def _report_collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows; what goes away after the first of them were given out can't be read again."""
-    try:
-        yield from batches
-    except Missing as error:
-        raise StoreUnavailable(f"{error}; it was collected while it was read, read again") from None

@@ -72,3 +72,11 @@ def explain_missing(error: MemWalError, moment: Moment) -> MemWalError:
             "was not memwal",
         )
     return Corruption("MW-H03", f"{error}; it is listed and not merged, so its rows are lost")
+
+
+def report_collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows; what goes away after the first of them were given out can't be read again."""
+    try:
+        yield from batches
+    except Missing as error:
+        raise StoreUnavailable(f"{error}; it was collected while it was read, read again") from None

@@ -57,10 +57,13 @@ class Kept(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """What all reads with the same access to a store share: Lance's session, opened generations."""
+    """What all reads with the same access to a store share: Lance's session, opened generations.
 
-    access: str
-    session: Any = field(default_factory=new_session)
+    Without any, a table's own.
+    """
+
+    access: str = ""
+    session: Any | None = None
     sources: Kept[Source] = field(default_factory=Kept)
 
     @contextmanager
@@ -86,6 +89,6 @@ def share_opened(uri: str, storage_options: Mapping[str, str]) -> Opened:
     access = repr((sorted(storage_options.items()), sorted(variables)))
     found = _OPENED.find(access)
     if found is None:
-        found = Opened(access=access)
+        found = Opened(access=access, session=new_session())
         _OPENED.keep(access, found, BYTES_MAX // _ACCESSES_MAX)
     return found
