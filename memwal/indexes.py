@@ -37,6 +37,18 @@ class FragmentFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SmallFragments:
+    """What Lance would rewrite of a version: small fragments next to others, and deleted rows.
+
+    `physical_rows` are all of the table's, deleted ones included.
+    """
+
+    fragments: int
+    deleted_rows: int
+    physical_rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentFacts:
     """One segment of an index. Fragments that are gone may still be named."""
 

@@ -163,18 +163,6 @@ class VersionFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SmallFragments:
-    """What Lance would rewrite of a version: small fragments next to others, and deleted rows.
-
-    `physical_rows` are all of the table's, deleted ones included.
-    """
-
-    fragments: int
-    deleted_rows: int
-    physical_rows: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFiles:
     """A shard's WAL entries with their positions, and how many objects its manifests are."""
 

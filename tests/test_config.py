@@ -290,6 +290,7 @@ SETTINGS = {
     "index_join_allowed": "true",
     "materialize_deletions_threshold": "0.5",
     "lease_seconds": "20",
+    "compaction": "auto",
 }
 
 

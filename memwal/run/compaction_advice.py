@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.model import SmallFragments
+from memwal.indexes import SmallFragments
 from memwal.report import CompactionAdvice
 from memwal.run.options import choose_limits
 

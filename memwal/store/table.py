@@ -23,7 +23,8 @@ from memwal.errors import (
 )
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
-from memwal.model import ColumnInfo, FlushedGeneration, ShardId, SmallFragments, sum_known
+from memwal.indexes import SmallFragments
+from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files

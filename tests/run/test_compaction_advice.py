@@ -11,8 +11,8 @@ import pytest
 from memwal.cli.maintain import spell_out
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Usage
+from memwal.indexes import SmallFragments
 from memwal.jobs.maintain.job import choose_mode
-from memwal.model import SmallFragments
 from memwal.run.compaction_advice import AdviceLimits, find_compaction_advice, judge
 from memwal.store.table import LanceTables
 

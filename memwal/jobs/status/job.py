@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, Missing, StoreUnavailable, Unreachable
+from memwal.errors import MemWalError, Unreachable
 from memwal.jobs.status.plan import (
     AbandonedLimits,
     Condition,
@@ -21,17 +21,16 @@ from memwal.jobs.status.report import (
     report_status,
     sum_up_conditions,
 )
+from memwal.jobs.status.store import is_covered, read_records
 from memwal.model import (
     Checkpoint,
     Consistency,
     LeaseClaim,
     ShardFiles,
     ShardId,
-    ShardManifest,
-    StoredFile,
     TableView,
 )
-from memwal.report import JobReport, RunRecord, TableReport
+from memwal.report import JobReport, TableReport
 from memwal.run.checkpoints import describe_checkpoint
 from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
@@ -43,7 +42,6 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.view import Listed
 
-_RECORDS_MAX = 8  # of two rounds of maintenance: each of its jobs may leave one
 _READERS_MAX = 16  # so that some stores that do not answer leave room for others
 
 
@@ -121,33 +119,14 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
             look.listed.get(shard),
             choose_limits(AbandonedLimits, table),
             now,
-            partial(_is_covered, stores, manifests[shard]),
+            partial(is_covered, stores, manifests[shard]),
         ),
         unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
         due=find_due_shards(view, choose_limits(DueLimits, table), now),
         now_nanos=now,
         lease=describe_lease(look.lease, now),
-        records=_records(stores, view),
+        records=read_records(stores, view),
         checkpoints=tuple(describe_checkpoint(found, now) for found in checkpoints),
         warnings=warnings,
     )
     return report.model_copy(update={"compaction": compaction})
-
-
-def _records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
-    """The newest runs, where something waits and they may tell why. Nothing depends on them."""
-    if not any(shard.pending for shard in view.shards):
-        return ()
-    try:
-        return stores.run_records.newest(_RECORDS_MAX).records
-    except MemWalError:
-        return ()
-
-
-def _is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: StoredFile) -> bool:
-    """Whether an entry is in a generation, by its own head: one request."""
-    try:
-        head = stores.wal.head(entry.path, entry.size_bytes)
-    except (Missing, StoreUnavailable):
-        return False
-    return head.generation is not None and head.generation < manifest.current_generation

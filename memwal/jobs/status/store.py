@@ -1,0 +1,31 @@
+"""What a status reads of a table beside its view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memwal.errors import MemWalError, Missing, StoreUnavailable
+from memwal.model import ShardManifest, StoredFile, TableView
+from memwal.report import RunRecord
+from memwal.run.stores import Stores
+
+_RECORDS_MAX = 8  # of two rounds of maintenance: each of its jobs may leave one
+
+
+def read_records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
+    """The newest runs, where something waits and they may tell why. Nothing depends on them."""
+    if not any(shard.pending for shard in view.shards):
+        return ()
+    try:
+        return stores.run_records.newest(_RECORDS_MAX).records
+    except MemWalError:
+        return ()
+
+
+def is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: StoredFile) -> bool:
+    """Whether an entry is in a generation, by its own head: one request."""
+    try:
+        head = stores.wal.head(entry.path, entry.size_bytes)
+    except (Missing, StoreUnavailable):
+        return False
+    return head.generation is not None and head.generation < manifest.current_generation
