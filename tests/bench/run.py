@@ -37,6 +37,7 @@ CASES = (
     "idle",
     "freshness",
     "looks",
+    "many_shards",
     "memory",
     "garbage",
     "index_catchup",

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from rich.console import RenderableType
+from rich.text import Text
 
 from memwal.grid import Column, build_table, format_size, numbers, style_outcome, words
 from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport, PlannedShard, ShardReport
+from memwal.report import DONE, NOTHING_TO_DO
+
+Shard = TypeVar("Shard", ShardReport, PlannedShard)
+
+_SHARDS_SHOWN_MAX = 50
 
 MERGED: tuple[Column[ShardReport], ...] = (
     words("shard", lambda shard: shard.shard_id),
@@ -33,7 +42,18 @@ PLANNED: tuple[Column[PlannedShard], ...] = (
 
 
 def show_table(report: MergeTableReport | PlannedMergeReport) -> list[RenderableType]:
-    """A line for each shard."""
+    """A line for each shard. Of many those with work or trouble, trouble first, and a summary."""
     if isinstance(report, PlannedMergeReport):
-        return [build_table(report.shards, PLANNED)]
-    return [build_table(report.shards, MERGED)] if report.shards else []
+        return _list_shards(report.shards, PLANNED)
+    return _list_shards(report.shards, MERGED) if report.shards else []
+
+
+def _list_shards(shards: Sequence[Shard], columns: Sequence[Column[Shard]]) -> list[RenderableType]:
+    if len(shards) <= _SHARDS_SHOWN_MAX:
+        return [build_table(shards, columns)]
+    busy: list[Shard] = [shard for shard in shards if shard.outcome != NOTHING_TO_DO]
+    shown: list[Shard] = sorted(busy, key=lambda shard: shard.outcome == DONE)[:_SHARDS_SHOWN_MAX]
+    text = (
+        f"  {len(shards):,} shards, {len(busy):,} with work, {len(shown)} shown; --json lists all"
+    )
+    return [*([build_table(shown, columns)] if shown else []), Text(text)]

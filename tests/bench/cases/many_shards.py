@@ -1,0 +1,298 @@
+"""One table with thousands of shards: what the jobs ask for and take when little changed (B19).
+
+One shard is written by pylance, merged, caught up and collected; the others are copies of its files
+under their own ids, with progress of their own in the MemWAL index. Requests are counted at the S3
+server, Lance's own among them; processor and memory are of the whole command, on local files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import lance
+import numpy as np
+from lance.dataset import Index
+from rich.console import Console
+
+from memwal.cli.output import Document
+from memwal.format import codec, layout
+from memwal.jobs.merge.report import MergeTableReport, ShardReport
+from memwal.jobs.status.plan import AbandonedLimits, DueLimits, find_due_shards, measure_wal
+from memwal.jobs.status.report import report_status
+from memwal.jobs.status.show import show_table
+from memwal.model import ShardId
+from memwal.report import JobReport
+from memwal.run.stores import open_stores
+from tests.bench.counted_s3 import CountedS3, Seen
+from tests.bench.harness import Bench, program, run_process
+from tests.bench.tables import copy_of, flush, make_base, new_shards, pending, rows_of
+
+TITLE = "Thousands of shards in one table"
+CASE = "B19"
+
+_FIRST = "status, first look"
+_MAINTAIN = "maintain, nothing to do"
+_COMMANDS: Mapping[str, Sequence[str]] = {
+    "status": ("status",),
+    "merge, nothing to do": ("merge", "--engine", "local"),
+    "snapshot, nothing to do": ("snapshot", "--engine", "local"),
+    _MAINTAIN: ("maintain", "--engine", "local"),
+}
+_SHORT = ("--execute", "--grace", "0s", "--retention", "0s", "--allow-short-retention")
+_DETAILS = "/lance.table.MemWalIndexDetails"
+_MIB = 1024 * 1024
+
+# Writes down its own processor time and peak as it ends: what wait4 tells of a child's peak starts
+# at the size of this process.
+_MEASURED = """
+import atexit, json, resource, sys
+
+def tell():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/status") as status, open(sys.argv[1], "w") as file:
+        peak = int(next(line.split()[1] for line in status if line.startswith("VmHWM:"))) * 1024
+        json.dump([used.ru_utime + used.ru_stime, peak], file)
+
+atexit.register(tell)
+from memwal.cli import main
+main(sys.argv[2:])
+"""
+
+
+def run(bench: Bench) -> None:
+    """B19."""
+    sizes = (10, 1_000, 2_000) if bench.quick else (10, 3_000, 10_000)
+    tables = {shards: _forge(bench, shards) for shards in sizes}
+    paths = {shards: table for shards, (table, _) in tables.items()}
+    _measure_manifest(bench, paths)
+    _plan(bench, paths[sizes[-1]], sizes[-1])
+    _on_local_files(bench, paths)
+    with CountedS3() as server:
+        _count(bench, server, {shards: tables[shards] for shards in sizes[1:]})
+
+
+# ---- the tables
+
+
+def _forge(bench: Bench, shards: int) -> tuple[Path, ShardId]:
+    """A table of so many shards with nothing to do; and the one that pylance wrote."""
+    folder = bench.new_folder(f"shards-{shards}")
+    table = folder / "table"
+    make_base(table, 1_000, dim=0)
+    lance.dataset(str(table)).create_scalar_index("id", "BTREE")
+    like = ShardId(new_shards(1)[0])
+    pending(table, [like], 1, 20, 1_000, dim=0)
+    for _ in range(5):
+        argv = [program("memwal"), "maintain", table, "--json", "--engine", "local", *_SHORT]
+        if run_process(argv, folder).json()["outcome"] == "nothing_to_do":
+            break
+    others = [ShardId(shard) for shard in new_shards(shards - 1)]
+    _copy_shard(table, like, others)
+    _record_progress(table, like, others)
+    run_process([program("memwal"), "snapshot", table, "--json", "--engine", "local"], folder)
+    return table, like
+
+
+def _copy_shard(table: Path, like: ShardId, others: Sequence[ShardId]) -> None:
+    """Its files under other ids; manifests say whose they are."""
+    root = table / layout.MEM_WAL / like
+    for file in [file for file in root.rglob("*") if file.is_file()]:
+        below = file.relative_to(root)
+        version = layout.parse_shard_manifest_name(file.name)
+        manifest = None
+        if version is not None and below.parent.name == layout.manifest_folder(like)[-8:]:
+            manifest = codec.decode_shard_manifest(
+                file.read_bytes(), shard_id=like, version=version
+            )
+        for shard in others:
+            target = table / layout.MEM_WAL / shard / below
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if manifest is None:
+                target.hardlink_to(file)
+            else:
+                data = codec.encode_shard_manifest(replace(manifest, shard_id=shard))
+                target.write_bytes(data)
+
+
+def _record_progress(table: Path, like: ShardId, others: Sequence[ShardId]) -> None:
+    """The others are as far as that one, in the MemWAL index of a new version."""
+    dataset = lance.dataset(str(table))
+    version = int(dataset.version)
+    state = open_stores(str(table), {}).views.mem_wal(version)
+    details = codec.pb.MemWalIndexDetails.FromString(state.raw)
+    lists = [(details.merged_generations, state.merged[like])]
+    lists += [
+        (index.caught_up_generations, state.index_catchup[index.index_name][like])
+        for index in details.index_catchup
+    ]
+    for entries, generation in lists:
+        for shard in others:
+            entry = entries.add()
+            entry.shard_id.uuid, entry.generation = UUID(shard).bytes, generation
+    entry = Index(
+        uuid=str(uuid4()),
+        name=layout.MEM_WAL_INDEX_NAME,
+        fields=[],
+        dataset_version=version,
+        fragment_ids=set(),
+        index_version=0,
+        created_at=datetime.now(UTC),
+        index_details=(_DETAILS, details.SerializeToString()),
+    )
+    operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
+    lance.LanceDataset.commit(dataset, operation, read_version=version, max_retries=0)
+
+
+# ---- what is measured
+
+
+def _measure_manifest(bench: Bench, tables: Mapping[int, Path]) -> None:
+    """What a shard adds to every version's manifest: an entry for its progress and each index."""
+    sizes = {
+        shards: max((table / "_versions").glob("*.manifest"), key=lambda f: f.stat().st_mtime_ns)
+        for shards, table in tables.items()
+    }
+    few, many = min(sizes), max(sizes)
+    grown = sizes[many].stat().st_size - sizes[few].stat().st_size
+    bench.figure(
+        CASE,
+        "bytes that a shard takes in every version's manifest, with one index",
+        grown / (many - few),
+        "B",
+        at_most=147.0,
+        measured=f"{sizes[many].stat().st_size:,} B of {many:,} shards",
+    )
+
+
+def _plan(bench: Bench, table: Path, shards: int) -> None:
+    """Processor time of deciding and telling, with everything read already."""
+    stores = open_stores(str(table), {})
+    view, listed = stores.views.table_and_wal()
+    now = stores.clock.now_nanos()
+    manifests = {shard.shard_id: shard.manifest for shard in view.shards}
+    limits = AbandonedLimits()
+
+    def status() -> None:
+        report = report_status(
+            "t",
+            view,
+            wal=lambda s: measure_wal(manifests[s], listed[s], limits, now, lambda *entry: True),
+            unindexed_rows=lambda name: 0,
+            due=find_due_shards(view, DueLimits(), now),
+            now_nanos=now,
+        )
+        _tell(report, lambda: show_table(report))
+
+    def merge() -> None:
+        found = tuple(
+            ShardReport(shard_id=s.shard_id, outcome="nothing_to_do") for s in view.shards
+        )
+        _tell(MergeTableReport(table="t", outcome="nothing_to_do", shards=found), lambda: ())
+
+    for what, work in (("status", status), ("merge", merge)):
+        seconds = []
+        for _ in range(max(3, bench.rounds)):
+            before = time.process_time()
+            work()
+            seconds.append(time.process_time() - before)
+        bench.figure(
+            CASE,
+            f"{what} of {shards:,} shards: planning, report and document, processor seconds",
+            min(seconds),
+            "s",
+            at_most=1.0,
+        )
+
+
+def _tell(report: MergeTableReport | object, show: Callable[[], object]) -> None:
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(file=nowhere)
+        for part in show() or ():  # type: ignore[attr-defined]
+            console.print(part)
+    made = JobReport(job="bench", outcome="done", tables=(report,))  # type: ignore[arg-type]
+    json.loads(Document.of(made).text)
+
+
+def _on_local_files(bench: Bench, tables: Mapping[int, Path]) -> None:
+    """Processor and memory of whole commands, and how they grow."""
+    none, few, many = sorted(tables)
+    for name, (job, *rest) in _COMMANDS.items():
+        found = {n: _run_measured(bench, [job, t, "--json", *rest]) for n, t in tables.items()}
+        bench.figure(
+            CASE,
+            f"{name}, {many:,} shards on local files: peak memory of the process",
+            found[many][1] / _MIB,
+            "MiB",
+            at_most=300.0,
+            measured=f"{found[many][0]:.2f} s of processor, {found[few][0]:.2f} s of {few:,}",
+        )
+        seconds = {shards: cpu for shards, (cpu, _) in found.items()}
+        bench.figure(
+            CASE,
+            f"{name}, local files: processor time a shard, {many:,} shards against {few:,}",
+            _slope(seconds, none, many) / _slope(seconds, none, few),
+            "x",
+            at_most=1.25,
+            measured=f"{1e6 * _slope(seconds, none, many):.0f} µs a shard",
+        )
+
+
+def _slope(seconds: Mapping[int, float], few: int, many: int) -> float:
+    return (seconds[many] - seconds[few]) / (many - few)
+
+
+def _run_measured(bench: Bench, words: Sequence[object]) -> tuple[float, int]:
+    """Processor seconds and peak bytes of a command; of several runs the least."""
+    folder, found = bench.new_folder("run"), []
+    argv = [program("python"), "-c", _MEASURED, folder / "told", *map(str, words)]
+    for _ in range(bench.rounds):
+        run_process(argv, folder, XDG_CACHE_HOME=str(folder))
+        found.append(json.loads((folder / "told").read_text()))
+    return min(f[0] for f in found), min(f[1] for f in found)
+
+
+def _count(bench: Bench, server: CountedS3, tables: Mapping[int, tuple[Path, ShardId]]) -> None:
+    """Requests: nothing remembered, everything, and after one shard changed."""
+    seen: dict[tuple[str, int], Seen] = {}
+    pages: dict[int, int] = {}
+    for shards, (table, like) in tables.items():
+        stored = copy_of(table, bench.new_folder("copy") / "table")
+        files = sum(1 for file in (stored / layout.MEM_WAL).rglob("*") if file.is_file())
+        pages[shards] = -(-files // 1_000)
+        bucket = server.make_bucket()
+        server.load(stored, bucket, "t")
+        uri, cache = f"s3://{bucket}/t", bench.new_folder("cache")
+
+        def command(name: str, *words: str, uri: str = uri, cache: Path = cache) -> Seen:
+            server.forget()
+            job, *rest = (*_COMMANDS[name], *words)
+            argv = [program("memwal"), job, uri, "--json", *server.arguments, *rest]
+            run_process(argv, cache, XDG_CACHE_HOME=str(cache))
+            return server.seen()
+
+        seen[_FIRST, shards] = command("status")
+        for name in _COMMANDS:
+            # The server looks through the whole bucket for each listing, and garbage makes many.
+            if name != _MAINTAIN or shards == min(tables):
+                seen[name, shards] = command(name)
+        flush(uri, like, rows_of(np.arange(3), 1, 0), options=server.storage_options)
+        one = ("--shard", like)
+        seen["merge of one shard", shards] = command("merge, nothing to do", *one)
+    for (name, shards), told in seen.items():
+        first = name == _FIRST
+        bench.figure(
+            CASE,
+            f"{name}, {shards:,} shards: requests "
+            + ("a shard" if first else f"beyond the {pages[shards]} pages of a listing"),
+            told.requests / shards if first else float(told.requests - pages[shards]),
+            "",
+            **({"at_most": 1.1} if first else {} if name == _MAINTAIN else {"at_most": 100.0}),
+            costs={**told.kinds, "bytes read": told.bytes_received},
+        )
