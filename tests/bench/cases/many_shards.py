@@ -154,7 +154,7 @@ def _record_progress(table: Path, like: ShardId, others: Sequence[ShardId]) -> N
 
 
 def _measure_manifest(bench: Bench, tables: Mapping[int, Path]) -> None:
-    """What a shard adds to every version's manifest: an entry for its progress and each index."""
+    """What a shard adds to a manifest: its progress, each index's, and Lance's copies of these."""
     sizes = {
         shards: max((table / "_versions").glob("*.manifest"), key=lambda f: f.stat().st_mtime_ns)
         for shards, table in tables.items()
@@ -163,7 +163,7 @@ def _measure_manifest(bench: Bench, tables: Mapping[int, Path]) -> None:
     grown = sizes[many].stat().st_size - sizes[few].stat().st_size
     bench.figure(
         CASE,
-        "bytes that a shard takes in every version's manifest, with one index",
+        "bytes that a shard takes in the manifest of a snapshot's version, with one index",
         grown / (many - few),
         "B",
         at_most=147.0,
