@@ -77,7 +77,7 @@ def _against_loop_and_floor(bench: Bench, plain: Path, indexed: Path) -> None:
         seconds,
         "memwal",
         "floor",
-        at_most=1.6,
+        at_most=1.25,
     )
     bench.ratio(
         "B1",
@@ -166,7 +166,7 @@ def _tombstones(bench: Bench) -> None:
         f"merge with {TOMBSTONES:,} tombstones, against without",
         seconds["with"] / seconds["without"],
         "x",
-        at_most=1.3,
+        at_most=1.2,
         measured=against(seconds, "with", "without"),
         costs=seen[-1].costs(rows_bytes),
     )

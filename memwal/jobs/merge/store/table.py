@@ -196,7 +196,7 @@ class LanceFold:
         """
         if self._member is not None and self._member.rows.schema.equals(schema):
             return self._member
-        payload = _Payload(schema, self.sources, self.folded)
+        payload = _Payload(schema, self)
         try:
             rows = payload.open(stream=False)
         except BaseException as error:
@@ -228,7 +228,7 @@ class LanceFold:
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Upsert the winners and mark the prefix, in one commit without a retry on conflict."""
         deletes = shape.deletes is Deletes.SAME_COMMIT
-        payload = _Payload(self._base.schema, self.sources, self.folded)
+        payload = _Payload(self._base.schema, self)
         return upsert(
             self._base,
             self.view.primary_key,
@@ -255,10 +255,13 @@ class LanceFold:
 class _Payload:
     """The winners' rows in the base's schema, read generation by generation."""
 
-    def __init__(self, schema: pa.Schema, sources: Sequence[Source], folded: fold.Folded) -> None:
+    def __init__(self, schema: pa.Schema, folded: LanceFold) -> None:
         self._schema = with_whole_blobs(schema)
-        self._sources = sources
-        self._folded = folded
+        self._sources = folded.sources
+        self._folded = folded.folded
+        # Each reads ahead, and has rows in memory that lost.
+        limited = folded.owner.tables.memory.bytes_max is not None
+        self._readers_max = 1 if limited else _READERS_MAX
         self._lock = threading.Lock()
         self.error: Exception | None = None
 
@@ -270,7 +273,7 @@ class _Payload:
             if len(part[1])
         ]
         if not stream:
-            read = side_by_side(lambda part: list(self._read(*part)), parts, _READERS_MAX)
+            read = side_by_side(lambda part: list(self._read(*part)), parts, self._readers_max)
             return pa.Table.from_batches(chain.from_iterable(read), schema=self._schema)
         batches = chain.from_iterable(self._read(*part) for part in parts)
         return pa.RecordBatchReader.from_batches(self._schema, batches)
