@@ -74,16 +74,15 @@ def open_table(
     """A table to work on. Nothing is read before the first job.
 
     uri: a path, an `s3://` address, a name in the file `config`, or in a namespace of that file.
-    storage_options: as pylance takes them. They beat the variable `MEMWAL_STORAGE_OPTIONS`, which
-        beats `config`.
+    storage_options: as pylance takes them; they beat `MEMWAL_STORAGE_OPTIONS`, that beats `config`.
     config: a `memwal.toml`, with limits and row-merge policies too. Without it none is looked for.
     engine: `auto`, `spark` or `local`; by default what the configuration says, else `auto`.
     master: the Spark master.
     lease: whether jobs take the table's lease.
     lease_seconds: how long others wait for it when a job dies, 15 to 3600; by default 300.
-    memory_bytes_max: what this process may take, or each of Spark's executors; by default no limit.
+    memory_bytes_max: what this process, or each of Spark's executors, may take; None is no limit.
     consistency: `snapshot` has `read` and `status` take shards from the table's shard snapshot, in
-        a few requests, as they were when it was taken; the other jobs go by what is there now.
+        few requests, as they were then; the other jobs go by what is there now.
 
     Raises Usage for a configuration that can't be read, or an engine that there is not.
     """
@@ -91,10 +90,9 @@ def open_table(
         raise Usage(f"engine {engine!r}: expected {', '.join(get_args(EngineName))}")
     file = Config() if config is None else load_config(config)
     options = {**read_environment_options(), **(storage_options or {})}
+    given = make_settings(lease_seconds=lease_seconds, memory_bytes_max=memory_bytes_max)
     return Table(
-        resolve_table(uri, file, options).with_settings(
-            make_settings(lease_seconds=lease_seconds, memory_bytes_max=memory_bytes_max)
-        ),
+        resolve_table(uri, file, options).with_settings(given),
         consistency=parse_consistency(consistency),
         engine=engine,
         master=master,
@@ -375,17 +373,12 @@ class Table:
         The keywords are those of `memwal.read.ReadableTable.read`, which says what each does. Rows
         have the base's columns, or `columns`; `nearest` adds `_distance`, `search` adds `_score`.
         """
-        from memwal.read import open_table
+        from memwal.read.job import open_configured
         from memwal.run.policy import check_stored
         from memwal.run.versions import check_lance_version
 
         check_lance_version(self._options["untested_lance_allowed"])
-        table = open_table(
-            self._table.find_uri(),
-            self._table.storage_options,
-            consistency=self._consistency,
-            memory_bytes_max=self._table.settings.memory_bytes_max,
-        )
+        table = open_configured(self._table, self._consistency)
         if self._table.policy is not None and checkpoint is None:
             check_stored(self._table, table.at(version).policy_text)
         return table.read(

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 SUMMARY_KEY = "memwal_summary"
 _SECONDS_MAX = 7 * 86_400.0
 _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", "none", ""}
-_COMMON_VALUES = ("engine", "lease_seconds")
+_COMMON_VALUES = ("engine", "lease_seconds", "memory_max")
 _COMMON_SWITCHES = ("no_lease", "allow_untested_lance", "dry_run_only")
 # Fields that can't have the option's name: it is a method of Airflow's operators.
 _OPTION_NAMES = {"dry_run_only": "dry-run", "garbage_execute": "execute"}
@@ -78,6 +78,8 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
     :param engine: auto, spark or local (templated)
     :param lease_seconds: how long others wait for the lease if the job dies, such as `5m`
         (templated)
+    :param memory_max: what the job's process, or each of Spark's executors, may take, such as
+        `1GiB`; what can't fit is refused (templated)
     :param no_lease: work without the table's lease (templated)
     :param allow_untested_lance: run on a pylance that was never tested (templated)
     :param enabled: skip the job if not (templated)
@@ -119,6 +121,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         dry_run: bool | str = False,
         engine: str | None = None,
         lease_seconds: str | None = None,
+        memory_max: str | None = None,
         no_lease: bool | str = False,
         allow_untested_lance: bool | str = False,
         enabled: bool | str = True,
@@ -144,6 +147,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         self.dry_run_only = dry_run
         self.engine = engine
         self.lease_seconds = lease_seconds
+        self.memory_max = memory_max
         self.no_lease = no_lease
         self.allow_untested_lance = allow_untested_lance
         self.enabled = enabled

@@ -25,6 +25,7 @@ from memwal.read.plan.request import (
 )
 from memwal.read.table import OpenedRead, ReadableTable, open_table
 from memwal.rows.json_values import rows_to_json
+from memwal.rows.memory import Memory
 from memwal.run.policy import check_stored
 from memwal.run.versions import check_lance_version
 
@@ -57,6 +58,16 @@ class ReadOptions:
     untested_lance_allowed: bool = False
 
 
+def open_configured(table: ResolvedTable, consistency: Consistency) -> ReadableTable:
+    """A table for reading, within its settings. Raises as `open_table`."""
+    return open_table(
+        table.find_uri(),
+        table.storage_options,
+        consistency=consistency,
+        memory_bytes_max=table.settings.memory_bytes_max,
+    )
+
+
 def run_read(options: ReadOptions) -> dict[str, Any]:
     """The document. Raises what a read raises (`memwal.read.table.ReadableTable.read`)."""
     check_lance_version(options.untested_lance_allowed)
@@ -66,12 +77,7 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
         check_file(options.output)
     clock = SystemClock()
     began = clock.monotonic_seconds()
-    table = open_table(
-        options.table.find_uri(),
-        options.table.storage_options,
-        consistency=options.consistency,
-        memory_bytes_max=options.table.settings.memory_bytes_max,
-    )
+    table = open_configured(options.table, options.consistency)
     request = _build_request(table, options)
     if options.explain:
         if options.table.policy is not None and options.checkpoint is None:
@@ -83,7 +89,7 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
         opened, reader = table.open_reader(request, with_wal=options.with_wal)
         if options.checkpoint is None:  # which has the policy of its moment, if any
             check_stored(options.table, opened.view.policy_text)
-        found = _write_rows(opened, reader, options.output)
+        found = _write_rows(opened, reader, options.output, table.tables.memory)
     moment = {"checkpoint": options.checkpoint, "merged_only": bool(options.merged_only)}
     return {
         "job": "read",
@@ -96,10 +102,10 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
 
 
 def _write_rows(
-    opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None
+    opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None, memory: Memory
 ) -> dict[str, Any]:
     rows = None if output is not None else rows_to_json(reader)
-    count = write_file(reader, output) if output is not None else len(rows or ())
+    count = write_file(reader, output, memory) if output is not None else len(rows or ())
     return {
         "version": opened.plan.version,
         **opened.shards_from,

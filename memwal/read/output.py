@@ -12,7 +12,10 @@ import pyarrow.parquet
 from memwal.errors import Unsupported, Usage
 from memwal.rows.json_values import column_to_json, is_blob, is_bytes
 from memwal.rows.keyset import group_batches
+from memwal.rows.memory import UNLIMITED, Memory
 from memwal.run.whole_file import whole_file
+
+_BATCHES_A_GROUP = 4
 
 
 def check_file(path: Path) -> Path:
@@ -27,7 +30,7 @@ def check_file(path: Path) -> Path:
     return path
 
 
-def write_file(reader: pa.RecordBatchReader, path: Path) -> int:
+def write_file(reader: pa.RecordBatchReader, path: Path, memory: Memory = UNLIMITED) -> int:
     """Write all rows as a stream, replacing the file once it is whole; returns how many rows.
 
     CSV holds nested columns as JSON text and bytes as 0x…: `memwal ingest` reads them back. Raises
@@ -38,7 +41,7 @@ def write_file(reader: pa.RecordBatchReader, path: Path) -> int:
     try:
         with whole_file(path) as file, _WRITERS[path.suffix](file, schema) as writer:
             # In large batches: each becomes a row group, or a message, of its own.
-            for group in group_batches(reader):
+            for group in group_batches(reader, _BATCHES_A_GROUP * memory.batch_bytes):
                 batch = pa.concat_batches(group)
                 writer.write_batch(_as_text(batch, schema))
                 rows += batch.num_rows

@@ -25,7 +25,7 @@ from memwal.read.plan.request import (
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.pruning import prune_shards
 from memwal.read.store.faults import explain_missing, report_collected
-from memwal.read.store.kept import Opened, share_opened
+from memwal.read.store.kept import share_opened
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
 from memwal.read.store.wal_rows import Moved, StoredWalRows
@@ -93,12 +93,9 @@ class ReadableTable:
     ) -> None:
         """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
         options = storage_options or {}
-        # Reads share what was opened, but for those that are to take little memory.
-        self._opened = share_opened(uri, options) if memory_bytes_max is None else Opened()
-        session = self._opened.session
-        stores = open_stores(
-            uri, options, clock=clock, session=session, memory_bytes_max=memory_bytes_max
-        )
+        self._opened = share_opened(uri, options, memory_bytes_max)
+        more = {"session": self._opened.session, "memory_bytes_max": memory_bytes_max}
+        stores = open_stores(uri, options, clock=clock, **more)
         self._stores = stores
         self.consistency = parse_consistency(consistency)
         self.uri, self.tables, self.views = stores.uri, stores.tables, stores.views

@@ -139,7 +139,9 @@ def _pair_codes(left: Places, right: Places, count: int) -> Places:
     return np.where((left >= 0) & (right >= 0), left * count + right, -1)
 
 
-def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def group_batches(
+    batches: Iterable[pa.RecordBatch], bytes_max: int = GROUP_BYTES_MAX
+) -> Iterator[list[pa.RecordBatch]]:
     """Consecutive batches, so many that asking a set for them at once pays."""
     group: list[pa.RecordBatch] = []
     rows = size = 0
@@ -147,7 +149,7 @@ def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordB
         group.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= GROUP_ROWS or size >= GROUP_BYTES_MAX:
+        if rows >= GROUP_ROWS or size >= bytes_max:
             yield group
             group, rows, size = [], 0, 0
     if group:

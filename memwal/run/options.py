@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from memwal.clock import SystemClock
-from memwal.config import RUN_ID_VARIABLE, ResolvedTable, Settings
+from memwal.config import RUN_ID_VARIABLE, ResolvedTable, Settings, make_settings
 from memwal.errors import Usage
 from memwal.report import RUN_ID
+from memwal.rows.memory import Memory
 
 if TYPE_CHECKING:
     from memwal.run.engines.pool import SharedEngines
@@ -112,3 +113,9 @@ def choose_limits(
         if (value := getattr(settings, name, None)) is not None
     }
     return kind(**chosen)
+
+
+def share_memory(table: ResolvedTable, tables: int) -> ResolvedTable:
+    """The table with its part of this process's memory, where so many go side by side."""
+    whole = Memory(bytes_max=table.settings.memory_bytes_max)
+    return table.with_settings(make_settings(memory_bytes_max=whole.share(tables).bytes_max))

@@ -11,10 +11,13 @@ from __future__ import annotations
 import ctypes
 import os
 
+from memwal.errors import Refused
 from memwal.rows.memory import Memory
+from memwal.text import format_mb
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
 _LARGE_BYTES = 1024 * 1024
+_LEAST_BYTES = 256 * 1024 * 1024
 
 
 def limit_arenas() -> None:
@@ -26,9 +29,18 @@ def limit_arenas() -> None:
 
 
 def limit_memory(bytes_max: int | None) -> Memory:
-    """What this process may take; with a limit, freed memory is given back at once."""
+    """What this process may take; with a limit, freed memory is given back at once.
+
+    Raises Refused for less than any work takes.
+    """
     memory = Memory(bytes_max=bytes_max)
     if bytes_max is not None:
+        if bytes_max < _LEAST_BYTES:
+            raise Refused(
+                "MW-E12",
+                f"--memory-max (memory_bytes_max) leaves this process {format_mb(bytes_max)}; "
+                f"Python, Lance and small batches take {format_mb(_LEAST_BYTES)}",
+            )
         import pyarrow as pa
 
         limit_arenas()

@@ -32,6 +32,8 @@ from memwal.store.lance_texts import tidy_text as tidy_text
 from memwal.store.links import check_unlinked
 from memwal.store.waits import WAITS
 
+_BATCH_ROWS_MAX = 8192
+
 # What Lance says when a file is not there.
 GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.IGNORECASE)
 # What it says when it was denied access, which says nothing about the file.
@@ -154,6 +156,19 @@ class LanceTables:
             deleted_rows=sum(f.num_deletions for fragments in tasks for f in fragments),
             physical_rows=physical,
         )
+
+    def batch_rows(self, dataset: Any) -> int:
+        """How many rows of a table make a batch that memory has room for.
+
+        A row that is larger than what is read ahead is read all the same (tried: 60 MB, of 1).
+        """
+        rows = size = 0
+        for part in dataset.get_fragments():
+            known = sum_known(file.file_size_bytes or None for file in part.data_files())
+            rows += 0 if known is None else int(part.physical_rows)
+            size += known or 0
+        per_row = max(1, size // max(1, rows))
+        return max(1, min(_BATCH_ROWS_MAX, self.memory.batch_bytes // per_row))
 
     def unindexed_rows(self, version: int, index_name: str) -> int | None:
         """Rows of a version that the index does not cover; None when that can't be told.

@@ -34,6 +34,8 @@ _PLANNED = mutations(
         "self.size_bytes + size_bytes <= self.limits.bytes_per_commit_max",
         "True",
     ),
+    ("merge: no bound on memory", "and memory.holds(self.held_bytes + held_bytes)", ""),
+    ("merge: a generation needs no memory", "    if memory.holds(held):\n", "    if True:\n"),
     (
         "merge: an unknown size counts as nothing",
         "size = limits.bytes_per_commit_max if size is None else size",

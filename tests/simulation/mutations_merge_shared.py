@@ -30,7 +30,7 @@ _PLAN = mutations(
     ),
     (
         "shared: a full commit takes one more shard",
-        "not bins or not room.take(size, generations=generations, shards=1)",
+        "not bins or not room.take(size, **taken)",
         "not bins",
     ),
     (

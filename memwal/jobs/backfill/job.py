@@ -37,7 +37,7 @@ from memwal.report import (
 from memwal.run import cancel
 from memwal.run.engines.pool import SharedEngines, start_engine
 from memwal.run.lease import ChainLeases
-from memwal.run.options import RunOptions, choose_limits
+from memwal.run.options import RunOptions, choose_limits, share_memory
 from memwal.run.progress import Progress, Quiet
 from memwal.run.reports import add_counts
 from memwal.run.tables import OpenedBefore, OpenTable, open_tables
@@ -115,7 +115,7 @@ def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBa
         )
         readable.append(
             TableBackfill(
-                resolved=table.resolved,
+                resolved=share_memory(table.resolved, min(options.concurrency, len(opened))),
                 backlog=backlog,
                 limits=choose_limits(MergeLimits, table.resolved, options.limits),
                 shards=shards,

@@ -10,13 +10,9 @@ from lance.optimize import CompactionTask as LanceTask
 
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
 from memwal.jobs.compaction.ports import RewrittenFragments
-from memwal.model import sum_known
-from memwal.rows.memory import Memory
 from memwal.run.metrics.spans import span
 from memwal.store.lance_calls import call_lance
 from memwal.store.table import LanceTables
-
-_BATCH_ROWS_MAX = 8192
 
 
 class LanceCompactionTable:
@@ -39,7 +35,12 @@ class LanceCompactionTable:
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         """Lance's plan for a version (see the port)."""
         dataset = self._tables.at(version)
-        options = {**_options(limits), **_bound_memory(dataset, self._tables.memory)}
+        # By bytes, and not rows: Lance would read 8,192 at once, and 2 GiB ahead.
+        memory = {
+            "batch_size": self._tables.batch_rows(dataset),
+            "io_buffer_size": self._tables.memory.ahead_bytes,
+        }
+        options = {**_options(limits), **memory}
         plan = call_lance(lambda: Compaction.plan(dataset, options))
         return [_read_task(version, task) for task in plan.tasks]
 
@@ -68,19 +69,6 @@ def _options(limits: CompactionLimits) -> dict[str, Any]:
         # Deferring would need an index of its own and is refused with stable row ids.
         "defer_index_remap": False,
     }
-
-
-def _bound_memory(dataset: Any, memory: Memory) -> dict[str, Any]:
-    """What bounds a task's memory by bytes: Lance reads 8,192 rows at once, and 2 GiB ahead.
-
-    A row that is larger than the buffer is read all the same (tried with 60 MB in a buffer of 1).
-    """
-    files = [(f.physical_rows, sum_known(file.file_size_bytes or None for file in f.data_files()))
-             for f in dataset.get_fragments()]  # fmt: skip
-    rows = sum(rows for rows, size in files if size is not None)
-    per_row = sum(size for _, size in files if size is not None) // max(1, rows)
-    batch_rows = max(1, min(_BATCH_ROWS_MAX, memory.batch_bytes // max(1, per_row)))
-    return {"batch_size": batch_rows, "io_buffer_size": memory.ahead_bytes}
 
 
 def _read_task(version: int, task: Any) -> CompactionTask:

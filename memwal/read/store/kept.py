@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from memwal.errors import BadCredentials, StoreUnavailable
+from memwal.rows.memory import Memory
 from memwal.store.generations import Source
 from memwal.store.table import new_session
 
@@ -57,13 +58,10 @@ class Kept(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """What all reads with the same access to a store share: Lance's session, opened generations.
+    """What all reads with the same access to a store share: Lance's session, opened generations."""
 
-    Without any, a table's own.
-    """
-
-    access: str = ""
-    session: Any | None = None
+    access: str
+    session: Any
     sources: Kept[Source] = field(default_factory=Kept)
 
     @contextmanager
@@ -82,13 +80,16 @@ class Opened:
 _OPENED = Kept[Opened]()
 
 
-def share_opened(uri: str, storage_options: Mapping[str, str]) -> Opened:
-    """What reads before this one have opened, if any had the same credentials."""
+def share_opened(
+    uri: str, storage_options: Mapping[str, str], memory_bytes_max: int | None = None
+) -> Opened:
+    """What reads before this one have opened, if any had the same credentials, and limit."""
     remote = "://" in uri
     variables = [i for i in os.environ.items() if remote and i[0].startswith(_ENVIRONMENT)]
-    access = repr((sorted(storage_options.items()), sorted(variables)))
+    access = repr((sorted(storage_options.items()), sorted(variables), memory_bytes_max))
     found = _OPENED.find(access)
     if found is None:
-        found = Opened(access=access, session=new_session())
+        memory = Memory(bytes_max=memory_bytes_max)
+        found = Opened(access=access, session=new_session(memory))
         _OPENED.keep(access, found, BYTES_MAX // _ACCESSES_MAX)
     return found

@@ -43,7 +43,10 @@ def open_read(
     generation that is gone, Refused for schema drift that would drop or mix up data, Usage for a
     filter that Lance refuses.
     """
-    base = Base.of(view, generations.tables.base(plan.version))
+    tables = generations.tables
+    dataset = tables.base(plan.version)
+    limited = tables.memory.bytes_max is not None
+    base = Base.of(view, dataset, tables.batch_rows(dataset) if limited else None)
     policy = read_policy(view, generations.tables.base)
     if policy is not None:
         return FoldedRows(policy, plan, generations, view, base, unflushed, now_nanos)

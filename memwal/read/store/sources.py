@@ -95,18 +95,21 @@ class Base:
     where: str
     dataset: Any
     blobs: BlobReader
+    batch_rows: int | None = None
 
     @classmethod
-    def of(cls, view: TableView, dataset: Any) -> Base:
+    def of(cls, view: TableView, dataset: Any, batch_rows: int | None = None) -> Base:
         """The whole table at the view's version."""
         where = f"{view.uri}: version {view.version}"
         columns = blob_columns(view.columns)
         blobs = BlobReader(where=where, dataset=dataset, columns=columns)
-        return cls(where=where, dataset=dataset, blobs=blobs)
+        return cls(where=where, dataset=dataset, blobs=blobs, batch_rows=batch_rows)
 
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner. Raises Usage for a request that Lance refuses."""
         options = {"columns": rows.found.names, **self.blobs.options, **rows.options}
+        if self.batch_rows is not None:
+            options["batch_size"] = self.batch_rows
         return guard(self.where, lambda: self.dataset.scanner(**options))
 
     def scan(self, rows: Rows) -> Batches:

@@ -23,6 +23,7 @@ from memwal.jobs.merge.plan.shard import (
     check_table,
     choose_generations,
     foresee,
+    hold,
     is_guarded,
     plan_commit,
     shape_commit,
@@ -38,6 +39,8 @@ from memwal.model import (
 )
 from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.lineage import check_lineage
+from memwal.rows.memory import needed_bytes
+from memwal.text import parse_bytes
 from tests.support.views import FACTS, make_generation, make_shard
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -92,6 +95,31 @@ def test_a_commit_takes_generations_up_to_the_bytes() -> None:
 def test_a_commit_takes_at_least_one_generation_whatever_its_size() -> None:
     limits = MergeLimits(bytes_per_commit_max=20)
     assert numbers(plan_commit(shard(generation(1, 10**12), 2), ALL, limits)) == [1]
+
+
+def test_a_commit_takes_what_memory_has_room_for() -> None:
+    sizes = [generation(number, 10**7) for number in (1, 2, 3)]
+    limits = MergeLimits(memory_bytes_max=needed_bytes(hold(sizes[:2])))
+    assert numbers(plan_commit(shard(*sizes), ALL, limits)) == [1, 2]
+    few = replace(limits, bytes_per_commit_max=10**7)
+    assert numbers(plan_commit(shard(*sizes), ALL, few)) == [1]
+    assert numbers(plan_commit(shard(generation(1, None), 2), ALL, limits)) == [1]
+
+
+def test_rows_take_memory_besides_their_bytes() -> None:
+    narrow = [replace(generation(number, 10**6), physical_rows=10**6) for number in (1, 2)]
+    limits = MergeLimits(memory_bytes_max=needed_bytes(hold(narrow)) - 1)
+    assert numbers(plan_commit(shard(*narrow), ALL, limits)) == [1]
+
+
+def test_a_generation_that_memory_has_no_room_for_is_refused() -> None:
+    small = MergeLimits(memory_bytes_max=parse_bytes("500MB"))
+    large = shard(1, generation(2, 10**9))
+    text = rf"{large.shard_id}: generation 2 has 1,000 MB .* 2,388 MB .* up to 56 MB of such rows"
+    with pytest.raises(Refused, match=text):
+        foresee(large, ALL, small)
+    with pytest.raises(Refused, match=r"generation 1 .* a task 300 MB, enough for none"):
+        foresee(large, ALL, replace(small, memory_bytes_max=parse_bytes("300MB")))
 
 
 def test_an_unknown_size_counts_as_full() -> None:

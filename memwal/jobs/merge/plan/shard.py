@@ -259,9 +259,9 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
         follows = not chosen or generation.generation == chosen[-1].generation + 1
         if not chosen:
             check_memory(shard, generation, limits)
-        held = hold([generation])
-        fits = room.take(size, generations=1, shards=0, held_bytes=held)
-        if not fits or not (follows or request.holes_allowed):
+        if not (follows or request.holes_allowed) or not room.take(
+            size, generations=1, shards=0, held_bytes=hold([generation])
+        ):
             break
         chosen.append(generation)
     if not chosen:
