@@ -39,6 +39,7 @@ CASES = (
     "looks",
     "many_shards",
     "memory",
+    "wide_rows",
     "garbage",
     "index_catchup",
     "read",

@@ -19,7 +19,7 @@ _MIB = 1024 * 1024
 
 # Writes down its own peak as it ends. What wait4 tells of a child is no use here: after a vfork it
 # starts at the size of this process, which holds the rows that it made.
-_PEAK = """
+PEAK = """
 import atexit, sys
 
 def peak():
@@ -28,12 +28,12 @@ def peak():
 
 atexit.register(peak)
 """
-_MERGE = f"""{_PEAK}
+RUN = f"""{PEAK}
 from memwal.cli import main
 main(sys.argv[2:])
 """
 # What `memwal merge` has imported by the time that it reads a generation.
-_IMPORTS = f"""{_PEAK}
+_IMPORTS = f"""{PEAK}
 import memwal.cli.app, memwal.cli.progress, memwal.jobs.merge.job, memwal.jobs.merge.store.table
 import memwal.store.run_records, pyarrow.compute
 """
@@ -96,7 +96,7 @@ def _peaks(bench: Bench) -> None:
     table = folder / "table"
     make_base(table, base, dim=_DIM)
     pending(table, new_shards(1), counts[-1], rows, base, dim=_DIM)
-    interpreter, _ = _peak(folder, _IMPORTS)
+    interpreter, _ = run_peak(folder, _IMPORTS)
     peaks: dict[int, float] = {}
     told: dict[int, dict[str, float]] = {}
     for count in counts:
@@ -158,7 +158,7 @@ def _merge(
     uri = copy_of(table, bench.new_folder("copy") / "table")
     words = ["merge", uri, "--engine", "local", "--json"]
     words += ["--bytes-per-commit-max", str(limit), "--until-generation", str(count)]
-    peak, ended = _peak(folder, _MERGE, *words)
+    peak, ended = run_peak(folder, RUN, *words)
     shutil.rmtree(uri)
     shard = ended.json()["tables"][0]["shards"][0]
     assert shard["generations"] == count, shard
@@ -169,8 +169,8 @@ def _merge(
     }
 
 
-def _peak(folder: Path, script: str, *words: str | Path) -> tuple[int, Ended]:
-    """Run a script that begins with `_PEAK`; its peak in bytes."""
+def run_peak(folder: Path, script: str, *words: str | Path) -> tuple[int, Ended]:
+    """Run a script that begins with `PEAK`; its peak in bytes."""
     file = folder / "peak"
     ended = run_process([sys.executable, "-c", script, file, *words], folder)
     return int(file.read_text()) * 1024, ended
