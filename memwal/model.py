@@ -10,7 +10,6 @@ from typing import Literal, NewType
 ShardId = NewType("ShardId", str)
 """A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`."""
 
-
 Consistency = Literal["latest", "snapshot"]
 """Where a reader learns of shards: from their manifests as they are now, or from the snapshot."""
 
@@ -357,9 +356,8 @@ class TableGauges:
     """How a table stands, for metrics. None is not known, and is not shown as 0.
 
     `oldest_pending_at_nanos` and `oldest_unindexed_at_nanos` are when the oldest generation was
-    flushed that the base lacks, or that is merged and an index lacks; None too where there is none,
-    as `pending_generations` and `index_lag_generations` tell. `reason` is why the last `failures`
-    rounds failed, in one word of a few. `lease_held_at_nanos`: since when somebody else works.
+    flushed that the base lacks, or that is merged and an index lacks; None too where there is none.
+    `reason`: why `failures` rounds failed, in a word; `lease_held_at_nanos`: since when others work.
     """
 
     looked_at_nanos: int
