@@ -228,6 +228,7 @@ class Table:
         wal: bool = False,
         allow_short_retention: bool = False,
         adopt_orphans: bool = False,
+        full: bool = False,
         dry_run: bool = False,
     ) -> GarbageTableReport:
         """List, or with `execute` delete, what is provably unused: each of the report's `items`.
@@ -238,6 +239,7 @@ class Table:
         wal: also delete covered WAL entries.
         allow_short_retention: permit a retention under a day and a grace under ten minutes.
         adopt_orphans: also delete the shards of a table whose MemWAL index is gone.
+        full: look at all shards of a large table, not only at what changed since a pass.
         """
         from memwal.jobs.garbage.job import GarbageOptions, run_garbage
         from memwal.jobs.garbage.model import GarbageLimits
@@ -248,6 +250,7 @@ class Table:
             execute=execute,
             retention_seconds=retention_seconds,
             short_allowed=allow_short_retention,
+            full=full,
             limits=GarbageLimits(
                 grace_seconds=grace_seconds,
                 ingest_idle_seconds=ingest_idle_seconds,

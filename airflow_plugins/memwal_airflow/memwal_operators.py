@@ -235,18 +235,22 @@ class MemWalGarbageOperator(_DeletingOperator):
     :param allow_short_retention: permit a retention under a day, a grace under ten minutes
         (templated)
     :param adopt_orphans: also delete the shards of a table whose MemWAL index is gone (templated)
+    :param full: look at all shards of a large table, not only at what changed (templated)
     """
 
     default_job = "garbage"
-    template_fields: Sequence[str] = (*_DeletingOperator.template_fields, "adopt_orphans")
+    template_fields: Sequence[str] = (*_DeletingOperator.template_fields, "adopt_orphans", "full")
 
-    def __init__(self, *, adopt_orphans: bool | str = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *, adopt_orphans: bool | str = False, full: bool | str = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.adopt_orphans = adopt_orphans
+        self.full = full
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return [*super().options(), *self._switch("adopt_orphans")]
+        return [*super().options(), *self._switch("adopt_orphans", "full")]
 
 
 class MemWalMaintainOperator(_DeletingOperator):

@@ -138,6 +138,7 @@ def _find_unit(name: str) -> str | None:
 def _find_defaults() -> dict[str, Any]:
     """Of the settings, from the limits of the jobs that take them."""
     from memwal.jobs.compaction.plan import CompactionLimits
+    from memwal.jobs.garbage.model import GarbageLimits
     from memwal.jobs.index_catchup.plan import CatchupLimits
     from memwal.jobs.merge.plan.shard import MergeLimits
     from memwal.jobs.status.plan import AbandonedLimits, DueLimits
@@ -153,6 +154,7 @@ def _find_defaults() -> dict[str, Any]:
         "lease_seconds": TTL_SECONDS,
         "runs_kept_max": RUNS_KEPT_MAX,
         "store_seconds_max": StoreLimits().retry_seconds_max,
+        "sweep_seconds": GarbageLimits().sweep_seconds,
         **asdict(DueLimits()),
         **asdict(AbandonedLimits()),
         **asdict(MergeLimits()),

@@ -52,6 +52,15 @@ AdoptOrphans = Annotated[
 ]
 
 
+Full = Annotated[
+    bool,
+    typer.Option(
+        "--full",
+        help="Look at all shards of a large table, not only at those that changed since a pass.",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeletingFlags(JobFlags):
     """What a command that may delete takes besides."""
@@ -88,6 +97,7 @@ def garbage(
     tables: Tables,
     *,
     adopt_orphans: AdoptOrphans = False,
+    full: Full = False,
     flags: DeletingFlags,
 ) -> Job:
     """List what is provably unused; with --execute, delete it.
@@ -97,4 +107,4 @@ def garbage(
     from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 
     options = flags.garbage_options(adopt_orphans=adopt_orphans)
-    return flags.job(run_garbage, GarbageOptions, tables, **options)
+    return flags.job(run_garbage, GarbageOptions, tables, full=full, **options)

@@ -86,6 +86,9 @@ class Settings(BaseModel):
     abandoned_after_seconds: Seconds | None = _key(
         "Silence by which a writer with unflushed rows looks gone", ge=0
     )
+    sweep_seconds: Seconds | None = _key(
+        "How long garbage passes look at what changed only, between full sweeps", ge=0
+    )
     runs_kept_max: int | None = _key("Run records of a table", ge=1, le=4000)
     freshness: Seconds | None = _key("The lag that watch keeps the table under", ge=1)
     # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.

@@ -39,8 +39,8 @@ class OpenedBefore:
         self._opened: dict[str, tuple[Stores, TableView, float]] = {}
 
     def keep(self, table: OpenTable) -> None:
-        """Remember the view that the table was opened with."""
-        if table.view is not None and table.stores is not None:
+        """Remember the view that the table was opened with; not one without its shards."""
+        if table.view is not None and table.view.shards and table.stores is not None:
             self._opened[table.resolved.uri] = (table.stores, table.view, table.began_seconds)
 
     def forget(self, table: ResolvedTable) -> None:

@@ -8,7 +8,7 @@ what is pending or deletable can only be under-stated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -86,6 +86,7 @@ class StoredViews(StoredLineage):
         self._memory = MEMORIES.recall(objects.store, objects.uri)
         self._remembered_min = remembered_min
         self._last: tuple[Any, VersionManifest] | None = None
+        self._probed: Mapping[ShardId, ShardManifest] = {}
 
     def table(
         self,
@@ -271,6 +272,23 @@ class StoredViews(StoredLineage):
         )
         return self._details.add_sizes(view)
 
+    def list_shards(self, view: TableView) -> tuple[TableView, Sequence[ShardId]]:
+        """The shards that have a folder; the view with what else lies among them."""
+        found = list_shards(self._objects, folders_only=True)
+        return replace(view, strangers=tuple(found.strangers)), found.shards
+
+    def add_shards(
+        self,
+        view: TableView,
+        shard_ids: Iterable[ShardId],
+        listed: Mapping[ShardId, Sequence[StoredFile]],
+    ) -> TableView:
+        """A view of the base with these shards; their manifests are probed for unless `listed`."""
+        chosen = sorted(shard_ids)
+        found = self._each(lambda shard: self._try_shard(shard, listed.get(shard)), chosen)
+        self._probed = {m.shard_id: m for m in found if isinstance(m, ShardManifest)}
+        return self._add_shards(view, found, view.strangers)
+
     def manifest(self, version: int) -> VersionManifest:
         """One version's own manifest (see the port)."""
         return self._manifests.read(version)
@@ -337,7 +355,7 @@ class StoredViews(StoredLineage):
         """The latest manifest; among `files`, where they were listed already."""
         try:
             if files is None:
-                return self._shards.latest(shard_id)
+                return self._shards.latest(shard_id, self._probed.get(shard_id))
             return self._shards.newest(shard_id, newest_manifest(shard_id, files), self._memory)
         except MemWalError as error:
             return BrokenShard(shard_id=shard_id, error=error)

@@ -266,13 +266,15 @@ class Jobs:
             return
 
     def garbage(
-        self, *, wal: bool, retention: bool, adopt: bool = False
+        self, *, wal: bool, retention: bool, adopt: bool = False, full: bool = True
     ) -> Callable[[Actor], None]:
-        """`memwal garbage --execute`."""
+        """`memwal garbage --execute`; unless `full`, where something changed since a run before."""
         limits = GarbageLimits(
             grace_seconds=GRACE_SECONDS,
             wal=wal,
             adopt_orphans=adopt,
+            sweep_seconds=5 * GRACE_SECONDS,
+            sweep_objects_min=0,
             drops_in_flight_max=1,
             delete_call_objects_max=4,
             numbered_kept_min=1,
@@ -297,8 +299,10 @@ class Jobs:
                     acts=True,
                     retention_seconds=RETENTION_SECONDS if retention else None,
                     progress=Unwatched(),
+                    remembered=None if full else stores.evidence.recall_sweep(),
                 )
-                table.foresee()
+                table.foresee(None if table.remembered is None else stores.base())
+                self.seen["garbage passes by difference"] += table.looked_at is not None
                 collect_garbage([table], lambda batches: [deleter.run(b) for b in batches])
                 self._count_garbage(table)
                 if not any(d.error for d in table.dropped) and actor.name in (

@@ -7,7 +7,7 @@ over objects in memory; only Lance itself is played by `lake`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -163,6 +163,21 @@ class SimStores:
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         view = self._base()
         found = self.read_shards(shard_ids)
+        return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
+
+    def base(self) -> TableView:
+        return self._base()
+
+    def list_shards(self, view: TableView) -> tuple[TableView, Sequence[ShardId]]:
+        return view, list_shards(self.objects, folders_only=True).shards
+
+    def add_shards(
+        self,
+        view: TableView,
+        shard_ids: Iterable[ShardId],
+        listed: Mapping[ShardId, Sequence[StoredFile]],
+    ) -> TableView:
+        found = self.read_shards(sorted(shard_ids))
         return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
 
     def table_version(self) -> int:

@@ -224,7 +224,8 @@ class Simulation:
                 )
             return self.jobs.merge(self.shards, limits)
         if job == "garbage":
-            return self.jobs.garbage(wal=dice.random() < 0.7, retention=dice.random() < 0.8)
+            wal, retention = dice.random() < 0.7, dice.random() < 0.8
+            return self.jobs.garbage(wal=wal, retention=retention, full=False)
         body: Body = getattr(self.upkeep if job in UPKEEP else self.jobs, job)
         return body
 

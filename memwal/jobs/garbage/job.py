@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
@@ -12,6 +12,7 @@ from memwal.jobs.garbage.plan import check_limits
 from memwal.jobs.garbage.report import report_garbage
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
 from memwal.jobs.garbage.unit import DeleteFanout
+from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
@@ -32,6 +33,8 @@ class GarbageOptions(RunOptions):
     retention_seconds: float | None = None
     short_allowed: bool = False
     limits: GarbageLimits = GarbageLimits()
+    full: bool = False
+    """Whether to look at all shards, whatever former passes remember of them."""
 
     @property
     def acts(self) -> bool:
@@ -49,9 +52,16 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
     if options.execute and options.dry_run:
         progress.warn("--dry-run wins over --execute: garbage is listed, nothing is deleted")
 
+    evidence: dict[str, StoredGarbageEvidence] = {}
+
+    def read(stores: Stores, fanout: Fanout) -> TableView:
+        """Without shards, where what is remembered may tell which of them to look at."""
+        found = evidence[stores.uri] = StoredGarbageEvidence(stores.objects)
+        return stores.views.table() if found.recall_sweep() is None else stores.views.base()
+
     def collect(tables: Sequence[OpenTable], fanout: Fanout) -> list[TableReport]:
         runs = [
-            _Run(table, _open_garbage(table, table.stores, options, progress, steps))
+            _Run(table, _open_garbage(table, table.stores, options, progress, steps, evidence))
             for table in tables
             if table.stores is not None
         ]
@@ -72,7 +82,7 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
             for table in tables
         ]
 
-    runner = JobRunner(name="garbage", engine=lambda fanout: fanout.used)
+    runner = JobRunner(name="garbage", read=read, engine=lambda fanout: fanout.used)
     return runner.run_together(options, collect, progress)
 
 
@@ -99,13 +109,25 @@ class _Run:
         return report_garbage(name, self.garbage, seen)
 
 
+def _limits_of(table: OpenTable, options: GarbageOptions) -> GarbageLimits:
+    seconds = 0.0 if options.full else table.resolved.settings.sweep_seconds
+    return options.limits if seconds is None else replace(options.limits, sweep_seconds=seconds)
+
+
 def _open_garbage(
-    table: OpenTable, stores: Stores, options: GarbageOptions, progress: Progress, steps: Steps
+    table: OpenTable,
+    stores: Stores,
+    options: GarbageOptions,
+    progress: Progress,
+    steps: Steps,
+    opened: Mapping[str, StoredGarbageEvidence],
 ) -> TableGarbage:
+    # A job before this one may have opened the table.
+    evidence = opened.get(stores.uri) or StoredGarbageEvidence(stores.objects)
     return TableGarbage(
         uri=stores.uri,
         views=stores.views,
-        evidence=StoredGarbageEvidence(stores.objects),
+        evidence=evidence,
         expiry=LanceExpiry(stores.tables),
         manifests=stores.shard_manifests,
         objects=stores.objects,
@@ -113,9 +135,11 @@ def _open_garbage(
         prove_store=table.prove_store,
         take_lease=partial(table.take_lease, "garbage", options),
         before_commit=table.before_commit,
-        limits=options.limits,
+        limits=_limits_of(table, options),
         acts=options.acts,
         retention_seconds=options.retention_seconds,
         progress=progress,
         steps=steps,
+        remembered=evidence.recall_sweep(),
+        keep_former=lambda view: record_former(replace(table, view=view), options),
     )

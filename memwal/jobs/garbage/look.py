@@ -72,9 +72,15 @@ class Look:
         """The shards that have a manifest."""
         if self.view is None:
             return ()
+        return tuple(self._shard(shard, self.gates) for shard in self.view.shards)
+
+    @cached_property
+    def gates(self) -> Gates:
+        """What may need a generation. Not of a table whose MemWAL index is gone."""
+        if self.view is None:
+            raise ValueError("no MemWAL index: nothing tells what may need a generation")
         kept = [c for c in self.evidence.checkpoints if self.is_kept(c)]
-        gates = Gates(self.view, self.evidence, self.unreadable, kept, self.checkpointed)
-        return tuple(self._shard(shard, gates) for shard in self.view.shards)
+        return Gates(self.view, self.evidence, self.unreadable, kept, self.checkpointed)
 
     def _shard(self, shard: ShardView, gates: Gates) -> ShardLook:
         found = self.evidence.shards.get(shard.shard_id)
@@ -126,6 +132,10 @@ class Gates:
                 needed = range(cut.merged_generation + 1, cut.generation + 1)
                 self._cuts.setdefault(cut.shard_id, []).append((needed, why))
 
+    def merged(self, shard_id: ShardId) -> int:
+        """Up to where it is merged at the latest version."""
+        return self._state.merged.get(shard_id, 0)
+
     def held(self, shard_id: ShardId, generation: int) -> str | None:
         """Why the generation is still needed; None when nothing holds it."""
         return (
@@ -143,7 +153,7 @@ class Gates:
         """Merged at every retained version, which the latest is one of."""
         if self._unreadable is not None:
             return self._unreadable
-        merged = self._state.merged.get(shard_id, 0)
+        merged = self.merged(shard_id)
         if generation > merged:
             return f"pending: merged up to {merged} only"
         lowest = self._lowest(shard_id)

@@ -14,6 +14,12 @@ ORPHAN = "orphan"
 """The report's word for whatever belongs to nothing that is live."""
 
 
+class UntilGrace(str):
+    """A reason to keep something that ends with the grace, whatever else happens or does not."""
+
+    __slots__ = ()
+
+
 class Action(Enum):
     """What is to happen to a candidate."""
 
@@ -26,9 +32,11 @@ class Action(Enum):
 class GarbageLimits:
     """Bounds and switches of a run.
 
-    `wal_entries_per_shard_max` is how many entries of a shard are looked at that no run remembers.
-    `numbered_kept_min` is how many of a shard's newest manifests stay whatever else, and of a
-    table's newest lease claims; `numbered_deletes_max` how many of either go in one run.
+    `sweep_seconds` is how long after a full sweep a pass looks at what changed only; tables with
+    fewer objects than `sweep_objects_min` are always swept. `wal_entries_per_shard_max` is how many
+    entries of a shard are looked at that no run remembers. `numbered_kept_min` is how many of a
+    shard's newest manifests stay whatever else, and of a table's newest lease claims;
+    `numbered_deletes_max` how many of either go in one run.
     """
 
     grace_seconds: float = 3600.0
@@ -36,6 +44,8 @@ class GarbageLimits:
     adopt_orphans: bool = False
     leftover_age_seconds: float = 86_400.0
     ingest_idle_seconds: float = 14 * 86_400.0
+    sweep_seconds: float = 86_400.0
+    sweep_objects_min: int = 10_000
     wal_entries_per_shard_max: int = 20_000
     drop_attempts_max: int = 20
     drop_wait_seconds_max: float = 2.0
@@ -156,6 +166,7 @@ class ShardEvidence:
     """
 
     shard_id: ShardId
+    objects: int = 0
     folders: tuple[GenerationFolder, ...] = ()
     wal: tuple[WalFile, ...] = ()
     manifests: tuple[StoredManifest, ...] = ()
@@ -181,6 +192,33 @@ class Evidence:
     beside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     checkpoints: Sequence[Checkpoint] = ()
     problems: tuple[Exception, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweptShard:
+    """A shard when it was last looked at, so that nothing can have become garbage since unless
+
+    `next_generation`, the lowest that is listed or comes next, passes the gates by now, or the
+    grace is over that began at `waits_since_nanos` (0: for nothing).
+    """
+
+    next_generation: int = 1
+    waits_since_nanos: int = 0
+    merged_generation: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """What passes remember of a table's shards since a full sweep. It tells where to look only.
+
+    `version` and its time are those of the table when it was written.
+    """
+
+    swept_at_nanos: int
+    version: int
+    version_at_nanos: int
+    wal: bool
+    shards: Mapping[ShardId, SweptShard] = field(default_factory=dict)
 
 
 # ---- plans

@@ -14,9 +14,16 @@ from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.garbage.kinds import KINDS
 from memwal.jobs.garbage.kinds.orphan import find_refusal
-from memwal.jobs.garbage.look import Look
-from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan
-from memwal.model import BrokenShard, Checkpoint, TableView
+from memwal.jobs.garbage.look import Look, ShardLook
+from memwal.jobs.garbage.model import (
+    Action,
+    GarbageLimits,
+    GarbagePlan,
+    Sweep,
+    SweptShard,
+    UntilGrace,
+)
+from memwal.model import BrokenShard, Checkpoint, ShardId, TableView
 
 RETENTION_SECONDS_MIN = 86_400.0
 GRACE_SECONDS_MIN = 600.0
@@ -89,6 +96,107 @@ def find_never_merged(view: TableView) -> tuple[str, ...]:
     """
     waiting = [s.shard_id for s in view.shards if s.pending and s.merged_generation == 0]
     return (*waiting, *(b.shard_id for b in view.broken))
+
+
+def is_sweep_old(sweep: Sweep, limits: GarbageLimits, now_nanos: int) -> bool:
+    """Whether a full sweep is due, by the clock; one that is yet to come tells of a wrong clock."""
+    ends_nanos = sweep.swept_at_nanos + round(limits.sweep_seconds * 1e9)
+    return not sweep.swept_at_nanos <= now_nanos < ends_nanos
+
+
+def is_sweep_due(sweep: Sweep, look: Look) -> bool:
+    """Whether a difference to what is remembered can't be told, or is not enough.
+
+    `look` is one without shards. Progress that fell is a table that was restored or initialised
+    again; a version that is another one, a table that was made anew.
+    """
+    if look.view is None or look.unreadable is not None or look.limits.adopt_orphans:
+        return True
+    merged = look.view.mem_wal.merged
+    same = (
+        v.timestamp_nanos == sweep.version_at_nanos
+        for v in look.evidence.versions
+        if v.on_main and v.version == sweep.version
+    )
+    return not (
+        sweep.version <= look.version
+        and all(same)
+        and sweep.wal >= look.limits.wal
+        and not look.view.settled_ids
+        and all(merged.get(s, 0) >= was.merged_generation for s, was in sweep.shards.items())
+    )
+
+
+def choose_shards(sweep: Sweep, look: Look) -> frozenset[ShardId]:
+    """The shards in which something can have become garbage since they were looked at."""
+    gates = look.gates
+    known = dict.fromkeys(look.view.mem_wal.merged if look.view else (), SweptShard())
+    known.update(sweep.shards)
+    return frozenset(
+        shard_id
+        for shard_id, was in known.items()
+        if 0 < was.waits_since_nanos <= look.cutoff_nanos
+        or gates.held(shard_id, was.next_generation) is None
+    )
+
+
+def note_sweep(
+    before: Sweep | None,
+    look: Look,
+    plan: GarbagePlan,
+    dropped: Set[str] = frozenset(),
+    *,
+    acted: bool,
+) -> Sweep | None:
+    """What to remember after a look, at all shards or, `before` being given, at some.
+
+    Nothing of shards that can't be read, so that they are looked at again; and of a small table,
+    or one that was initialised again, nothing at all. Where something goes and was not `acted`
+    upon, the next look is due at once. `dropped` are paths.
+    """
+    objects = sum(shard.objects for shard in look.evidence.shards.values())
+    newest = [v for v in look.evidence.versions if v.on_main and v.version == look.version]
+    if look.view is None or look.view.settled_ids or not newest:
+        return None
+    if before is None and objects < look.limits.sweep_objects_min:
+        return None
+    going = {i.shard_id for i in plan.items if i.action is not Action.KEEP}
+    waiting = {i.shard_id for i in plan.items if isinstance(i.reason, UntilGrace)}
+    since = {
+        shard_id: 1 if shard_id in going and not acted else look.now_nanos
+        for shard_id in waiting | going
+    }
+    shards = {} if before is None else dict(before.shards)
+    for shard_id in look.evidence.shards:
+        shards.pop(shard_id, None)
+    for shard in look.shards:
+        if shard.found.problem is None:
+            shards[shard.shard_id] = SweptShard(
+                next_generation=_find_next(shard, dropped),
+                waits_since_nanos=since.get(shard.shard_id, 0),
+                merged_generation=look.gates.merged(shard.shard_id),
+            )
+    return Sweep(
+        swept_at_nanos=look.now_nanos if before is None else before.swept_at_nanos,
+        version=look.version,
+        version_at_nanos=newest[0].timestamp_nanos,
+        wal=look.limits.wal and (before is None or before.wal),
+        shards=shards,
+    )
+
+
+def _find_next(shard: ShardLook, dropped: Set[str]) -> int:
+    """The lowest generation that may go once the gates let it; of a SEALED shard, none that is."""
+    manifest, folder = shard.manifest, layout.shard_folder(shard.shard_id)
+    listed = {g.path: g.generation for g in manifest.flushed_generations}
+    left = [number for path, number in listed.items() if f"{folder}/{path}" not in dropped]
+    held = [
+        f.generation
+        for f in shard.found.folders
+        if f.name not in listed and shard.gates.held(shard.shard_id, f.generation) is not None
+    ]
+    last = manifest.current_generation
+    return last if shard.shut else min((n for n in (*left, *held) if 0 < n < last), default=last)
 
 
 def plan_garbage(look: Look) -> GarbagePlan:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from memwal.jobs.garbage.model import Evidence, GarbageLimits, WriterClaim
-from memwal.model import ShardId, ShardManifest, TableView
+from memwal.jobs.garbage.model import Evidence, GarbageLimits, Sweep, WriterClaim
+from memwal.model import ShardId, ShardManifest, StoredFile, TableView
 from memwal.ports import Views
 
 FindDeciding: TypeAlias = Callable[[Evidence], Mapping[ShardId, int]]
@@ -18,6 +18,23 @@ class GarbageViews(Views, Protocol):
 
     def table(self, *, probed: bool = False) -> TableView:
         """As every view; `probed` finds each shard's newest manifest without trusting a listing."""
+        ...
+
+    def base(self) -> TableView:
+        """The latest version, without its shards."""
+        ...
+
+    def list_shards(self, view: TableView) -> tuple[TableView, Sequence[ShardId]]:
+        """The shards that have a folder; the view with what else lies among them."""
+        ...
+
+    def add_shards(
+        self,
+        view: TableView,
+        shard_ids: Iterable[ShardId],
+        listed: Mapping[ShardId, Sequence[StoredFile]],
+    ) -> TableView:
+        """A view of the base with these shards; their manifests are probed for unless `listed`."""
         ...
 
 
@@ -37,6 +54,9 @@ class GarbageEvidence(Protocol):
         verified: bool = False,
         whole_shards: bool = False,
         find_deciding: FindDeciding | None = None,
+        only: Set[ShardId] | None = None,
+        listed: Mapping[ShardId, Sequence[StoredFile]] | None = None,
+        beside: Evidence | None = None,
     ) -> Evidence:
         """Retained versions, shard folders, and what lies beside them.
 
@@ -44,8 +64,22 @@ class GarbageEvidence(Protocol):
         wrote; a plan that is carried out needs that. `whole_shards` lists every file of a shard.
         `find_deciding` is given evidence in which WAL entries are as the cache has them, and tells
         from which position on a shard's have to be read themselves; the others count as unread.
+        `only` are the shards to look at; `listed` are files of theirs that were listed a moment
+        ago, and `beside` is what was read then of everything else.
         What can't be read is a problem in the evidence; raises StoreUnavailable, BadCredentials.
         """
+        ...
+
+    def list_files(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Sequence[StoredFile]]:
+        """The files of some shards."""
+        ...
+
+    def recall_sweep(self) -> Sweep | None:
+        """What former passes remember; None where nothing is, or nothing that can be used."""
+        ...
+
+    def remember_sweep(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
+        """Store it for the next pass; what can't be stored is left out."""
         ...
 
     def store_now_nanos(self, name: str) -> int:

@@ -20,8 +20,9 @@ from memwal.report import (
 from memwal.text import iso_time
 
 if TYPE_CHECKING:
-    from memwal.jobs.garbage.apply import Seen, TableGarbage
+    from memwal.jobs.garbage.apply import TableGarbage
     from memwal.jobs.garbage.apply.delete import Deleted
+    from memwal.jobs.garbage.apply.seen import Seen
 
 _NAMED_MAX = 3
 
@@ -50,10 +51,13 @@ class GarbageTableReport(TableReport):
 
     `runs_deleted` counts run records beyond the number that is kept. `oldest_claim` is the oldest
     writer claim that is older than the retention: `shard_id`, `writer_epoch`, `claimed_at`,
-    `age_seconds`; looked for where something is collected.
+    `age_seconds`; looked for where something is collected. `sweep` is `full`, or `difference` where
+    only those `shards_looked_at` have items in which something may have become garbage lately.
     """
 
     items: tuple[GarbageItemReport, ...] = ()
+    sweep: str = "full"
+    shards_looked_at: int = 0
     dropped: int = 0
     deleted: int = 0
     bytes_freed: int = 0
@@ -87,6 +91,10 @@ def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTable
         version_before=seen.look.version,
         version_after=seen.look.version,
         items=tuple(_report_item(i, dropped, deleted.get(i.path)) for i in seen.plan.items),
+        sweep="full" if garbage.looked_at is None else "difference",
+        shards_looked_at=len(
+            seen.look.evidence.shards if garbage.looked_at is None else garbage.looked_at
+        ),
         dropped=len(dropped),
         deleted=sum(d.error is None for d in garbage.deleted),
         bytes_freed=sum(d.size_bytes for d in garbage.deleted),

@@ -40,6 +40,9 @@ def show_table(report: GarbageTableReport) -> list[RenderableType]:
         done += f"{format_size(report.version_bytes_freed)} freed"
     if report.runs_deleted:
         done += f"; {report.runs_deleted} run records deleted"
+    if report.sweep == "difference":
+        shards = f"{report.shards_looked_at} shards that changed were looked at"
+        parts.append(Text(f"  {shards}; --full looks at all", style="dim"))
     return [*parts, Text(done)]
 
 

@@ -8,6 +8,8 @@
 6. Delete old shard manifests and lease claims, lowest first.
 7. Delete what else step 4 found. All tables' deletes fan out together.
 8. Look again, and delete the WAL entries that step 7 left without a generation.
+9. Remember of large tables where nothing is to be found until it changes: later passes, and steps
+   3, 4 and 8, look at the rest only. That lets nothing go by itself (invariant 6).
 
 It may be killed anywhere (invariant 8). A drop is one put-if-absent; what it leaves is a folder
 that no manifest names, which a later run finds. A deletion that was cut short leaves fewer files of
@@ -16,22 +18,28 @@ the same folder, which the next run finds again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from memwal.errors import MemWalError, NotATable
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.delete import Deleted, Deletion, make_deletions
 from memwal.jobs.garbage.apply.drop import Dropped, GenerationDropper
 from memwal.jobs.garbage.apply.prune import NumberedDeleter
+from memwal.jobs.garbage.apply.seen import Seen, add_before, find_deciding
 from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
 from memwal.jobs.garbage.look import Look
-from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, WriterClaim
+from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Sweep, WriterClaim
 from memwal.jobs.garbage.plan import (
+    choose_shards,
     find_checkpoints_of,
     find_expirable,
     find_never_merged,
+    is_sweep_due,
+    is_sweep_old,
+    note_sweep,
     plan_garbage,
 )
 from memwal.jobs.garbage.ports import (
@@ -41,7 +49,7 @@ from memwal.jobs.garbage.ports import (
     GarbageViews,
     VersionExpiry,
 )
-from memwal.model import Checkpoint, ShardId, TableView
+from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 
 # S3 dates by whole seconds, and a listing takes time.
@@ -60,6 +68,8 @@ def collect_garbage(tables: Sequence[TableGarbage], delete: Delete) -> None:
         table.find_old_claim()
     _delete_each(tables, [table.plan_deletions() for table in tables], delete)
     _delete_each(tables, [table.plan_uncovered() for table in tables], delete)
+    for table in tables:
+        table.remember_sweep()
 
 
 def _delete_each(
@@ -67,26 +77,6 @@ def _delete_each(
 ) -> None:
     for table, deleted in zip(tables, delete(batches), strict=True):
         table.deleted += deleted
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """What a look at a table came to. `expirable` versions are to be expired first.
-
-    `never_merged` are the shards, `untagged` the checkpoints for whose sake no version may be.
-    """
-
-    look: Look
-    plan: GarbagePlan
-    expirable: int = 0
-    never_merged: tuple[str, ...] = ()
-    untagged: tuple[Checkpoint, ...] = ()
-
-    @property
-    def has_work(self) -> bool:
-        """Whether a run that acts would do anything."""
-        plan = self.plan
-        return bool(plan.drops or plan.deletes or plan.has_mends or self.expirable)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -113,12 +103,20 @@ class TableGarbage:
     """How old versions may get that nothing refers to; None expires none."""
     progress: DropProgress
     steps: Steps = no_steps
+    remembered: Sweep | None = None
+    """What former passes know of the shards; None for nothing."""
+    keep_former: Callable[[TableView], None] = lambda view: None
+    """Called with all shards where the table was opened without them."""
 
     seen: Seen | None = None
+    looked_at: Set[ShardId] | None = None
+    """The shards that were looked at; None for all."""
     ahead_nanos: int = 0
     """How far this host's clock is ahead of the store's, once that was looked at."""
     expired: Expired | None = None
     acted: bool = False
+    decided: Seen | None = None
+    """The look by which everything was done."""
     dropped: tuple[Dropped, ...] = ()
     deleted: list[Deleted] = field(default_factory=list)
     old_claim: WriterClaim | None = None
@@ -140,9 +138,21 @@ class TableGarbage:
     def foresee(self, opened: TableView | MemWalError | None = None) -> None:
         """Look without the lease. `opened` is what came of opening the table a moment ago."""
         try:
-            self.seen = self._look(opened, verified=False)
+            self.seen = self._foresee(opened)
+            self.looked_at = self.seen.shards
         except MemWalError as error:
             self.error = error
+
+    def _foresee(self, opened: TableView | MemWalError | None) -> Seen:
+        if self.remembered is None or not isinstance(opened, TableView):
+            return self._look(opened, verified=False)
+        seen = None
+        if not is_sweep_old(self.remembered, self.limits, self.now_nanos):
+            seen = self._look_at(opened, self.remembered, verified=False)
+        if seen is None:  # it is a large table: each shard is listed once
+            base, shards = self.views.list_shards(opened)
+            seen = self._look_at(base, None, verified=False, only=frozenset(shards))
+        return seen or self._look(verified=False)
 
     def drop(self) -> None:
         """Everything before the deletes, where there is anything to do."""
@@ -153,13 +163,14 @@ class TableGarbage:
                 self.take_lease()
                 self._compare_clocks()
                 if self.retention_seconds is not None:
-                    self.seen = self._look(verified=False)
+                    self.seen = self._look_again(self.seen, verified=False)
                     self._expire(self.seen, self.retention_seconds)
-                self.seen = self._look(verified=True)
+                self.seen = self._look_again(self.seen, verified=True)
                 self.acted = True
                 self._drop_generations(self.seen.plan)
                 self._delete_numbered(self.seen.plan)
             self.evidence.remember(self.prove_store)
+            self.decided = self.seen
         except InvariantBroken as broken:
             self.broken = broken
         except MemWalError as error:
@@ -187,10 +198,12 @@ class TableGarbage:
         tried, before = {d.path for d in self.deleted}, self.seen
         if before is None or not self.limits.wal:
             return ()
-        if not any(i.path in tried and i.kind in _COVERING for i in before.plan.items):
+        covering = (i for i in before.plan.items if i.path in tried and i.kind in _COVERING)
+        shards = {i.shard_id for i in covering if i.shard_id is not None}
+        if not shards:
             return ()
         with suppress(MemWalError):
-            self.seen = self._look(verified=True)
+            self.seen = self._look_again(before, verified=True, only=shards)
         found = before if self.seen is None else self.seen
         entries = tuple(
             i for i in found.plan.items if i.kind == wal_entry.NAME and i.path not in tried
@@ -199,7 +212,81 @@ class TableGarbage:
         self.seen = replace(found, plan=replace(before.plan, items=(*rest, *entries)))
         return self._check(replace(before.plan, items=entries))
 
+    def remember_sweep(self) -> None:
+        """What the next pass need not look at, if anything about that is new."""
+        decided, before = self.decided, self.remembered
+        if decided is None or decided.sweep is None or self.error is not None:
+            return
+        known = decided.sweep if decided.shards is not None else None
+        gone = frozenset(p for d in self.dropped if d.error is None for p in d.paths)
+        sweep = note_sweep(known, decided.look, decided.plan, gone, acted=True)
+        if sweep is not None and self.broken is None:
+            now = {"version": sweep.version, "version_at_nanos": sweep.version_at_nanos}
+            if before is None or sweep != replace(before, **now):  # type: ignore[arg-type]
+                self.evidence.remember_sweep(sweep, self.prove_store)
+
     # ---- what they are made of
+
+    def _look_again(
+        self, before: Seen, *, verified: bool, only: Set[ShardId] | None = None
+    ) -> Seen:
+        """As `_look`; where a look before this one tells where nothing is to be found, not there.
+
+        What that one found there stays, as far as it is kept.
+        """
+        after = None
+        if before.sweep is not None:
+            base = self.views.base()
+            after = self._look_at(base, before.sweep, verified=verified, only=only)
+        if after is None or after.shards is None:
+            return self._look(verified=verified)
+        return add_before(after, before)
+
+    def _look_at(
+        self,
+        base: TableView,
+        sweep: Sweep | None,
+        *,
+        verified: bool,
+        only: Set[ShardId] | None = None,
+    ) -> Seen | None:
+        """Look where something can have become garbage since; None where that can't be told.
+
+        Without a `sweep`, at all of `only`, which are all shards there are. The base first, then
+        the versions; manifests before files, as in every look that is carried out.
+        """
+        now, limits = self.now_nanos, self.limits
+        read = partial(self.evidence.read, limits=limits, now_nanos=now, verified=verified)
+        beside = read({}, only=frozenset())
+        version = base.version
+        look = Look(view=base, version=version, evidence=beside, limits=limits, now_nanos=now)
+        if sweep is not None and is_sweep_due(sweep, look):
+            return None
+        if sweep is not None and only is None:
+            only = self._choose(look, base, sweep)
+        listed = {} if verified else self.evidence.list_files(only or ())
+        look = replace(look, view=self.views.add_shards(base, only or (), listed))
+        if sweep is None and self.acts and look.view is not None:
+            self.keep_former(look.view)
+        evidence = read(
+            look.manifests,
+            only=only,
+            listed=listed,
+            beside=beside,
+            find_deciding=partial(find_deciding, look),
+        )
+        return self._plan(replace(look, evidence=evidence), sweep, None if sweep is None else only)
+
+    def _choose(self, look: Look, base: TableView, sweep: Sweep) -> frozenset[ShardId]:
+        """Where to look, and before versions are expired, at what was never merged, too."""
+        seconds = self.retention_seconds
+        old = frozenset[int]() if seconds is None else find_expirable(look, seconds)
+        if not old:
+            return choose_shards(sweep, look)
+        _, shards = self.views.list_shards(base)
+        merged = base.mem_wal.merged
+        shown = look if self.acts else look.without_versions(old)
+        return choose_shards(sweep, shown) | {s for s in shards if not merged.get(s, 0)}
 
     def _look(self, opened: TableView | MemWalError | None = None, *, verified: bool) -> Seen:
         """Read and plan. What is carried out needs a `verified` plan."""
@@ -212,17 +299,13 @@ class TableGarbage:
         except NotATable:
             version = self._find_version_without_index()
         look = Look(view=view, version=version, limits=self.limits, now_nanos=self.now_nanos)
-
-        def find_deciding(evidence: Evidence) -> Mapping[ShardId, int]:
-            return wal_entry.find_deciding(plan_garbage(replace(look, evidence=evidence)), evidence)
-
         evidence = self.evidence.read(
             look.manifests,
             limits=self.limits,
             now_nanos=look.now_nanos,
             verified=verified,
             whole_shards=view is None,
-            find_deciding=find_deciding,
+            find_deciding=partial(find_deciding, look),
         )
         return self._plan(replace(look, evidence=evidence))
 
@@ -235,8 +318,15 @@ class TableGarbage:
             self.views.mem_wal(version)  # raises NotATable, and says what to do
         return version
 
-    def _plan(self, look: Look) -> Seen:
+    def _plan(
+        self, look: Look, before: Sweep | None = None, shards: Set[ShardId] | None = None
+    ) -> Seen:
         """What goes, and what is expired first; a run that only lists takes that for done."""
+        seen = self._plan_expiry(look)
+        sweep = note_sweep(before, look, seen.plan, acted=False)
+        return replace(seen, sweep=sweep, shards=shards)
+
+    def _plan_expiry(self, look: Look) -> Seen:
         if self.retention_seconds is None:
             return Seen(look=look, plan=plan_garbage(look))
         never_merged = () if look.view is None else find_never_merged(look.view)

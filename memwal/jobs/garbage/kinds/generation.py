@@ -30,6 +30,7 @@ from memwal.jobs.garbage.model import (
     Action,
     GenerationFolder,
     Item,
+    UntilGrace,
     newest_of,
     plan_delete,
     size_of,
@@ -104,13 +105,13 @@ def _hold_folder(shard: ShardLook, folder: GenerationFolder, listed_before: set[
         return held
     past = shard.past
     if past is None:
-        return "no manifest is older than the grace"
+        return UntilGrace("no manifest is older than the grace")
     if folder.name in listed_before:
-        return f"manifest version {past.version} named it when the grace began"
+        return UntilGrace(f"manifest version {past.version} named it when the grace began")
     if number >= past.current_generation:
-        return "it was flushed after the grace began"
+        return UntilGrace("it was flushed after the grace began")
     if newest_of(folder.files) > shard.cutoff_nanos:
-        return "its newest file is younger than the grace"
+        return UntilGrace("its newest file is younger than the grace")
     return None
 
 

@@ -25,6 +25,7 @@ from memwal.jobs.garbage.model import (
     GenerationFolder,
     Item,
     ShardEvidence,
+    UntilGrace,
     WalFile,
     plan_delete,
 )
@@ -81,11 +82,11 @@ def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int
     if entry.position == highest:
         return "the highest position: the next writer finds its place by it"
     if past is None:
-        return "no manifest is older than the grace"
+        return UntilGrace("no manifest is older than the grace")
     if entry.position > _wal_floor(past):
-        return "was covered after the grace began"
+        return UntilGrace("was covered after the grace began")
     if entry.file.modified_at_nanos > shard.cutoff_nanos:
-        return "younger than the grace"
+        return UntilGrace("younger than the grace")
     if entry.problem is not None:
         return f"can't be read: {entry.problem}"
     if entry.told:
@@ -107,7 +108,7 @@ def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int
 def _hold_told(shard: ShardLook, entry: WalFile, numbers: set[int]) -> str | None:
     """By the manifest that covers it, since what its writer said of its generation is not known."""
     cover = shard.found.cover
-    if cover is None or entry.position > _wal_floor(cover):
+    if cover is None or not is_covered(shard.found, entry):
         return "a generation that may cover it is not deleted yet"
     if min(numbers, default=layout.U64_MAX) < cover.current_generation:
         return "a generation that may have covered it is not deleted yet"
@@ -174,8 +175,18 @@ def must_be_read(shard: ShardEvidence, latest: ShardManifest, entry: WalFile) ->
 
     That is so where one from before the grace is gone, and an older one is not.
     """
-    if not entry.told or (shard.cover and entry.position <= _wal_floor(shard.cover)):
+    if not entry.told or is_covered(shard, entry):
         return not entry.told
+    return has_gone_between(shard, latest)
+
+
+def is_covered(shard: ShardEvidence, entry: WalFile) -> bool:
+    """Whether only generations that are gone may have covered it."""
+    return shard.cover is not None and entry.position <= _wal_floor(shard.cover)
+
+
+def has_gone_between(shard: ShardEvidence, latest: ShardManifest) -> bool:
+    """Whether a generation from before the grace is gone, and an older one is not."""
     numbers = find_numbers(latest, shard.folders)
     past = 0 if shard.past is None else shard.past.current_generation
     return sum(n < past for n in numbers) < past - min(numbers, default=past)

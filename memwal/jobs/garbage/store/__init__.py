@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 from memwal.errors import MemWalError, Refused, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.garbage.kinds import KINDS_BESIDE
-from memwal.jobs.garbage.model import Evidence, GarbageLimits, WriterClaim, cutoff_nanos
+from memwal.jobs.garbage.model import Evidence, GarbageLimits, Sweep, WriterClaim, cutoff_nanos
 from memwal.jobs.garbage.ports import Expired, FindDeciding
 from memwal.jobs.garbage.store.shards import ShardFolders
+from memwal.jobs.garbage.store.sweeps import StoredSweeps
 from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.garbage.store.wal_heads import WalHeads
-from memwal.model import ShardId, ShardManifest
+from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.checkpoints import StoredCheckpoints
 from memwal.store.links import find_link
@@ -43,6 +45,7 @@ class StoredGarbageEvidence:
         self._shards = ShardFolders(objects)
         self._versions = RetainedVersions(objects)
         self._heads = WalHeads(objects)
+        self._sweeps = StoredSweeps(objects)
         self._checkpoints = StoredCheckpoints(objects, readers_max=readers_max)
         self._make_pool = partial(make_pool, readers_max)
 
@@ -59,28 +62,56 @@ class StoredGarbageEvidence:
         verified: bool = False,
         whole_shards: bool = False,
         find_deciding: FindDeciding | None = None,
+        only: Set[ShardId] | None = None,
+        listed: Mapping[ShardId, Sequence[StoredFile]] | None = None,
+        beside: Evidence | None = None,
     ) -> Evidence:
         """Everything (see the port)."""
         with self._make_pool() as pool:
-            versions, problems = self._versions.read(pool, verified=verified)
+            if beside is None:
+                beside = self._read_beside(pool, verified=verified)
             cutoff = cutoff_nanos(limits, now_nanos)
-            shards = self._shards.read(pool, manifests, cutoff, limits=limits, whole=whole_shards)
+            shards = self._shards.read(
+                pool,
+                manifests,
+                cutoff,
+                limits=limits,
+                whole=whole_shards,
+                only=only,
+                listed_before=listed,
+            )
             if limits.wal:
                 stored = not verified or find_deciding is not None
                 entries_max = limits.wal_entries_per_shard_max
                 shards = self._heads.add(pool, shards, manifests, cutoff, entries_max, stored)
-            evidence = Evidence(
-                versions=versions,
-                shards={s.shard_id: s for s in shards},
-                checkpoints=self._checkpoints.list(),
-                beside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_BESIDE},
-                problems=tuple(problems),
-            )
+            evidence = replace(beside, shards={s.shard_id: s for s in shards})
             if limits.wal and verified and find_deciding is not None:
                 epochs = {shard: manifest.writer_epoch for shard, manifest in manifests.items()}
                 needed = find_deciding(evidence)
                 evidence = self._heads.confirm(pool, evidence, needed, epochs)
             return evidence
+
+    def _read_beside(self, pool: Executor, *, verified: bool) -> Evidence:
+        versions, problems = self._versions.read(pool, verified=verified)
+        return Evidence(
+            versions=versions,
+            checkpoints=self._checkpoints.list(),
+            beside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_BESIDE},
+            problems=tuple(problems),
+        )
+
+    def list_files(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Sequence[StoredFile]]:
+        """The files of some shards (see the port)."""
+        with self._make_pool() as pool:
+            return self._shards.list_files(pool, shards)
+
+    def recall_sweep(self) -> Sweep | None:
+        """What former passes remember (see the port)."""
+        return self._sweeps.found
+
+    def remember_sweep(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
+        """Store it for the next pass (see the port)."""
+        self._sweeps.remember(sweep, before_write)
 
     def store_now_nanos(self, name: str) -> int:
         """The store's own time (see the port)."""

@@ -34,14 +34,19 @@ class ManifestHistories:
         latest: ShardManifest,
         cutoff_nanos: int,
         limits: GarbageLimits,
+        *,
+        rarely: bool = False,
     ) -> ShardEvidence:
         """The evidence with the history; without one where nothing can go, or it can't be read.
 
+        `rarely` reads it only where many may go: each of a few that changed costs several requests.
         Where something was collected, also whether the hint leads to a manifest.
         """
         lowest = find_lowest(listed.manifests, latest.version)
         top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
         is_collectable = has_collectable(listed, latest.version, top)
+        if rarely and top - lowest < limits.numbered_kept_min:
+            is_collectable = False
         if not is_collectable and not listed.stoppers:
             return listed
         with suppress(MemWalError):

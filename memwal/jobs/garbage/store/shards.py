@@ -24,7 +24,7 @@ from memwal.jobs.garbage.model import (
 from memwal.jobs.garbage.store.histories import ManifestHistories
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
-from memwal.store.shard_listing import list_shards
+from memwal.store.shard_listing import ShardListing, list_shards
 from memwal.store.shard_manifests import ShardManifests
 
 
@@ -46,14 +46,23 @@ class ShardFolders:
         *,
         limits: GarbageLimits,
         whole: bool,
+        only: Iterable[ShardId] | None = None,
+        listed_before: Mapping[ShardId, Sequence[StoredFile]] | None = None,
     ) -> list[ShardEvidence]:
         """All of them; what can't be read of one is its problem. `whole` keeps every file."""
-        listing = list_shards(self._objects)
+        known = listed_before or {}
+        listing = (
+            list_shards(self._objects)
+            if only is None
+            else ShardListing(self._objects, sorted(only), (), None)
+        )
 
         def look(shard_id: ShardId) -> ShardEvidence:
             listed = ShardEvidence(shard_id=shard_id)
             try:
-                listed = _sort_files(shard_id, listing.files(shard_id), wal=limits.wal, whole=whole)
+                files = known[shard_id] if shard_id in known else listing.files(shard_id)
+                listed = _sort_files(shard_id, files, wal=limits.wal, whole=whole)
+                listed = replace(listed, objects=len(files))
                 manifest = manifests.get(shard_id)
                 if manifest is None:
                     return listed
@@ -62,11 +71,22 @@ class ShardFolders:
                 self._manifests.check_unforked(shard_id, sizes)
                 listed = self._date(listed, manifest, cutoff_nanos)
                 listed = replace(listed, cover=self._find_cover(listed, manifest))
-                return self._histories.add(listed, manifest, cutoff_nanos, limits)
+                return self._histories.add(
+                    listed, manifest, cutoff_nanos, limits, rarely=only is not None
+                )
             except MemWalError as error:
                 return replace(listed, problem=error)
 
         return list(pool.map(look, listing.shards))
+
+    def list_files(
+        self, pool: Executor, shards: Iterable[ShardId]
+    ) -> dict[ShardId, Sequence[StoredFile]]:
+        """The files of some shards."""
+        chosen = sorted(shards)
+        folders = map(layout.shard_folder, chosen)
+        found = pool.map(lambda folder: list(self._objects.list(folder)), folders)
+        return dict(zip(chosen, found, strict=True))
 
     def _date(self, listed: ShardEvidence, latest: ShardManifest, cutoff: int) -> ShardEvidence:
         """With the manifest from before the grace, and what former manifests say of the folders."""
@@ -92,13 +112,16 @@ class ShardFolders:
         lowest = min(find_numbers(latest, listed.folders), default=layout.U64_MAX)
         if past.current_generation <= lowest:
             return past
-        versions = sorted(m.version for m in listed.manifests if m.version <= past.version)
+        versions = sorted(m.version for m in listed.manifests if m.version < past.version)
 
         def is_later(version: int) -> bool:
             return self._read_version(latest.shard_id, version).current_generation > lowest
 
-        # Counters never fall.
-        found = bisect_left(versions, True, key=is_later)
+        # Counters never fall. Mostly it is the last but one: by steps that double, then by halves.
+        low, high, step = len(versions) - 1, len(versions), 1
+        while low >= 0 and is_later(versions[low]):
+            low, high, step = low - step, low, step * 2
+        found = bisect_left(versions, True, max(low, 0), high, key=is_later)
         return self._read_version(latest.shard_id, versions[found - 1]) if found else None
 
     def _find_listed_once(

@@ -21,6 +21,8 @@ from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.garbage.kinds.wal_entry import (
     find_coverable,
     find_sentinel_like,
+    has_gone_between,
+    is_covered,
     must_be_read,
     tell_epochs,
 )
@@ -34,7 +36,7 @@ _CACHE_FORMAT = 1
 _CACHE_BYTES_MAX = 8 * 1024 * 1024
 _CACHED_ENTRIES_MAX = 100_000
 # Below this many entries, reading them costs less than keeping a cache is worth.
-_CACHED_ENTRIES_MIN = 64
+_CACHED_ENTRIES_MIN = 16
 
 
 class WalHeads:
@@ -46,6 +48,7 @@ class WalHeads:
         self._read: dict[StoredFile, WalFile] = {}
         self._stored: Mapping[StoredFile, WalFile] | None = None
         self._known: dict[StoredFile, WalFile] = {}
+        self._looked_at: set[str] = set()
         self._lock = threading.Lock()
 
     def add(
@@ -64,6 +67,7 @@ class WalHeads:
         runs remembered for known.
         """
         self._known = {}
+        self._looked_at = {layout.wal_folder(s.shard_id) for s in shards}
         small: dict[ShardId, Sequence[WalFile]] = {}
         coverable: dict[ShardId, Sequence[WalFile]] = {}
         for shard in shards:
@@ -72,7 +76,9 @@ class WalHeads:
                 continue
             entries = {w.position: w for w in shard.wal if w.file.modified_at_nanos <= cutoff_nanos}
             chosen = find_coverable([w.position for w in shard.wal], manifest, shard.past)
-            coverable[shard.shard_id] = [entries[p] for p in chosen if p in entries]
+            each = has_gone_between(shard, manifest)
+            old = (entries[p] for p in chosen if p in entries)
+            coverable[shard.shard_id] = [e for e in old if each or is_covered(shard, e)]
             if any(e.file.size_bytes > SENTINEL_BYTES_MAX for e in coverable[shard.shard_id]):
                 small[shard.shard_id] = find_sentinel_like(shard.wal)
         shards = _with_heads(shards, self._look_up(pool, list(small.values()), reads_max, stored))
@@ -165,7 +171,14 @@ class WalHeads:
 
     def remember(self, before_write: Callable[[], None]) -> None:
         """Store the heads of the entries that are there, for the next run."""
-        known = {key: self._read.get(key, entry) for key, entry in self._known.items()}
+        if not self._known:
+            return
+        known = {
+            file: entry
+            for file, entry in self._read_cache().items()
+            if file.path.rpartition("/")[0] not in self._looked_at
+        }
+        known |= {key: self._read.get(key, entry) for key, entry in self._known.items()}
         if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._read_cache().items():
             return
         # Where there are too many, those that stay for good are worth most.

@@ -1,0 +1,55 @@
+"""What a look at a table came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+
+from memwal.jobs.garbage.kinds import wal_entry
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Action, Evidence, GarbagePlan, Sweep
+from memwal.jobs.garbage.plan import plan_garbage
+from memwal.model import Checkpoint, ShardId
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What a look at a table came to. `expirable` versions are to be expired first.
+
+    `shards` are those that were looked at, None for all; `sweep` is what is known of all of them,
+    where a later look need not look at all. `never_merged` are the shards, `untagged` the
+    checkpoints for whose sake no version may be.
+    """
+
+    look: Look
+    plan: GarbagePlan
+    shards: Set[ShardId] | None = None
+    sweep: Sweep | None = None
+    expirable: int = 0
+    never_merged: tuple[str, ...] = ()
+    untagged: tuple[Checkpoint, ...] = ()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a run that acts would do anything."""
+        plan = self.plan
+        return bool(plan.drops or plan.deletes or plan.has_mends or self.expirable)
+
+
+def add_before(after: Seen, before: Seen) -> Seen:
+    """A look at some shards, and what one before it kept in the others."""
+    looked = after.shards or frozenset()
+    others = [i for i in before.plan.items if i.shard_id is not None and i.shard_id not in looked]
+    kept = (i for i in others if i.action is Action.KEEP)
+    broken = (b for b in before.plan.broken if b.shard_id not in looked)
+    plan = replace(
+        after.plan,
+        items=(*after.plan.items, *kept),
+        broken=(*after.plan.broken, *broken),
+    )
+    return replace(after, plan=plan)
+
+
+def find_deciding(look: Look, evidence: Evidence) -> Mapping[ShardId, int]:
+    """From which position on a shard's WAL entries decide about what goes."""
+    return wal_entry.find_deciding(plan_garbage(replace(look, evidence=evidence)), evidence)

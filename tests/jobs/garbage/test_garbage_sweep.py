@@ -1,0 +1,211 @@
+"""A pass by difference looks where something changed; whatever is odd makes it a full sweep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.format import layout
+from memwal.jobs.garbage.report import GarbageTableReport
+from memwal.jobs.garbage.store import sweeps
+from tests.support import garbage_runs as runs
+from tests.support.builders import Put, Table
+
+pytestmark = pytest.mark.integration
+
+
+def collect(table: Table, **options: Any) -> GarbageTableReport:
+    return runs.garbage(table, **{"sweep_objects_min": 1, **options})
+
+
+def swept(tmp_path: Path, **facts: Any) -> Table:
+    """Collected, and remembered as that."""
+    table = runs.collectable(tmp_path / "t", shards=3, **facts)
+    for _ in range(4):
+        found = collect(table)
+    assert (found.outcome, found.sweep, found.shards_looked_at) == (
+        "nothing_to_do",
+        "difference",
+        0,
+    )
+    return table
+
+
+def document(table: Table) -> Path:
+    return Path(table.uri) / sweeps.PATH
+
+
+def flush(table: Table, place: int = 0, *, keys: int = 700) -> None:
+    table.flush(table.shards[place], Put([keys], 1))
+    for done in table.merge_all():
+        assert done.error is None
+    runs.catch_up(table)
+
+
+def test_only_what_changed_is_looked_at(tmp_path: Path) -> None:
+    table = swept(tmp_path)
+    flush(table, 1)
+    runs.expire(table)
+
+    found = collect(table)
+
+    assert (found.sweep, found.shards_looked_at, found.dropped) == ("difference", 1, 1)
+    assert {i.shard_id for i in found.items if i.shard_id} == {table.shards[1]}
+    # The second pass finds the folder, since the grace that the first one began is over.
+    again = collect(table)
+    assert (again.sweep, again.shards_looked_at) == ("difference", 1)
+    assert runs.folders(table, table.shards[1]) == []
+    assert collect(table).outcome == "nothing_to_do"
+    assert collect(table).shards_looked_at == 0
+
+
+def test_a_pass_waits_for_the_grace(tmp_path: Path) -> None:
+    table = swept(tmp_path)
+    flush(table)
+    runs.expire(table)
+    assert collect(table, grace=3600).dropped == 1
+    assert collect(table, grace=3600).shards_looked_at == 0
+    assert collect(table, grace=0).deleted > 0
+
+
+def test_a_version_that_goes_lets_its_generations_go(tmp_path: Path) -> None:
+    table = swept(tmp_path)
+    flush(table)
+    held = collect(table)
+    assert (held.sweep, held.shards_looked_at, held.dropped) == ("difference", 0, 0)
+    foreseen = collect(table, execute=False, retention=0)
+    assert any(i.action == "drop" for i in foreseen.items)
+    found = collect(table, retention=0)
+    assert (found.sweep, found.dropped) == ("difference", 1)
+    assert found.versions_expired > 0
+
+
+def test_a_shard_that_was_never_merged_keeps_versions_though_nothing_is_known_of_it(
+    tmp_path: Path,
+) -> None:
+    table = swept(tmp_path)
+    table.flush(table.add_shard(), Put([900], 1))
+    table.dataset.insert(table.dataset.head(1))
+
+    found = collect(table, retention=0)
+
+    assert found.sweep == "difference"
+    assert found.versions_expired == 0
+    assert any("never merged" in w for w in found.warnings)
+
+
+def test_a_tag_on_an_old_version_holds_what_it_needs(tmp_path: Path) -> None:
+    """What passes remember says nothing of versions: these are read again."""
+    table = swept(tmp_path)
+    table.dataset.tags.create("before", table.dataset.version)
+    flush(table)
+    flush(table, keys=800)
+    runs.expire(table)
+    found = collect(table)
+    assert (found.sweep, found.dropped) == ("difference", 0)
+    table.dataset.tags.delete("before")
+    runs.expire(table)
+    assert collect(table).dropped == 2
+
+
+def torn(table: Table) -> None:
+    document(table).write_bytes(document(table).read_bytes()[:-20])
+
+
+def gone(table: Table) -> None:
+    document(table).unlink()
+
+
+def edited(table: Table) -> None:
+    text = document(table).read_text()
+    document(table).write_text(text.replace('"wal":false', '"wal":true'))
+
+
+def rewritten(**changes: Any) -> Callable[[Table], None]:
+    def rewrite(table: Table) -> None:
+        found = json.loads(document(table).read_text())
+        body = found["sweep"] | changes
+        stored = {"format": 1, "sha256": sweeps._digest(body), "sweep": body}
+        document(table).write_text(json.dumps(stored))
+
+    return rewrite
+
+
+def newer(table: Table) -> None:
+    found = json.loads(document(table).read_text())
+    document(table).write_text(json.dumps({**found, "format": 2}))
+
+
+def fallen(table: Table) -> None:
+    """As after a restore, or in an index that was initialised again."""
+    shards = json.loads(document(table).read_text())["sweep"]["shards"]
+    for was in shards.values():
+        was[2] += 1
+    rewritten(shards=shards)(table)
+
+
+ODD: dict[str, Callable[[Table], None]] = {
+    "it is torn": torn,
+    "it is gone": gone,
+    "it was edited": edited,
+    "a newer memwal wrote it": newer,
+    "it is old": rewritten(swept_at_nanos=1),
+    "it is of a time to come": rewritten(swept_at_nanos=2**62),
+    "it is of a later version": rewritten(version=10**6),
+    "its version is another": rewritten(version_at_nanos=5),
+    "it has a shard of another name": rewritten(shards={"..": [1, 0, 0]}),
+    "it has a number that is none": rewritten(shards={"a" * 8: ["1", 0, 0]}),
+    "a shard's progress fell": fallen,
+}
+
+
+@pytest.mark.parametrize("spoil", ODD.values(), ids=ODD)
+def test_a_sweep_is_full_when(tmp_path: Path, spoil: Callable[[Table], None]) -> None:
+    table = swept(tmp_path, generations=1)
+    spoil(table)
+    stray = Path(table.uri) / layout.shard_folder(table.shards[2]) / "stray"
+    stray.write_bytes(b"x")
+    found = collect(table)
+    assert found.sweep == "full"
+    assert found.shards_looked_at == 3
+    assert any(i.path.endswith("/stray") for i in found.items)
+
+
+def test_a_sweep_is_full_when_asked_for_or_for_the_wal(tmp_path: Path) -> None:
+    table = swept(tmp_path, generations=1)
+    assert collect(table, sweep_seconds=0.0).sweep == "full"
+    assert collect(table).sweep == "difference"
+    assert collect(table, wal=True).sweep == "full"
+    assert collect(table, wal=True).sweep == "difference"
+
+
+def test_a_newer_document_stays(tmp_path: Path) -> None:
+    table = swept(tmp_path, generations=1)
+    newer(table)
+    before = document(table).read_bytes()
+    assert collect(table).sweep == "full"
+    assert document(table).read_bytes() == before
+
+
+def test_small_tables_are_always_swept_and_a_look_writes_nothing(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    runs.collect(table)
+    assert not document(table).exists()
+    runs.garbage(table, execute=False, sweep_objects_min=1)
+    assert not document(table).exists()
+
+
+def test_a_forged_document_lets_nothing_go(tmp_path: Path) -> None:
+    """It says where to look, and no more."""
+    table = swept(tmp_path, generations=1)
+    flush(table)  # older versions have not merged it
+    shards = {shard: [1, 1, 0] for shard in table.shards}
+    rewritten(shards=shards)(table)
+    found = collect(table)
+    assert (found.sweep, found.shards_looked_at) == ("difference", 3)
+    assert found.dropped == 0
+    assert runs.folders(table) != []
