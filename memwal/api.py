@@ -8,11 +8,10 @@
         table.index_catchup()
     rows = table.read(filter="score > 0.5").read_all()
 
-A method does what the command of its name does, on one table, with the command's options as
-keywords. It returns the table's report where the command would exit with 0, and raises where it
-would not: the error in `memwal.errors` that goes with the exit code, with the report, if there is
-one, in its attribute `report`; for requests that make no sense, `memwal.errors.Usage`. Errors name
-these keywords. What a job says while it runs goes to the logger `memwal`.
+A method does what the command of its name does, on one table, with its options as keywords, which
+errors name. It returns the table's report where the command would exit with 0, and raises where it
+would not: the error in `memwal.errors` that goes with the exit code, with the `report` if there is
+one. What a job says while it runs goes to the logger `memwal`.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from memwal.run.options import MergeKeywords
 
 Options = TypeVar("Options")
-
 _HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
 
 
@@ -236,9 +234,8 @@ class Table:
         retention_seconds: with `execute`, first expire table versions that are older; None: none.
         grace_seconds: how long unused things are kept for readers.
         ingest_idle_seconds: how long rows are kept that an unfinished ingest staged.
-        wal: also delete covered WAL entries.
+        wal, adopt_orphans: also covered WAL entries; shards of a table whose MemWAL index is gone.
         allow_short_retention: permit a retention under a day and a grace under ten minutes.
-        adopt_orphans: also delete the shards of a table whose MemWAL index is gone.
         full: look at all shards of a large table, not only at what changed since a pass.
         """
         from memwal.jobs.garbage.job import GarbageOptions, run_garbage

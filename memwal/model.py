@@ -356,8 +356,8 @@ class TableGauges:
     """How a table stands, for metrics. None is not known, and is not shown as 0.
 
     `oldest_pending_at_nanos` and `oldest_unindexed_at_nanos` are when the oldest generation was
-    flushed that the base lacks, or that is merged and an index lacks; None too where there is none.
-    `reason`: why `failures` rounds failed, in a word; `lease_held_at_nanos`: since when others work.
+    flushed that the base lacks, or that is merged and an index lacks; None where there is none.
+    `reason`: why `failures` rounds failed; `lease_held_at_nanos`: since when another one works.
     """
 
     looked_at_nanos: int

@@ -101,7 +101,7 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
 
 def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableReport:
     view = look.view
-    now = stores.clock.now_nanos()
+    now, limits = stores.clock.now_nanos(), choose_limits(AbandonedLimits, table)
     manifests = {shard.shard_id: shard.manifest for shard in view.shards}
     if isinstance(look.lease, MemWalError):
         raise look.lease
@@ -114,12 +114,8 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
     report = report_status(
         table.name,
         view,
-        wal=lambda shard: measure_wal(
-            manifests[shard],
-            look.listed.get(shard),
-            choose_limits(AbandonedLimits, table),
-            now,
-            partial(is_covered, stores, manifests[shard]),
+        wal=lambda s: measure_wal(
+            manifests[s], look.listed.get(s), limits, now, partial(is_covered, stores, manifests[s])
         ),
         unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
         due=find_due_shards(view, choose_limits(DueLimits, table), now),
