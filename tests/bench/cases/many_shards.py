@@ -216,7 +216,7 @@ def _tell(report: MergeTableReport | object, show: Callable[[], object]) -> None
         console = Console(file=nowhere)
         for part in show() or ():  # type: ignore[attr-defined]
             console.print(part)
-    made = JobReport(job="bench", outcome="done", tables=(report,))  # type: ignore[arg-type]
+    made = JobReport(job="bench", outcome="done", tables=(report,))
     json.loads(Document.of(made).text)
 
 

@@ -96,9 +96,9 @@ def _on_s3(bench: Bench, table: Path, warm_up: Path, core: int) -> None:
             bucket = server.make_bucket()
             server.load(table, bucket, "t")
             server.load(warm_up, bucket, "w")
-            uris = [f"s3://{bucket}/{name}" for name in "tw"]
+            uri, warm = (f"s3://{bucket}/{name}" for name in "tw")
             server.forget()
-            found += run_pinned(_work(*uris, core, options=server.storage_options))
+            found += run_pinned(_work(uri, warm, core, options=server.storage_options))
             seen = server.seen()
     assert seen
     what = f"merge on one core, against the S3 server, the same rows, {size / _MB:,.0f} MB"
