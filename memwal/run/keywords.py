@@ -29,6 +29,7 @@ _OTHERS = {
     "grace": "grace_seconds",
     "ingest-idle": "ingest_idle_seconds",
     "index": "indexes",
+    "memory-max": "memory_bytes_max",
 }
 _SWITCHES = re.compile(r"allow-.*|missing-as-null|skip-unknown-columns|adopt-orphans|execute|wal")
 

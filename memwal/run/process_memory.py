@@ -38,7 +38,7 @@ def limit_memory(bytes_max: int | None) -> Memory:
         if bytes_max < _LEAST_BYTES:
             raise Refused(
                 "MW-E12",
-                f"--memory-max (memory_bytes_max) leaves this process {format_mb(bytes_max)}; "
+                f"--memory-max leaves this process {format_mb(bytes_max)}; "
                 f"Python, Lance and small batches take {format_mb(_LEAST_BYTES)}",
             )
         import pyarrow as pa

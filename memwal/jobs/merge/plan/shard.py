@@ -238,7 +238,7 @@ def check_memory(shard: ShardView, first: FlushedGeneration, limits: MergeLimits
         "MW-E11",
         f"shard {shard.shard_id}: generation {first.generation} has {format_mb(size)} of rows, and "
         f"merging it takes about {format_mb(needed_bytes(held))} of memory; "
-        f"--memory-max (memory_bytes_max) leaves a task {format_mb(limits.memory_bytes_max or 0)}, "
+        f"--memory-max leaves a task {format_mb(limits.memory_bytes_max or 0)}, "
         + (f"enough for up to {fits} of such rows" if memory.spare_bytes else "enough for none"),
     )
 
