@@ -95,10 +95,6 @@ VARIANTS = (
     _fencing("entries above the last position seen are deleted", "DELETE_UNSEEN"),
     _fencing("unfinished claims hold nothing", "DELETE_BELOW_CLAIM"),
     _fencing("a sentinel ends a claim", "SENTINEL_ENDS_CLAIM", quick=True),
-    Variant(
-        model="fencing", name="sentinels above a newer epoch go", safe=True, deep=True,
-        switches=("DELETE_OVERTAKEN", *_SMALL_WAL),
-    ),
     _fencing("rows are told although a sentinel is not found", "UNLOCATED", quick=True),
     _fencing("sentinels are taken for those of their turn", "IN_ORDER"),
     _fencing("writers leave no sentinel", "NO_SENTINEL"),

@@ -59,11 +59,8 @@
 #ifdef DELETE_NEWEST_SENTINEL
 #define NO_FENCE(p) (!IS_SENTINEL(p) || p == newest)
 #else
-#ifdef DELETE_OVERTAKEN
-#define NO_FENCE(p) (!SEEN_AS_SENTINEL(p) || told[p] > writer_of[p])
-#else
+/* One above a newer epoch's, too: that epoch's writer may put next where it stands. */
 #define NO_FENCE(p) (!SEEN_AS_SENTINEL(p))
-#endif
 #endif
 #endif
 #ifdef DELETE_BELOW_CLAIM
@@ -312,9 +309,6 @@ inline tell_epochs()
         :: writer_of[p] > claim -> claim = writer_of[p]
         :: else
         fi;
-#endif
-#ifdef DELETE_OVERTAKEN
-        told[p] = claim;
 #endif
 #endif
      :: writer_of[p] != 0 && is_told && !SEEN_AS_SENTINEL(p) -> told[p] = claim

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from memwal.cli.parse import parse_duration
 from memwal.errors import Corruption, Refused, Usage
 from memwal.format import layout
+from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.delete import check_below, make_deletions
 from memwal.jobs.garbage.kinds import KINDS, leftover, snapshot
@@ -24,6 +25,7 @@ from memwal.jobs.garbage.kinds.generation import split_stages
 from memwal.jobs.garbage.kinds.snapshot import SnapshotFolder
 from memwal.jobs.garbage.kinds.wal_entry import (
     find_coverable,
+    find_earlier,
     find_unknown,
     hold_for_claims,
     tell_epochs,
@@ -936,8 +938,9 @@ def test_a_sentinel_does_not_end_a_claim() -> None:
     assert held([*stored, entry(5, 2)], 3) == {}
 
 
-def unread(position: int) -> WalFile:
-    return wal(position, None, read=False)
+def unread(position: int, size: int = SENTINEL_BYTES_MAX + 1) -> WalFile:
+    where = layout.wal_entry_path(SHARD, position)
+    return replace(wal(position, None, read=False), file=file(where, size=size))
 
 
 def told(stored: Iterable[WalFile], epoch: int, *of: Any) -> dict[int, int | None]:
@@ -953,6 +956,19 @@ def test_sentinels_tell_of_other_entries_where_all_are_known() -> None:
     assert told([unread(1), unread(2)], 1) == {1: 1, 2: 1}
     torn = wal(2, None, read=False, problem="torn")
     assert told([unread(1), torn, unread(3), entry(4, 3, sentinel=True)], 3) == {}
+
+
+def test_what_is_as_small_as_a_sentinel_is_not_told() -> None:
+    """A claim whose reply was lost may have left a second one."""
+    stored = [unread(1), entry(2, 2, sentinel=True), unread(3, SENTINEL_BYTES_MAX), unread(4)]
+    assert told(stored, 2) == {1: 1, 4: 2}
+
+
+def test_only_small_files_are_remembered_as_sentinels() -> None:
+    """So that none that is too large to be read first is taken to be known."""
+    small = entry(1, 2, sentinel=True)
+    large = replace(entry(2, 3, sentinel=True), file=unread(2).file)
+    assert find_earlier([small, large, entry(3, 4), entry(4, 5, sentinel=True)], 4) == (2,)
 
 
 def test_entries_above_an_older_sentinel_are_of_the_newer_epoch() -> None:

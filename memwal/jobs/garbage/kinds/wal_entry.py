@@ -142,7 +142,17 @@ def find_sentinel_like(wal: Sequence[WalFile]) -> tuple[WalFile, ...]:
     """Entries as small as a sentinel, newest first. A larger one is found missing, and then all
     are read.
     """
-    return tuple(e for e in reversed(wal) if e.file.size_bytes <= SENTINEL_BYTES_MAX)
+    return tuple(e for e in reversed(wal) if _is_small(e))
+
+
+def _is_small(entry: WalFile) -> bool:
+    return entry.file.size_bytes <= SENTINEL_BYTES_MAX
+
+
+def find_earlier(wal: Iterable[WalFile], lowest: int) -> tuple[int, ...]:
+    """The epochs of sentinels below a position, whoever read them."""
+    below = (e for e in wal if e.fence_sentinel and e.position < lowest)
+    return tuple(e.writer_epoch or 0 for e in below if _is_small(e))
 
 
 def tell_epochs(
@@ -152,8 +162,8 @@ def tell_epochs(
 
     `epoch` is the manifest's, read before the entries were listed: whoever claimed the shard since
     has put its sentinel above what that manifest covers. `earlier` are epochs whose sentinel is
-    below `lowest`. Of those before the one that begins there, former runs may have said so: an
-    older sentinel above a newer epoch's stops nobody (`make model`).
+    below `lowest`, for which former runs' word is taken of those before the one that begins there:
+    it names one small file an epoch. What is as small as that is never told, but read.
     """
     known = {e.position: e.writer_epoch or 0 for e in wal if e.is_known and e.fence_sentinel}
     begins = known.get(lowest, 1)
@@ -164,7 +174,8 @@ def tell_epochs(
     present = 1
     for entry in wal:
         present = max(present, known.get(entry.position, 1))
-        if entry.position >= lowest and not entry.read and entry.problem is None:
+        unread = not entry.read and entry.problem is None
+        if entry.position >= lowest and unread and not _is_small(entry):
             entry = replace(entry, told=True, writer_epoch=present, fence_sentinel=False)
         found.append(entry)
     return tuple(found)

@@ -20,6 +20,7 @@ from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.garbage.kinds.wal_entry import (
     find_coverable,
+    find_earlier,
     find_sentinel_like,
     has_gone_between,
     is_covered,
@@ -139,8 +140,7 @@ class WalHeads:
         for shard_id, lowest in needed.items():
             before = evidence.shards[shard_id].wal
             if any(e.told for e in before):
-                sentinels = (e for e in before if e.fence_sentinel and e.position < lowest)
-                earlier = [e.writer_epoch or 0 for e in sentinels]
+                earlier = find_earlier(before, lowest)
                 told = tell_epochs(shards[shard_id].wal, epochs[shard_id], lowest, earlier)
                 shards[shard_id] = replace(shards[shard_id], wal=told)
         return replace(evidence, shards=shards)
