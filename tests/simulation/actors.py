@@ -302,7 +302,7 @@ class Jobs:
                     remembered=None if full else stores.evidence.recall_sweep(),
                 )
                 table.foresee(None if table.remembered is None else stores.base())
-                self.seen["garbage passes by difference"] += table.looked_at is not None
+                self.seen["garbage passes by difference"] += table.by_difference
                 collect_garbage([table], lambda batches: [deleter.run(b) for b in batches])
                 self._count_garbage(table)
                 if not any(d.error for d in table.dropped) and actor.name in (

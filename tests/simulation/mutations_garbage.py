@@ -60,6 +60,30 @@ _SWEEPS = (
             "        or gates.held(shard_id, was.next_generation) is None\n",
             "",
         ),
+        (
+            "sweep: a shard that can't be read is forgotten",
+            "    shards |= {ShardId(b.shard_id): SweptShard(waits_since_nanos=1) for b in plan.broken}\n",
+            "",
+        ),
+        (
+            "sweep: what failed waits for the grace",
+            "    since |= {i.shard_id: 1 for i in going if i.path not in done}\n",
+            "",
+        ),
+        (
+            "sweep: a hint is mended by what was seen before the lease",
+            " if i.action is not Action.KEEP or i.is_mend]",
+            " if i.action is not Action.KEEP]",
+        ),
+    ),
+    *mutations(
+        f"{_JOB}/apply/seen.py",
+        "tests/jobs/garbage/test_garbage_sweep.py",
+        (
+            "sweep: what was seen before the lease is written",
+            "(replace(i, replacement=None) for i in others",
+            "(i for i in others",
+        ),
     ),
     *mutations(
         f"{_JOB}/apply/__init__.py",
@@ -89,6 +113,16 @@ _SWEEPS = (
             "known = ",
         ),
         ("sweep: a newer build's document is overwritten", "if not self._newer and ", "if "),
+        (
+            "sweep: one that can't be read ends all tables' run",
+            "        except MemWalError:\n            self._newer",
+            "        except MemWalError:\n            raise\n            self._newer",
+        ),
+        (
+            "sweep: one that can't be read is overwritten",
+            "            self._newer = True  # it may be\n",
+            "",
+        ),
         (
             "sweep: any name is a shard",
             "    if not layout.is_shard_folder(name):",
@@ -276,7 +310,7 @@ _NO_GENERATION = (
 _WAL = (
     *mutations(
         _WAL_ENTRY,
-        f"{PLAN} -k 'wal or claim or stalled or entries or unknown'",
+        f"{PLAN} -k 'wal or claim or stalled or entries or unknown or small'",
         (
             "wal: entries go unasked",
             "in look.shards if look.limits.wal else ():",
@@ -296,6 +330,16 @@ _WAL = (
             "wal: what is above an older sentinel is told as its epoch's",
             "        present = max(present, known.get(entry.position, 1))",
             "        present = known.get(entry.position, present)",
+        ),
+        (
+            "wal: what is as small as a sentinel is told",
+            "        if entry.position >= lowest and unread and not _is_small(entry):",
+            "        if entry.position >= lowest and unread:",
+        ),
+        (
+            "wal: a file of any size is remembered as a sentinel",
+            "    return tuple(e.writer_epoch or 0 for e in below if _is_small(e))",
+            "    return tuple(e.writer_epoch or 0 for e in below)",
         ),
         (
             "wal: told entries go whatever covers them",

@@ -249,6 +249,11 @@ class Item:
         """How many objects go."""
         return sum(len(stage) for stage in self.stages)
 
+    @property
+    def is_mend(self) -> bool:
+        """Whether it is overwritten for its own sake."""
+        return self.replacement is not None and not self.stages
+
 
 def plan_delete(
     kind: str,
@@ -297,7 +302,7 @@ class GarbagePlan:
     @property
     def has_mends(self) -> bool:
         """Whether anything is to be overwritten for its own sake."""
-        return any(item.replacement is not None and not item.stages for item in self.items)
+        return any(item.is_mend for item in self.items)
 
     @property
     def deletes(self) -> tuple[Item, ...]:

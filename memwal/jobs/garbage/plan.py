@@ -144,15 +144,12 @@ def note_sweep(
     before: Sweep | None,
     look: Look,
     plan: GarbagePlan,
-    dropped: Set[str] = frozenset(),
-    *,
-    acted: bool,
+    done: Set[str] = frozenset(),
 ) -> Sweep | None:
     """What to remember after a look, at all shards or, `before` being given, at some.
 
-    Nothing of shards that can't be read, so that they are looked at again; and of a small table,
-    or one that was initialised again, nothing at all. Where something goes and was not `acted`
-    upon, the next look is due at once. `dropped` are paths.
+    Of a small table, or one that was initialised again, nothing. Where a shard can't be read, or
+    something is to happen whose path is not among those `done`, the next look is due at once.
     """
     objects = sum(shard.objects for shard in look.evidence.shards.values())
     newest = [v for v in look.evidence.versions if v.on_main and v.version == look.version]
@@ -160,19 +157,18 @@ def note_sweep(
         return None
     if before is None and objects < look.limits.sweep_objects_min:
         return None
-    going = {i.shard_id for i in plan.items if i.action is not Action.KEEP}
-    waiting = {i.shard_id for i in plan.items if isinstance(i.reason, UntilGrace)}
-    since = {
-        shard_id: 1 if shard_id in going and not acted else look.now_nanos
-        for shard_id in waiting | going
-    }
+    going = [i for i in plan.items if i.action is not Action.KEEP or i.is_mend]
+    waiting = (i for i in plan.items if isinstance(i.reason, UntilGrace))
+    since = {i.shard_id: look.now_nanos for i in (*waiting, *going)}
+    since |= {i.shard_id: 1 for i in going if i.path not in done}
     shards = {} if before is None else dict(before.shards)
     for shard_id in look.evidence.shards:
         shards.pop(shard_id, None)
+    shards |= {ShardId(b.shard_id): SweptShard(waits_since_nanos=1) for b in plan.broken}
     for shard in look.shards:
         if shard.found.problem is None:
             shards[shard.shard_id] = SweptShard(
-                next_generation=_find_next(shard, dropped),
+                next_generation=_find_next(shard, done),
                 waits_since_nanos=since.get(shard.shard_id, 0),
                 merged_generation=look.gates.merged(shard.shard_id),
             )

@@ -91,10 +91,8 @@ def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTable
         version_before=seen.look.version,
         version_after=seen.look.version,
         items=tuple(_report_item(i, dropped, deleted.get(i.path)) for i in seen.plan.items),
-        sweep="full" if garbage.looked_at is None else "difference",
-        shards_looked_at=len(
-            seen.look.evidence.shards if garbage.looked_at is None else garbage.looked_at
-        ),
+        sweep="difference" if garbage.by_difference else "full",
+        shards_looked_at=garbage.looked_at,
         dropped=len(dropped),
         deleted=sum(d.error is None for d in garbage.deleted),
         bytes_freed=sum(d.size_bytes for d in garbage.deleted),

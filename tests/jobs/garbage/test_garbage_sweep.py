@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
+from memwal.errors import Corruption, StoreUnavailable
 from memwal.format import layout
+from memwal.jobs.garbage.apply.seen import Seen, add_before
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Action, GarbagePlan, Item
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.garbage.store import sweeps
+from memwal.model import ShardId
+from memwal.store.local import LocalObjects
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
 
@@ -96,6 +102,90 @@ def test_a_shard_that_was_never_merged_keeps_versions_though_nothing_is_known_of
     assert found.sweep == "difference"
     assert found.versions_expired == 0
     assert any("never merged" in w for w in found.warnings)
+
+
+def test_a_shard_that_cant_be_read_is_looked_at_by_each_pass(tmp_path: Path) -> None:
+    """However much holds its first generation: no version is expired before it is mended."""
+    table = runs.laid_out(tmp_path / "t", shards=3, generations=1)
+    table.dataset.tags.create("unmerged", 1)
+    shard = table.shards[0]
+    newest = layout.shard_manifest_path(shard, runs.manifest(table, shard).version)
+    whole = (Path(table.uri) / newest).read_bytes()
+    (Path(table.uri) / newest).write_bytes(whole[:10])
+    assert collect(table).exit_code == Corruption.exit_code
+
+    found = collect(table, retention=0)
+
+    assert (found.sweep, found.shards_looked_at) == ("difference", 1)
+    assert (found.exit_code, found.versions_expired) == (Corruption.exit_code, 0)
+    (Path(table.uri) / newest).write_bytes(whole)
+    assert (collect(table).shards_looked_at, collect(table).shards_looked_at) == (1, 0)
+
+
+def test_what_could_not_be_deleted_is_looked_at_by_the_next_pass(tmp_path: Path) -> None:
+    def fail(step: str) -> None:
+        if step == "before_delete":
+            raise StoreUnavailable("the store is busy")
+
+    table = swept(tmp_path, generations=1)
+    flush(table)
+    runs.expire(table)
+    assert collect(table).dropped == 1
+    runs.age(table, 3600)
+    assert collect(table, grace=600, sweep_seconds=0.0, steps=fail).outcome == "partial"
+    again = collect(table, grace=600)
+    assert (again.sweep, again.shards_looked_at, again.deleted) == ("difference", 1, 1)
+
+
+def test_a_full_sweep_that_does_something_tells_of_all_shards(tmp_path: Path) -> None:
+    table = swept(tmp_path, generations=1)
+    flush(table)
+    runs.expire(table)
+    stranger = Path(table.uri) / layout.MEM_WAL / "stranger" / "file"
+    stranger.parent.mkdir()
+    stranger.touch()
+    found = collect(table, sweep_seconds=0.0)
+    assert (found.sweep, found.shards_looked_at, found.dropped) == ("full", 3, 1)
+    assert any("stranger" in w for w in found.warnings)
+
+
+def test_what_was_kept_where_nobody_looked_again_is_kept() -> None:
+    """A hint or stopper is written by what was read under the lease."""
+    look = Look(view=None, version=1, now_nanos=0)
+    shard = ShardId("2a70a90a-6e31-4f15-9617-5cffd8fdc371")
+    hint = Item(
+        kind="shard_manifest",
+        shard_id=shard,
+        path=layout.version_hint_path(shard),
+        size_bytes=0,
+        action=Action.KEEP,
+        reason="leads to no manifest",
+        in_order=True,
+        replacement=b"{}",
+    )
+    after = Seen(look=look, plan=GarbagePlan(items=()), shards=frozenset())
+    before = Seen(look=look, plan=GarbagePlan(items=(hint,)))
+    assert before.has_work
+    found = add_before(after, before)
+    assert [i.path for i in found.plan.items] == [hint.path]
+    assert not found.has_work
+
+
+def test_a_hint_that_leads_nowhere_is_looked_at_again_before_it_is_mended(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t", shards=2, generations=6)
+    shard = table.shards[0]
+    for _ in range(5):
+        collect(table, numbered_kept_min=1)
+    assert collect(table, numbered_kept_min=1).shards_looked_at == 0
+    hint = Path(table.uri) / layout.version_hint_path(shard)
+    right = hint.read_bytes()
+    hint.write_bytes(layout.encode_version_hint(2))
+
+    collect(table, sweep_seconds=0.0, numbered_kept_min=1)
+
+    assert hint.read_bytes() == right
+    assert collect(table, numbered_kept_min=1).shards_looked_at == 1
+    assert collect(table, numbered_kept_min=1).shards_looked_at == 0
 
 
 def test_a_tag_on_an_old_version_holds_what_it_needs(tmp_path: Path) -> None:
@@ -188,6 +278,22 @@ def test_a_newer_document_stays(tmp_path: Path) -> None:
     newer(table)
     before = document(table).read_bytes()
     assert collect(table).sweep == "full"
+    assert document(table).read_bytes() == before
+
+
+def test_one_that_cant_be_read_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a full sweep then, what is stored stays, and other tables are collected."""
+    table, other = swept(tmp_path, generations=1), runs.collectable(tmp_path / "other")
+    before, get = document(table).read_bytes(), LocalObjects.get
+
+    def fail(self: LocalObjects, path: str, *limit: Any) -> bytes:
+        if path == sweeps.PATH:
+            raise StoreUnavailable("slow down")
+        return get(self, path, *limit)
+
+    monkeypatch.setattr(LocalObjects, "get", fail)
+    report = runs.run(table, other, sweep_objects_min=1)
+    assert [t.outcome for t in report.tables] == ["nothing_to_do", "done"]
     assert document(table).read_bytes() == before
 
 

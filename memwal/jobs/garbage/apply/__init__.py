@@ -109,8 +109,9 @@ class TableGarbage:
     """Called with all shards where the table was opened without them."""
 
     seen: Seen | None = None
-    looked_at: Set[ShardId] | None = None
-    """The shards that were looked at; None for all."""
+    by_difference: bool = False
+    looked_at: int = 0
+    """How many shards the first look was at; `by_difference`, not at all of them."""
     ahead_nanos: int = 0
     """How far this host's clock is ahead of the store's, once that was looked at."""
     expired: Expired | None = None
@@ -139,7 +140,8 @@ class TableGarbage:
         """Look without the lease. `opened` is what came of opening the table a moment ago."""
         try:
             self.seen = self._foresee(opened)
-            self.looked_at = self.seen.shards
+            self.by_difference = self.seen.shards is not None
+            self.looked_at = len(self.seen.look.evidence.shards)
         except MemWalError as error:
             self.error = error
 
@@ -218,8 +220,9 @@ class TableGarbage:
         if decided is None or decided.sweep is None or self.error is not None:
             return
         known = decided.sweep if decided.shards is not None else None
-        gone = frozenset(p for d in self.dropped if d.error is None for p in d.paths)
-        sweep = note_sweep(known, decided.look, decided.plan, gone, acted=True)
+        done = {d.path for d in self.deleted if d.error is None}
+        done.update(path for d in self.dropped if d.error is None for path in d.paths)
+        sweep = note_sweep(known, decided.look, decided.plan, done)
         if sweep is not None and self.broken is None:
             now = {"version": sweep.version, "version_at_nanos": sweep.version_at_nanos}
             if before is None or sweep != replace(before, **now):  # type: ignore[arg-type]
@@ -235,12 +238,10 @@ class TableGarbage:
         What that one found there stays, as far as it is kept.
         """
         after = None
-        if before.sweep is not None:
-            base = self.views.base()
+        if before.sweep is not None and before.look.view is not None:
+            base = replace(self.views.base(), strangers=before.look.view.strangers)
             after = self._look_at(base, before.sweep, verified=verified, only=only)
-        if after is None or after.shards is None:
-            return self._look(verified=verified)
-        return add_before(after, before)
+        return self._look(verified=verified) if after is None else add_before(after, before)
 
     def _look_at(
         self,
@@ -323,7 +324,7 @@ class TableGarbage:
     ) -> Seen:
         """What goes, and what is expired first; a run that only lists takes that for done."""
         seen = self._plan_expiry(look)
-        sweep = note_sweep(before, look, seen.plan, acted=False)
+        sweep = note_sweep(before, look, seen.plan)
         return replace(seen, sweep=sweep, shards=shards)
 
     def _plan_expiry(self, look: Look) -> Seen:

@@ -37,10 +37,10 @@ class Seen:
 
 
 def add_before(after: Seen, before: Seen) -> Seen:
-    """A look at some shards, and what one before it kept in the others."""
+    """A look at some shards, and what one before it kept in the others, where nothing is done."""
     looked = after.shards or frozenset()
     others = [i for i in before.plan.items if i.shard_id is not None and i.shard_id not in looked]
-    kept = (i for i in others if i.action is Action.KEEP)
+    kept = (replace(i, replacement=None) for i in others if i.action is Action.KEEP)
     broken = (b for b in before.plan.broken if b.shard_id not in looked)
     plan = replace(
         after.plan,

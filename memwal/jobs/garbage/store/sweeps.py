@@ -33,7 +33,11 @@ class StoredSweeps:
 
     @cached_property
     def found(self) -> Sweep | None:
-        """What is stored; None when there is nothing, or anything about it is odd."""
+        """What is stored; None when there is nothing, or anything about it is odd.
+
+        Also where it can't be read: what keeps the table from being read shows elsewhere, as the
+        table's own error.
+        """
         try:
             document = json.loads(self._objects.get(PATH, DOCUMENT_BYTES_MAX))
             self._newer = document["format"] > _FORMAT
@@ -43,6 +47,9 @@ class StoredSweeps:
         except (Missing, Corruption, ValueError, KeyError, TypeError, AttributeError):
             return None
         except (RecursionError, OverflowError):
+            return None
+        except MemWalError:
+            self._newer = True  # it may be
             return None
 
     def remember(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
