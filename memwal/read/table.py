@@ -100,7 +100,10 @@ class ReadableTable:
         self.consistency = parse_consistency(consistency)
         self.uri, self.tables, self.views = stores.uri, stores.tables, stores.views
         self.generations = Generations(
-            objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
+            objects=stores.objects,
+            tables=stores.tables,
+            renamed=stores.views.renamed,
+            access=self._opened.number,
         )
 
     @cached_property

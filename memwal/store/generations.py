@@ -29,7 +29,8 @@ _FOLDERS = ("_versions", "data")
 class Source:
     """One opened generation, lined up with the base.
 
-    Rows that are scanned with the options of `blobs` go through its `read`.
+    Rows that are scanned with the options of `blobs` go through its `read`. `access` tells with
+    which credentials it was opened.
     """
 
     dataset: Any
@@ -37,14 +38,16 @@ class Source:
     columns: tuple[ColumnInfo, ...]
     alignment: align.Alignment
     batch_rows: int
+    access: int = 0
 
     @cached_property
     def identity(self) -> str:
         """What no other generation has, also one of the same name in a table made again: its data
-        files have random names.
+        files have random names. Nor has it the same one in another store, or opened with other
+        credentials: what is kept of it may read on with those that it was opened with.
         """
         files = [fragment.metadata for fragment in self.dataset.get_fragments()]
-        return f"{files} {self.alignment}"
+        return f"{self.access} {files} {self.alignment}"
 
     @property
     def deletes(self) -> bool:
@@ -54,11 +57,15 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generations:
-    """One table's flushed generations. `renamed` tells whether history proves a rename."""
+    """One table's flushed generations. `renamed` tells whether history proves a rename.
+
+    `access` stands for what `tables` opens them with, where what is read of them is kept.
+    """
 
     objects: Objects
     tables: LanceTables
     renamed: Renamed
+    access: int = 0
 
     def open(self, view: TableView, shard_id: ShardId, generation: FlushedGeneration) -> Source:
         """A generation as rows of the view's columns, once its data files were looked at.
@@ -138,6 +145,7 @@ class Generations:
             columns=columns,
             alignment=alignment,
             batch_rows=max(1, min(_BATCH_ROWS_MAX, self.tables.memory.batch_bytes // per_row)),
+            access=self.access,
         )
 
     def _blobs(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from memwal.errors import BadCredentials
+from memwal.read import open_table
 from memwal.read.store.kept import BYTES_MAX, Kept, share_opened
 from memwal.read.store.threads import map_in_order
+from tests.support import builders
+from tests.support.builders import Put
 
 
 def nest(number: int) -> list[int]:
@@ -47,3 +52,18 @@ def test_what_was_opened_is_shared_as_long_as_credentials_are_the_same(
     with pytest.raises(BadCredentials), mine.forgetting():
         raise BadCredentials("expired")
     assert share_opened("s3://bucket/a", {"aws_access_key_id": "me"}) is not mine
+
+
+@pytest.mark.integration
+def test_what_is_kept_of_a_generation_is_for_those_with_its_credentials(tmp_path: Path) -> None:
+    """Its open files read on with the credentials that opened them, which may have expired."""
+    table = builders.make_table(tmp_path / "t")
+    table.flush(table.shards[0], Put([1], 1))
+
+    def identify(user: str) -> str:
+        opened = open_table(table.uri, {"aws_access_key_id": user})
+        view = opened.at(None)
+        (shard,) = view.shards
+        return opened.generations.open(view, shard.shard_id, shard.pending[0]).identity
+
+    assert identify("me") == identify("me") != identify("you")

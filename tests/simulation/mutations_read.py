@@ -172,8 +172,8 @@ READ: tuple[Mutation, ...] = (
         "tests/read/test_search.py -k nothing_is_kept",
         (
             "search: a generation of the same name is taken for the one before",
-            'return f"{files} {self',
-            'return f"{self',
+            "{self.access} {files} ",
+            "{self.access} ",
         ),
     ),
     *mutations(
@@ -212,6 +212,15 @@ READ: tuple[Mutation, ...] = (
             "read: a reinitialised table is read",
             "            self._check_lineage(view, plan, request)\n",
             "",
+        ),
+    ),
+    *mutations(
+        "memwal/store/generations.py",
+        "tests/read/test_read_threads.py",
+        (
+            "read: what other credentials opened is read with",
+            "{self.access} {files} ",
+            "{files} ",
         ),
     ),
     *mutations(

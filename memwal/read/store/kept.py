@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -58,10 +59,14 @@ class Kept(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """What all reads with the same access to a store share: Lance's session, opened generations."""
+    """What all reads with the same access to a store share: Lance's session, opened generations.
+
+    `number` stands for it in the names of what else is kept.
+    """
 
     access: str
     session: Any
+    number: int = field(default_factory=count(1).__next__)
     sources: Kept[Source] = field(default_factory=Kept)
 
     @contextmanager
