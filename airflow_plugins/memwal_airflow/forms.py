@@ -41,7 +41,7 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
             "Retention", dags.retention, "Expire table versions that are older, such as 7d", "none"
         ),
         "grace": build_duration_param(
-            "Grace", dags.grace, "How long unused things are kept for readers", "1h"
+            "Grace", dags.grace, "How long to keep unused objects for readers", "1h"
         ),
         "wal": Param(dags.garbage_wal, type="boolean", title="WAL entries", description=wal),
     }
@@ -49,7 +49,7 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
 
 def _build_rescue_params(config: Config) -> dict[str, Param]:
     """Which tables has to be said, and that it is meant: a claim fences a writer that lives."""
-    idle = "Leave shards alone that show a younger sign of life"
+    idle = "Skip shards with a sign of life younger than this"
     torn = "Put a torn entry aside that is the last in its WAL, so that writers can open the shard"
     yes = "Claim the shards: a writer that is alive after all is fenced, and has to be opened again"
     return {

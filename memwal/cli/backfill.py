@@ -19,16 +19,17 @@ from memwal.cli.parse import parse_duration, parse_shards, parse_size
 from memwal.config import make_settings
 from memwal.errors import Usage
 
-Jobs = Annotated[
-    str, typer.Option("--jobs", metavar="merge,index-catchup", help="One of them, or both.")
-]
+Jobs = Annotated[str, typer.Option("--jobs", metavar="merge,index-catchup", help="Jobs to run.")]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", metavar="N", min=1, max=256, help="Tables side by side.")
+    int,
+    typer.Option(
+        "--concurrency", metavar="N", min=1, max=256, help="Tables processed in parallel."
+    ),
 ]
 Deadline = Annotated[
     str | None,
     typer.Option(
-        "--deadline", metavar="2h", help="Begin nothing after so long; what runs is finished."
+        "--deadline", metavar="2h", help="After this long start no job; running ones finish."
     ),
 ]
 
@@ -49,7 +50,7 @@ def backfill(
 ) -> Job:
     """Merge and index-catchup on many tables, largest first.
 
-    Run it again after a failure, a kill or a deadline: it goes on with what is left. --report is
+    Run it again after a failure, a kill or a deadline: it continues with what is left. --report is
     kept up to date while it runs.
     """
     from memwal.jobs.backfill.job import BackfillOptions, run_backfill

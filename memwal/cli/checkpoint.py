@@ -17,10 +17,10 @@ Name = Annotated[
 ]
 Expires = Annotated[
     str | None,
-    typer.Option("--expires", metavar="7d", help="Default: it stays until it is dropped."),
+    typer.Option("--expires", metavar="7d", help="Keep it for this long. Default: until dropped."),
 ]
 Holder = Annotated[
-    str | None, typer.Option("--holder", metavar="TEXT", help="Whose it is. Default: user@host.")
+    str | None, typer.Option("--holder", metavar="TEXT", help="Who needs it. Default: user@host.")
 ]
 
 checkpoint_app = typer.Typer(

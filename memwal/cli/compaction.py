@@ -16,7 +16,7 @@ TargetRowsPerFragment = Annotated[
         "--target-rows-per-fragment",
         metavar="N",
         min=1,
-        help="Smaller fragments are put together (default: 1048576).",
+        help="Smaller fragments are combined (default: 1048576).",
     ),
 ]
 TasksMax = Annotated[
@@ -30,7 +30,7 @@ DeletionsThreshold = Annotated[
         metavar="FRACTION",
         min=0.0,
         max=1.0,
-        help="Deleted part of a fragment from which on it is rewritten (default: 0.1).",
+        help="Rewrite fragments with at least this part deleted (default: 0.1).",
     ),
 ]
 

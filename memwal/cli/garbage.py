@@ -20,13 +20,13 @@ Retention = Annotated[
     ),
 ]
 Grace = Annotated[
-    str, typer.Option("--grace", metavar="1h", help="How long unused things are kept for readers.")
+    str, typer.Option("--grace", metavar="1h", help="How long to keep unused objects for readers.")
 ]
 Wal = Annotated[bool, typer.Option("--wal/--no-wal", help="Also delete covered WAL entries.")]
 Execute = Annotated[
     bool,
     typer.Option(
-        "--execute", help="Drop and delete garbage; without it, or with --dry-run, only list."
+        "--execute", help="Drop and delete garbage; without it, or with --dry-run, list it."
     ),
 ]
 ShortRetention = Annotated[
@@ -41,7 +41,7 @@ IngestIdle = Annotated[
     typer.Option(
         "--ingest-idle",
         metavar="14d",
-        help="How long rows are kept that an unfinished ingest staged, when nobody resumes it.",
+        help="How long to keep the staged rows of an unfinished ingest that nobody resumes.",
     ),
 ]
 AdoptOrphans = Annotated[
@@ -56,7 +56,7 @@ Full = Annotated[
     bool,
     typer.Option(
         "--full",
-        help="Look at all shards of a large table, not only at those that changed since a pass.",
+        help="Look at all shards of a large table, not only those changed since the last pass.",
     ),
 ]
 
@@ -102,7 +102,7 @@ def garbage(
 ) -> Job:
     """List what is provably unused; with --execute, delete it.
 
-    That is generations, their WAL, staged rows, old manifests and claims.
+    Garbage is generations, their WAL, staged rows, old manifests and claims.
     """
     from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 

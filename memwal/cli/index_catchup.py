@@ -26,7 +26,7 @@ AppendRowsMax = Annotated[
         "--append-rows-max",
         metavar="N",
         min=0,
-        help="Above so many unindexed rows, segments are built side by side.",
+        help="With more unindexed rows, build segments in parallel.",
     ),
 ]
 

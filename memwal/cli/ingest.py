@@ -33,14 +33,14 @@ SourceOption = Annotated[
 ]
 Map = Annotated[
     list[str] | None,
-    typer.Option(
-        "--map", metavar="OLD=NEW", help="A source's column and its name here; repeatable."
-    ),
+    typer.Option("--map", metavar="OLD=NEW", help="Rename a source's column; repeatable."),
 ]
 Default = Annotated[
     list[str] | None,
     typer.Option(
-        "--default", metavar="COLUMN=VALUE", help="For sources without the column; repeatable."
+        "--default",
+        metavar="COLUMN=VALUE",
+        help="Value for sources without the column; repeatable.",
     ),
 ]
 DeleteColumn = Annotated[
@@ -50,22 +50,22 @@ DeleteColumn = Annotated[
     ),
 ]
 ToShard = Annotated[
-    str | None, typer.Option("--shard", metavar="ID", help="Write to this one; no routing.")
+    str | None, typer.Option("--shard", metavar="ID", help="Write to this shard, without routing.")
 ]
 Id = Annotated[
     str | None,
-    typer.Option("--id", metavar="NAME", help="Names the ingest. Default: by what is asked for."),
+    typer.Option(
+        "--id", metavar="NAME", help="The ingest's name. Default: made from sources and options."
+    ),
 ]
-Again = Annotated[
-    bool, typer.Option("--again", help="Ingest once more what was ingested completely.")
-]
+Again = Annotated[bool, typer.Option("--again", help="Ingest completely ingested files again.")]
 SkipUnknown = Annotated[
     bool, typer.Option("--skip-unknown-columns", help="Leave out columns the table lacks.")
 ]
 MissingAsNull = Annotated[
     bool,
     typer.Option(
-        "--missing-as-null", help="Write NULL for columns that a source lacks, over what is there."
+        "--missing-as-null", help="Write NULL for columns that a source lacks, replacing values."
     ),
 ]
 ChunkRows = Annotated[
@@ -74,7 +74,7 @@ ChunkRows = Annotated[
         "--rows-per-chunk",
         metavar="N",
         min=1,
-        help="Rows that are routed at a time. Default: by their size.",
+        help="Rows routed at a time. Default: by their size.",
     ),
 ]
 Check = Annotated[
@@ -88,17 +88,20 @@ BadRows = Annotated[
     ),
 ]
 BadRowsMax = Annotated[
-    int, typer.Option("--bad-rows-max", metavar="N", min=0, help="Of more, stop.")
+    int, typer.Option("--bad-rows-max", metavar="N", min=0, help="Stop if there are more.")
 ]
 ResumeCorrected = Annotated[
     bool,
     typer.Option(
         "--resume-corrected",
-        help="Go on with files that were mended behind what is written of them.",
+        help="Continue with files corrected after the rows already written.",
     ),
 ]
 Merge = Annotated[
-    bool, typer.Option("--merge", help="Merge: first, when too much waits, and at the end.")
+    bool,
+    typer.Option(
+        "--merge", help="Merge at the start, when too many generations wait, and at the end."
+    ),
 ]
 BacklogMax = Annotated[
     int | None,
@@ -106,7 +109,7 @@ BacklogMax = Annotated[
         "--backlog-generations-max",
         metavar="N",
         min=1,
-        help="Wait (or merge) while more wait for a merge. Default: none; 64 with --merge.",
+        help="Pause (or merge) while more generations wait. Default: no limit; 64 with --merge.",
     ),
 ]
 BacklogWait = Annotated[
@@ -141,7 +144,7 @@ def ingest(
 ) -> Job:
     """Write files into the MemWAL, each row once.
 
-    Run it again after a crash, and it goes on.
+    After a crash, run it again to continue.
     """
     if check:
         flags = replace(flags, dry_run=True)

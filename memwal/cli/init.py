@@ -15,7 +15,7 @@ PrimaryKey = Annotated[
     typer.Option(
         "--primary-key",
         metavar="COLUMN,...",
-        help="The key's columns, in order; for good. Default: the key that the table has.",
+        help="The key's columns, in order; permanent. Default: the table's own key.",
     ),
 ]
 SpecText = Annotated[
@@ -32,11 +32,12 @@ Maintain = Annotated[
     typer.Option(
         "--maintain",
         metavar="INDEX",
-        help="Writers keep this one; repeatable. Default: every index that they can.",
+        help="Index that writers maintain; repeatable. Default: all that they can.",
     ),
 ]
 MaintainNone = Annotated[
-    bool, typer.Option("--maintain-none", help="Writers keep none; index-catchup does it all.")
+    bool,
+    typer.Option("--maintain-none", help="Writers maintain no index; only index-catchup does."),
 ]
 Policy = Annotated[
     list[str] | None,
@@ -62,8 +63,8 @@ def init(
 ) -> Job:
     """Make a Lance table ready for MemWAL writers.
 
-    Says what stops it, or how to write to it. Run again it finishes what a killed run began, and
-    leaves a table that is as asked for as it is; another MemWAL than asked for is exit 5.
+    Prints how to write to it, or what is in the way. A rerun finishes what a killed run began, and
+    changes nothing if the table already is as requested; an existing, different MemWAL is exit 5.
     """
     from memwal.config import make_row_policy
     from memwal.jobs.init.job import InitOptions, run_init

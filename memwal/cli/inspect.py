@@ -11,7 +11,7 @@ from memwal.cli.options import OneTable, Version
 from memwal.cli.output import Document
 from memwal.format.layout import parse_shard
 
-Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this one.")]
+Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this shard.")]
 EntriesMax = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, help="The newest N entries of a shard.")
 ]

@@ -11,7 +11,7 @@ from memwal.cli.options import OneTable
 from memwal.errors import Usage
 from memwal.report import JobReport
 
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a record.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Recorded with the break.")]
 
 lease_app = typer.Typer(help="Break the lease of a run that is gone.", no_args_is_help=True)
 
@@ -21,7 +21,7 @@ lease_app = typer.Typer(help="Break the lease of a run that is gone.", no_args_i
 def lease_break(table: OneTable, reason: Reason, *, flags: ReadFlags) -> JobReport:
     """Take a dead run's lease away.
 
-    A run that is alive after all stops before its next commit.
+    If the run is alive after all, it stops before its next commit.
     """
     from memwal.jobs.lease.job import run_lease_break
 

@@ -18,7 +18,7 @@ Compaction = Annotated[
     typer.Option(
         "--compaction",
         metavar="[auto]",
-        help="Also rewrite small fragments; with auto, where that is advised. Default: as "
+        help="Also rewrite small fragments; with auto, where advised. Default: as "
         "configured, else not (--no-compaction).",
     ),
 ]

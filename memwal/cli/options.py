@@ -44,7 +44,8 @@ Master = Annotated[str | None, typer.Option("--master", help="Spark master.")]
 NoLease = Annotated[
     bool,
     typer.Option(
-        "--no-lease", help="Work without the table's lease: wasteful; snapshot and maintain refuse."
+        "--no-lease",
+        help="Work without the table's lease: wasteful; snapshot and maintain refuse it.",
     ),
 ]
 LeaseSeconds = Annotated[
@@ -71,7 +72,7 @@ UnusedEngine = Annotated[
 ]
 UnusedMaster = Annotated[str | None, typer.Option("--master", hidden=True)]
 UnusedNoLease = Annotated[bool, typer.Option("--no-lease", hidden=True)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 Debug = Annotated[
     bool, typer.Option("--debug", envvar="MEMWAL_DEBUG", help="Show tracebacks of errors.")
 ]
@@ -120,10 +121,15 @@ Version = Annotated[
 ]
 Shards = Annotated[
     list[str] | None,
-    typer.Option("--shard", metavar="ID", help="Only these; repeatable. How an id begins will do."),
+    typer.Option(
+        "--shard",
+        metavar="ID",
+        help="Only these shards; repeatable. The beginning of an id is enough.",
+    ),
 ]
 UntilGeneration = Annotated[
-    int | None, typer.Option("--until-generation", metavar="N", min=1, help="Up to this one.")
+    int | None,
+    typer.Option("--until-generation", metavar="N", min=1, help="Merge up to this generation."),
 ]
 GenerationsPerCommitMax = Annotated[
     int | None,
@@ -138,7 +144,7 @@ BytesPerCommitMax = Annotated[
     ),
 ]
 AllowHoles = Annotated[
-    bool, typer.Option("--allow-holes", help="Pass over missing generation numbers.")
+    bool, typer.Option("--allow-holes", help="Continue past missing generation numbers.")
 ]
 AllowReinitialised = Annotated[
     bool,

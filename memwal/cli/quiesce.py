@@ -38,9 +38,9 @@ def quiesce(
     """Bring a table to rest, to change its write spec or indexes.
 
     It flushes what writers that have gone left in the WAL (asking first), merges, catches indexes
-    up and drops what is merged. Then it says whether the write spec may be changed, or what stands
-    in the way. A generation goes once every retained version has it merged: --retention expires
-    older ones.
+    up and drops what is merged. Then it says whether the write spec may be changed, or what is in
+    the way. A generation is dropped once it is merged at every retained version: --retention
+    expires older versions.
     """
     from memwal.jobs.garbage.model import GarbageLimits
     from memwal.jobs.quiesce.job import QuiesceOptions, run_quiesce

@@ -25,9 +25,7 @@ SHOWN_ROWS = 20
 Columns = Annotated[str | None, typer.Option("--columns", metavar="A,B", help="Default: all.")]
 Filter = Annotated[
     str | None,
-    typer.Option(
-        "--filter", metavar="SQL", help="As Lance takes it: `Name` is a column, 'text' a text."
-    ),
+    typer.Option("--filter", metavar="SQL", help="Lance's SQL: `Name` is a column, 'text' a text."),
 ]
 Limit = Annotated[
     int | None,
@@ -55,7 +53,7 @@ Metric = Annotated[
     str | None, typer.Option("--metric", metavar="l2|cosine|dot", help="Default: the index's.")
 ]
 Probes = Annotated[
-    int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to look into.")
+    int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to search.")
 ]
 SearchFor = Annotated[
     str | None,
@@ -67,8 +65,8 @@ Operator = Annotated[
     str | None,
     typer.Option("--operator", metavar="or|and", help="Any of the words (default), or all."),
 ]
-Phrase = Annotated[bool, typer.Option("--phrase", help="The words one after the other.")]
-WithWal = Annotated[bool, typer.Option("--with-wal", help="With rows that are in the WAL only.")]
+Phrase = Annotated[bool, typer.Option("--phrase", help="The words must follow one another.")]
+WithWal = Annotated[bool, typer.Option("--with-wal", help="Include rows that are only in the WAL.")]
 MergedOnly = Annotated[
     bool | None,
     typer.Option(
@@ -80,7 +78,9 @@ MergedOnly = Annotated[
 CheckpointName = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint", metavar="NAME", help="The table of that moment, pending rows too."
+        "--checkpoint",
+        metavar="NAME",
+        help="The table as of that checkpoint, pending rows included.",
     ),
 ]
 Explain = Annotated[

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Idle = Annotated[
     str,
     typer.Option(
-        "--idle", metavar="10m", help="Leave shards alone that show a younger sign of life."
+        "--idle", metavar="10m", help="Skip shards with a sign of life younger than this."
     ),
 ]
 DropTorn = Annotated[
@@ -55,8 +55,8 @@ def rescue(
 ) -> Job:
     """Flush what a writer that has gone left in the WAL.
 
-    It claims the shard: a writer that is alive after all is fenced, and has to be opened again.
-    Nothing that was acknowledged is lost either way. `memwal merge` takes it from there.
+    It claims the shard: if the writer is alive after all, it is fenced and has to be opened again.
+    No acknowledged row is lost either way. Run `memwal merge` afterwards.
     """
     from memwal.jobs.rescue.job import RescueOptions, run_rescue
     from memwal.jobs.rescue.plan import RescueLimits

@@ -17,15 +17,15 @@ FailIf = Annotated[
     typer.Option(
         "--fail-if",
         metavar="CONDITION",
-        help="Exit with code 3 if this holds of a table, such as 'oldest_pending_seconds > 5m' or "
+        help="Exit with code 3 if this holds for a table, such as 'oldest_pending_seconds > 5m' or "
         "'pending_bytes > 1GiB'; repeatable.",
     ),
 ]
 AllShards = Annotated[
-    bool, typer.Option("--all-shards", help="List every shard, also where they are many.")
+    bool, typer.Option("--all-shards", help="List every shard, even if there are many.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show all of each table, also where several are named.")
+    bool, typer.Option("--verbose", help="Show each table in full, even if several are named.")
 ]
 
 

@@ -19,7 +19,7 @@ Arguments = Annotated[
     list[str],
     typer.Argument(
         metavar="TABLE... [OPTIONS]",
-        help="As JOB takes them. After --, even those that submit has itself, such as --dry-run.",
+        help="The job's own. Put those that submit has too, such as --dry-run, after --.",
     ),
 ]
 DeployMode = Annotated[
@@ -32,15 +32,17 @@ DeployMode = Annotated[
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="K=V", help="A property of Spark's; repeatable."),
+    typer.Option("--conf", metavar="K=V", help="A Spark property; repeatable."),
 ]
 PropertiesFile = Annotated[
     str | None,
-    typer.Option("--properties-file", metavar="FILE", help="Properties of Spark's; for secrets."),
+    typer.Option(
+        "--properties-file", metavar="FILE", help="A file of Spark properties; use it for secrets."
+    ),
 ]
 PyFiles = Annotated[
     list[str] | None,
-    typer.Option("--py-files", metavar="FILE", help="For the executors' path; repeatable."),
+    typer.Option("--py-files", metavar="FILE", help="Added to the executors' path; repeatable."),
 ]
 Ship = Annotated[
     bool | None,
@@ -60,7 +62,7 @@ Archives = Annotated[
 ]
 PrintOnly = Annotated[
     bool,
-    typer.Option("--dry-run", help="Print the command, and run nothing; memwal.zip would be made."),
+    typer.Option("--dry-run", help="Print the command and run nothing; memwal.zip is not made."),
 ]
 
 

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 UntilName = Annotated[
     str, typer.Option("--until", metavar="merged|indexed|collected", help="What to wait for.")
 ]
-Timeout = Annotated[str, typer.Option("--timeout", metavar="10m", help="Then exit with code 4.")]
+Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="10m", help="After this, exit with code 4.")
+]
 Generations = Annotated[
     list[str] | None,
     typer.Option(
         "--generation",
         metavar="SHARD=N",
-        help="Wait for these only; repeatable. Default: all that is flushed now.",
+        help="Wait only for these; repeatable. Default: all generations flushed now.",
     ),
 ]
 
@@ -39,7 +41,7 @@ def wait(
     *,
     flags: ReadFlags,
 ) -> Job:
-    """Wait until what is flushed is merged, indexed or collected."""
+    """Wait until everything flushed is merged, indexed or collected."""
     from memwal.jobs.wait.job import WaitOptions, run_wait
 
     return flags.job(

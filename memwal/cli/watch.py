@@ -44,17 +44,18 @@ Freshness = Annotated[
     typer.Option(
         "--freshness",
         metavar="60s",
-        help="How old what is flushed may become before it is merged and indexed.",
+        help="How old flushed rows may become before they are merged and indexed.",
     ),
 ]
 Every = Annotated[
     str | None,
-    typer.Option("--every", metavar="5s", help="How often a table that changes is looked at."),
+    typer.Option("--every", metavar="5s", help="How often to look at a table that changes."),
 ]
-For = Annotated[str | None, typer.Option("--for", metavar="10m", help="Then end.")]
+For = Annotated[str | None, typer.Option("--for", metavar="10m", help="End after this long.")]
 Once = Annotated[bool, typer.Option("--once", help="Bring every table up to date once, and end.")]
 WorkersMax = Annotated[
-    int | None, typer.Option("--workers", metavar="N", min=1, max=256, help="Tables side by side.")
+    int | None,
+    typer.Option("--workers", metavar="N", min=1, max=256, help="Tables processed in parallel."),
 ]
 MetricsPort = Annotated[
     int | None,
@@ -69,7 +70,7 @@ MetricsPort = Annotated[
 MetricsHost = Annotated[
     str | None,
     typer.Option(
-        "--metrics-host", metavar="ADDRESS", help="Serve them there, and not on loopback only."
+        "--metrics-host", metavar="ADDRESS", help="Serve on this address, not only on loopback."
     ),
 ]
 
@@ -122,10 +123,10 @@ def _parse(text: str | None, option: str) -> float | None:
 
 @command(WatchFlags)
 def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
-    """Keep tables fresh: merge and index what is flushed, in time.
+    """Keep tables fresh: merge and index flushed rows in time.
 
-    Runs until SIGTERM or Ctrl-C, and then finishes the commits in hand. With --json, an object a
-    line for each thing that happens.
+    Runs until SIGTERM or Ctrl-C, and then finishes the commits in progress. With --json, one
+    object a line for each event.
     """
     flags.check()
     # What happens is told on the way: there is no document at the end, but for --report.
