@@ -37,31 +37,33 @@ class Settings(BaseModel):
     generations_per_commit_max: int | None = _key("Generations in a merge's commit", ge=1)
     shards_per_commit_max: int | None = _key("Small shards that share a commit; 1: none do", ge=1)
     bytes_per_commit_max: ByteCount | None = _key(
-        "In memory, in a merge's commit; one generation always goes", ge=1
+        "Bytes in memory of a merge's commit; one generation is always taken", ge=1
     )
     memory_bytes_max: ByteCount | None = _key(
-        "What a process may take, its interpreter included", ge=1
+        "The most a process may use, including its interpreter", ge=1
     )
-    conflict_attempts_max: int | None = _key("Tries of a commit that loses races", ge=1)
-    conflict_seconds_max: Seconds | None = _key("How long a commit that loses races is tried", gt=0)
+    conflict_attempts_max: int | None = _key("Attempts of a commit that loses races", ge=1)
+    conflict_seconds_max: Seconds | None = _key(
+        "How long a commit that loses races is retried", gt=0
+    )
     index_join_allowed: bool | None = _key(
         "Whether a merge may join by an index, where that costs less"
     )
     tombstones_in_commit_max: int | None = _key(
-        "Deletes in a commit of rows; more go by themselves", ge=0, le=10_000
+        "Deletes in a commit of rows; more get their own commit", ge=0, le=10_000
     )
     append_rows_max: int | None = _key("Unindexed rows up to which index-catchup appends", ge=0)
     append_seconds_max: Seconds | None = _key(
         "Expected time up to which index-catchup appends", ge=0
     )
     segment_rows_min: int | None = _key(
-        "Unindexed rows from which segments are built side by side", ge=1
+        "Unindexed rows from which segments are built in parallel", ge=1
     )
-    segment_tasks_max: int | None = _key("Segments of an index built side by side", ge=1)
+    segment_tasks_max: int | None = _key("Segments of an index built in parallel", ge=1)
     retrain_unindexed_percent_max: float | None = _key(
         "Unindexed rows; above, a vector index is trained again", ge=0
     )
-    retrain_segments_max: int | None = _key("Segments; above, an index is built anew", ge=1)
+    retrain_segments_max: int | None = _key("Segments; above, an index is rebuilt", ge=1)
     retrain_imbalance_ratio_max: float | None = _key(
         "Largest partition to tenth percentile; above, it is trained again", ge=1
     )
@@ -69,25 +71,27 @@ class Settings(BaseModel):
     retrain_growth_percent_min: float | None = _key(
         "New rows since the training; below, uneven partitions stay", gt=0
     )
-    target_rows_per_fragment: int | None = _key("Rows that compaction aims at", ge=1)
-    compaction: CompactionMode | None = _key("Whether maintain compacts; auto: where it is advised")
+    target_rows_per_fragment: int | None = _key("Rows per fragment that compaction aims for", ge=1)
+    compaction: CompactionMode | None = _key("Whether maintain compacts; auto: where advised")
     compaction_fragments_min: int | None = _key(
-        "Small fragments by which a compaction is advised", ge=2
+        "Small fragments from which compaction is advised", ge=2
     )
     compaction_tasks_max: int | None = _key("Rewrites in a run of compaction", ge=1)
     materialize_deletions_threshold: float | None = _key(
         "Share of deleted rows from which compaction rewrites a fragment", ge=0, le=1
     )
-    due_generations_min: int | None = _key("Pending in a shard, by which a merge is due", ge=1)
-    due_bytes_min: ByteCount | None = _key("Pending in a shard, by which a merge is due", ge=1)
+    due_generations_min: int | None = _key(
+        "Generations pending in a shard that make a merge due", ge=1
+    )
+    due_bytes_min: ByteCount | None = _key("Bytes pending in a shard that make a merge due", ge=1)
     due_age_seconds_min: Seconds | None = _key(
-        "Age of a pending generation by which a merge is due", ge=0
+        "Age of a pending generation that makes a merge due", ge=0
     )
     abandoned_after_seconds: Seconds | None = _key(
-        "Silence by which a writer with unflushed rows looks gone", ge=0
+        "Silence after which a writer with unflushed rows looks gone", ge=0
     )
     sweep_seconds: Seconds | None = _key(
-        "How long garbage passes look at what changed only, between full sweeps", ge=0
+        "How long garbage passes look only at what changed, between full sweeps", ge=0
     )
     runs_kept_max: int | None = _key("Run records of a table", ge=1, le=4000)
     freshness: Seconds | None = _key("The lag that watch keeps the table under", ge=1)
@@ -170,9 +174,9 @@ class AirflowDags(BaseModel):
     owner: str = _key("Of the shipped DAGs' tasks", "memwal", min_length=1)
     any_address: bool = _key("Whether a run may name a table that this file does not", False)
     garbage_execute: bool = _key("Whether garbage is deleted, or only listed", False)
-    garbage_wal: bool = _key("Whether covered WAL entries go, too", False)
+    garbage_wal: bool = _key("Whether covered WAL entries are deleted, too", False)
     retention: str | None = _key("Such as 7d; older versions are expired; not set: none")
-    grace: str | None = _key("Such as 1h; how long unused things are kept for readers")
+    grace: str | None = _key("Such as 1h; how long to keep unused objects for readers")
     conn_id: str = _key("The connection to the tables", "memwal_default")
     spark_conn_id: str | None = _key("For spark-submit; not set: the memwal command")
     pool: str = _key("The pool of the tasks", "default_pool")
@@ -180,10 +184,10 @@ class AirflowDags(BaseModel):
     defer_after_seconds: Seconds = _key("How long a task waits in the worker first", 30, ge=0)
     runs_in_flight_max: int = _key("Runs of a DAG at a time", 3, ge=1)
     tasks_in_flight_max: int = _key("Tasks of a job in a DAG at a time", 4, ge=1)
-    retries: int = _key("Tries after the first", 3, ge=0)
+    retries: int = _key("Retries of a task", 3, ge=0)
     retry_delay_seconds: Seconds = _key("Between the tries of a task", 60, gt=0)
     held_seconds_max: Seconds = _key(
-        "How long a held lease is waited for before a try has failed", 3600, ge=0
+        "How long to wait for a held lease before a try fails", 3600, ge=0
     )
     execution_timeout_seconds: Seconds = _key("How long a try may take", 6 * 3600, gt=0)
     on_failure: ImportPaths = _key("Functions to call when a task has failed for good", ())
@@ -204,7 +208,7 @@ class WatchSettings(BaseModel):
 
     every: Seconds = _key("Between looks at a table that changes", 5.0, gt=0)
     workers: int = _key(
-        "Rounds side by side; not set: one a processor, four at most",
+        "Rounds in parallel; not set: one a processor, four at most",
         default_factory=lambda: min(os.cpu_count() or 1, 4),
         ge=1,
         le=256,
@@ -215,21 +219,23 @@ class WatchSettings(BaseModel):
     worker_idle_seconds_max: Seconds = _key(
         "How long an idle worker, or Spark, is kept", 300.0, ge=0
     )
-    looks_in_flight_max: int = _key("Looks at tables, side by side", 16, ge=1, le=1024)
-    backoff_seconds_max: Seconds = _key("How long what fails is left alone", 300.0, gt=0)
-    stop_seconds_max: Seconds = _key("How long commits in hand may take at the end", 30.0, gt=0)
+    looks_in_flight_max: int = _key("Looks at tables in parallel", 16, ge=1, le=1024)
+    backoff_seconds_max: Seconds = _key(
+        "How long a table or shard that failed is left alone", 300.0, gt=0
+    )
+    stop_seconds_max: Seconds = _key("How long commits in progress may take at the end", 30.0, gt=0)
     snapshot_every: Seconds | None = _key(
         "Between snapshots; longer where one finds nothing", 3600.0, gt=0
     )
     compaction_every: Seconds | None = _key("Between compactions; not set: none", gt=0)
     garbage_every: Seconds = _key("Between garbage collections, with garbage_execute", 3600.0, gt=0)
     names_every: Seconds = _key(
-        "Between questions to a namespace what a glob stands for", 60.0, ge=1
+        "Between requests to a namespace for the tables of a glob", 60.0, ge=1
     )
     garbage_execute: bool = _key("Whether garbage is collected", False)
-    garbage_wal: bool = _key("Whether covered WAL entries go, too", False)
+    garbage_wal: bool = _key("Whether covered WAL entries are deleted, too", False)
     retention: Seconds | None = _key("Older versions are expired; not set: none", ge=0)
-    grace: Seconds = _key("How long unused things are kept for readers", 3600.0, ge=0)
+    grace: Seconds = _key("How long to keep unused objects for readers", 3600.0, ge=0)
 
 
 class Config(BaseModel):
