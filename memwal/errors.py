@@ -37,7 +37,7 @@ import re
 from collections.abc import Sequence
 from typing import Self
 
-from memwal.identity import find_stranger
+from memwal.identity import DISTRIBUTION, find_stranger
 
 # Every part of memwal imports this module, on Spark's executors and in Airflow too.
 if _stranger := find_stranger():
@@ -58,6 +58,14 @@ LASTING_EXITS = frozenset({EXIT_USAGE, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_CORR
 """Exit codes that neither waiting nor another run mends; Airflow goes by these two."""
 PASSING_EXITS = frozenset({EXIT_FAILED, EXIT_CONDITION, EXIT_HELD, EXIT_PARTIAL})
 """Exit codes that the next scheduled run may mend by itself."""
+
+JOBS_MODULES = frozenset(
+    (
+        *("boto3", "botocore", "datafusion", "google", "lance", "lance_namespace"),
+        *("mmh3", "numpy", "obstore", "pyarrow", "tenacity"),
+    )
+)
+"""Of the extra `jobs`, which Airflow's environment can go without."""
 
 _CODE = re.compile(r" \((MW-[A-Z]\d\d)\)\Z")
 
@@ -203,6 +211,13 @@ class Missing(MemWalError):
 
 def unexpected(error: BaseException) -> MemWalError:
     """An error that nobody expected, as one of ours."""
+    missing = str(error.name) if isinstance(error, ModuleNotFoundError) else ""
+    if missing.partition(".")[0] in JOBS_MODULES:
+        return Unsupported(
+            "MW-E13",
+            f"the module {missing}, which jobs need, is not installed: "
+            f"pip install '{DISTRIBUTION}[jobs]'",
+        )
     return MemWalError(f"unexpected {type(error).__name__}: {error}")
 
 

@@ -22,7 +22,7 @@ from memwal.cli.console import RunProgress, print_trace, show_document, show_rep
 from memwal.cli.files import check_place, write_whole
 from memwal.cli.measures import Measures
 from memwal.cli.parse import parse_log_format
-from memwal.errors import EXIT_CANCELLED, MemWalError, Usage
+from memwal.errors import EXIT_CANCELLED, MemWalError, Usage, unexpected
 from memwal.report import DONE, JobReport, TableReport
 from memwal.run import logs
 from memwal.run.options import choose_run_id
@@ -193,8 +193,8 @@ class Output:
         except SystemExit:
             raise
         except BaseException as error:  # a panic in Lance's Rust code is no Exception
-            text = f"unexpected {type(error).__name__}: {error}"
-            return self._from_error(error, "failed", 1, text)
+            known = unexpected(error)
+            return self._from_error(error, known.outcome, known.exit_code, str(known))
 
     def _from_error(
         self, error: BaseException, outcome: str, code: int, text: str | None = None

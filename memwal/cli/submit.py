@@ -12,7 +12,7 @@ import typer
 from memwal.cli.console import stderr
 from memwal.cli.options import Master
 from memwal.config import read_environment_settings
-from memwal.errors import MemWalError, Usage
+from memwal.errors import MemWalError, Usage, unexpected
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The command to run, such as merge.")]
 Arguments = Annotated[
@@ -121,7 +121,8 @@ def submit(
                 return
             asked.check_archive()
             code = run_command(command, is_driver_here=asked.is_driver_here)
-    except MemWalError as error:
+    except (MemWalError, ModuleNotFoundError) as caught:
+        error = caught if isinstance(caught, MemWalError) else unexpected(caught)
         stderr().print(f"error: {error}", style="red")
         code = error.exit_code
     raise SystemExit(code)

@@ -12,7 +12,7 @@ from functools import wraps
 from inspect import isfunction
 from typing import ParamSpec, TypeVar
 
-from memwal.errors import MemWalError
+from memwal.errors import MemWalError, unexpected
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -57,6 +57,8 @@ def raises_for_python(function: Callable[Arguments, Result]) -> Callable[Argumen
         except MemWalError as error:
             error.args = (*error.args[:-1], name_arguments(error.text))
             raise
+        except ModuleNotFoundError as error:
+            raise unexpected(error) from error
 
     return call
 

@@ -28,7 +28,8 @@ from local_airflow.home import ROOT
 from memwal_airflow.job_operators import MemWalJobOperator
 from memwal_airflow.provider import get_provider_info
 
-from tests.airflow.airflow_server import InProcessAirflow
+from memwal.errors import JOBS_MODULES
+from tests.airflow.airflow_server import DAGS, InProcessAirflow
 
 PROJECT = ROOT / "airflow_plugins"
 
@@ -46,6 +47,17 @@ print("TOLD " + json.dumps({
                 if (getattr(module, "__file__", None) or "").startswith(folder)],
     "heavy": [n for n in ("lance", "pyspark", "pyarrow", "numpy") if n in sys.modules],
 }))
+"""
+
+IMPORT_ALL = """
+import importlib, json, pkgutil, runpy
+import memwal_airflow
+
+for module in pkgutil.walk_packages(memwal_airflow.__path__, "memwal_airflow."):
+    importlib.import_module(module.name)
+for dag_file in sys.argv[1:]:
+    runpy.run_path(dag_file)
+print(json.dumps([name for name in sys.modules if name.startswith("memwal")]))
 """
 
 
@@ -113,6 +125,22 @@ def test_installed_and_in_the_plugins_folder(folder: Path) -> None:
     told = load_plugins(folder)
     assert len(told["plugins"]) == 1
     assert ["already registered" in text for text in told["errors"].values()] == [True]
+
+
+def test_nothing_of_the_provider_needs_what_jobs_do(airflow_home: InProcessAirflow) -> None:
+    """All of its modules, and the DAGs, where none of those is installed but Airflow's own two."""
+    absent = sorted(JOBS_MODULES - {"google", "tenacity"})
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent})){IMPORT_ALL}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, sorted(DAGS.glob("*.py")))],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    modules = json.loads(done.stdout.splitlines()[-1])
+    assert {"memwal_airflow.plugin", "memwal_airflow.page.feed", "memwal.config"} <= set(modules)
 
 
 def test_entry_points() -> None:
@@ -215,6 +243,16 @@ def read_metadata(wheel: Path) -> Message:
         return email.message_from_bytes(archive.read(name))
 
 
+def requirements(metadata: Message, *, extra: str | None = None) -> set[str]:
+    """The names of what the package needs: in all, by itself, or for an extra."""
+    found = set()
+    for text in metadata.get_all("Requires-Dist") or []:
+        of = re.search(r"extra == '(\w+)'", text)
+        if extra is None or extra == (of[1] if of else ""):
+            found.add(re.split(r"[^\w-]", text)[0])
+    return found
+
+
 def test_what_the_wheels_are_called_and_require(tmp_path: Path) -> None:
     """`memwal` on the package index is a stranger's: nothing of ours may ask for it."""
     (tmp_path / "ours").mkdir()
@@ -224,13 +262,11 @@ def test_what_the_wheels_are_called_and_require(tmp_path: Path) -> None:
 
     assert ours["Name"] == "lance-memwal"
     assert provider["Name"] == "airflow-provider-lance-memwal"
-    required = {
-        re.split(r"[^\w-]", text)[0]
-        for metadata in (ours, provider)
-        for text in metadata.get_all("Requires-Dist") or []
-    }
-    assert "memwal" not in required
-    assert {"lance-memwal", "apache-airflow", "pylance"} <= required
+    assert "memwal" not in requirements(ours) | requirements(provider)
+    assert requirements(provider, extra="") == {"apache-airflow", "lance-memwal"}
+    assert requirements(ours, extra="") == {"pydantic", "rich", "structlog", "typer"}
+    for extra in ("jobs", "spark", "metrics"):
+        assert {"pylance", "boto3", "datafusion"} <= requirements(ours, extra=extra)
 
 
 def test_our_wheel_has_one_package(tmp_path: Path) -> None:

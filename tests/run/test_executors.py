@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from memwal.errors import JOBS_MODULES
 from memwal.run.engines import executors
 from memwal.run.engines.executors import NEEDED, explain_failure, find_fault, find_versions
 
@@ -75,7 +76,14 @@ def test_all_that_is_missing_is_told_at_once_by_a_process_that_has_nothing() -> 
     assert f"(Python {sys.executable}) lacks {', '.join(NEEDED)} (pip install " in done.stdout
 
 
-def test_what_executors_need_is_what_memwal_depends_on() -> None:
-    needed = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+def test_what_executors_need_is_what_jobs_depend_on() -> None:
+    project = tomllib.loads(PROJECT.read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["jobs"]]
     packages = {text.partition(">")[0] for text in needed}
     assert set(NEEDED.values()) - {"lance-memwal"} == packages - {"rich", "structlog", "typer"}
+
+
+def test_modules_of_the_extra_are_known() -> None:
+    """With those that pylance and boto3 bring, and that memwal imports."""
+    needed = {module.partition(".")[0] for module in NEEDED} - {"memwal", "pydantic"}
+    assert needed | {"botocore", "lance_namespace"} == JOBS_MODULES

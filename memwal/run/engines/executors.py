@@ -30,7 +30,7 @@ NEEDED = {
 
 HOW = (
     "Set PYSPARK_PYTHON to a Python of the executors' hosts that has what `pip install "
-    "lance-memwal` brings, or send an environment (memwal submit --archives)"
+    "'lance-memwal[jobs]'` brings, or send an environment (memwal submit --archives)"
 )
 
 # What Spark says of Python processes that could not begin.
