@@ -7,7 +7,6 @@ import sys
 
 from memwal.cli import gc_pause, streams
 from memwal.identity import find_stranger
-from memwal.run import pandas_skip, process_memory
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
 # warn about forks; neither tells an operator anything.
@@ -23,10 +22,12 @@ def main(arguments: list[str] | None = None) -> None:
         print(stranger, file=sys.stderr)
         raise SystemExit(2)
     gc_pause.pause()
+    # Imported late: with the garbage collector at rest, and all of it ours.
+    from memwal.run import pandas_skip, process_memory
+
     pandas_skip.start()
     process_memory.limit_arenas()
     streams.prepare()
-    # Imported late: with the garbage collector at rest.
     from memwal.run import logs
 
     arguments = sys.argv[1:] if arguments is None else arguments
