@@ -41,7 +41,7 @@ def wait(
     *,
     flags: ReadFlags,
 ) -> Job:
-    """Wait until everything flushed is merged, indexed or collected."""
+    """Wait until flushed rows are merged, indexed or collected."""
     from memwal.jobs.wait.job import WaitOptions, run_wait
 
     return flags.job(
