@@ -52,6 +52,12 @@ class CountedS3(S3Server):
             )
         )
 
+    def pad(self, bucket: str, below: str, fewest: int, most: int) -> int:
+        """Let listings of shards' files show `fewest` to `most` a shard, with WAL entries that are
+        not there; returns how many in all. 0 and 0 for what is stored.
+        """
+        return int(self._ask("pad", bucket=bucket, below=f"{below}/", objects=[fewest, most]))
+
     def forget(self) -> None:
         """Start the counts anew."""
         self._ask("forget")

@@ -2,7 +2,7 @@
 
 Besides S3 it answers addresses of its own: `/-forget` starts the counts anew, `/-counts` tells
 them, `/-load` stores a local folder and `/-copy` copies a prefix without a request an object,
-`/-latency` makes every answer take longer.
+`/-latency` makes every answer take longer, `/-pad` listings of a folder of shards.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from moto import server
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
+from tests.bench.padded_listing import PaddedListing
+
 _APPLICATION = server.DomainDispatcherApplication
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"[0-9a-f]{8,}|[01]{16,}|[0-9]+")
@@ -36,6 +38,7 @@ class Counting:
         self._inner = _APPLICATION(*arguments, **named)
         self._lock = threading.Lock()
         self._latency_seconds = 0.0
+        self._padded: dict[str, PaddedListing] = {}
         self._forget()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -51,6 +54,11 @@ class Counting:
             self._sent += int(environ.get("CONTENT_LENGTH") or 0)
         if self._latency_seconds:
             time.sleep(self._latency_seconds)
+        padded = self._padded.get(path.strip("/")) if environ["REQUEST_METHOD"] == "GET" else None
+        asked = parse_qs(query)
+        if padded is not None and asked.get("prefix", [""])[0].startswith(padded.below):
+            start_response("200 OK", [("Content-Type", "application/xml")])
+            return self._received([padded.page(asked)])
         return self._received(self._inner(environ, start_response))
 
     def _received(self, body: Iterable[bytes]) -> Iterable[bytes]:
@@ -64,6 +72,8 @@ class Counting:
             return _copy(query["bucket"][0], query["from"][0], query["to"])
         if path == "/-load":
             return _load(Path(query["folder"][0]), query["bucket"][0], query["prefix"][0])
+        if path == "/-pad":
+            return self._pad(query["bucket"][0], query["below"][0], *map(int, query["objects"]))
         if path == "/-latency":
             self._latency_seconds = float(query["seconds"][0])
         if path == "/-forget":
@@ -75,6 +85,14 @@ class Counting:
             "bytes_received": self._bytes,
             "server_cpu_seconds": _cpu_seconds() - self._cpu,
         }
+
+    def _pad(self, bucket: str, below: str, fewest: int, most: int) -> int:
+        self._padded.pop(bucket, None)
+        if most:
+            keys = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].get_bucket(bucket).keys
+            made = PaddedListing(keys=keys, below=below, fewest=fewest, most=most)
+            self._padded[bucket] = made
+        return self._padded[bucket].objects if most else 0
 
     def _forget(self) -> None:
         self._kinds: Counter[str] = Counter()

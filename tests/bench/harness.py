@@ -164,6 +164,7 @@ class Ended:
 
     code: int
     seconds: float
+    cpu_seconds: float
     rss_bytes_max: int
     stdout: str
     stderr: str
@@ -191,6 +192,7 @@ def run_process(argv: Sequence[str | Path], folder: Path, **env: str) -> Ended:
     ended = Ended(
         code=os.waitstatus_to_exitcode(status),
         seconds=time.perf_counter() - started,
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
         rss_bytes_max=usage.ru_maxrss * 1024,
         stdout=out.read_text(errors="replace"),
         stderr=err.read_text(errors="replace"),

@@ -145,12 +145,22 @@ def _planning(bench: Bench, table: Path) -> None:
     limits = GarbageLimits(grace_seconds=0, wal=True)
     now = stores.clock.now_nanos()
     view = stores.views.table()
-    started = time.perf_counter()
-    evidence = StoredGarbageEvidence(stores.objects).read(
-        {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
-    )
-    reading = time.perf_counter() - started
+    manifests = {s.shard_id: s.manifest for s in view.shards}
+    reading = []
+    for _ in range(bench.rounds):
+        started = time.perf_counter()
+        evidence = StoredGarbageEvidence(stores.objects).read(
+            manifests, limits=limits, now_nanos=now, verified=True
+        )
+        reading.append(time.perf_counter() - started)
     here = _objects(plan_garbage(_look(view, evidence, limits, now)))
+    bench.figure(
+        "B7",
+        f"reading the evidence of {here:,} objects from local files",
+        median(reading),
+        "s",
+        at_most=1.0,
+    )
     seconds: dict[int, float] = {}
     for wanted in (25_000, 50_000, 100_000):
         big = _grown(view, evidence, -(-wanted // here))
@@ -172,7 +182,6 @@ def _planning(bench: Bench, table: Path) -> None:
         "s",
         at_most=5.0,
         measured=f"{few:,} objects: {seconds[few]:.3g} s",
-        costs={f"reading the evidence of {here:,} objects from local files s": reading},
     )
     bench.plot("garbage-planning", "plan", "objects", "s", seconds.items())
 

@@ -1,8 +1,7 @@
 """One table with thousands of shards: what the jobs ask for and take when little changed (B19).
 
-One shard is written by pylance, merged, caught up and collected; the others are copies of its files
-under their own ids, with progress of their own in the MemWAL index. Requests are counted at the S3
-server, Lance's own among them; processor and memory are of the whole command, on local files.
+Requests are counted at the S3 server, Lance's own among them; processor and memory are of the whole
+command, on local files.
 """
 
 from __future__ import annotations
@@ -11,18 +10,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID, uuid4
 
-import lance
 import numpy as np
-from lance.dataset import Index
 from rich.console import Console
 
 from memwal.cli.output import Document
-from memwal.format import codec, layout
+from memwal.format import layout
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.jobs.status.plan import AbandonedLimits, DueLimits, find_due_shards, measure_wal
 from memwal.jobs.status.report import report_status
@@ -31,8 +25,9 @@ from memwal.model import ShardId
 from memwal.report import JobReport
 from memwal.run.stores import open_stores
 from tests.bench.counted_s3 import CountedS3, Seen
+from tests.bench.forged import forge
 from tests.bench.harness import Bench, program, run_process
-from tests.bench.tables import copy_of, flush, make_base, new_shards, pending, rows_of
+from tests.bench.tables import copy_of, flush, rows_of
 
 TITLE = "Thousands of shards in one table"
 CASE = "B19"
@@ -45,8 +40,6 @@ _COMMANDS: Mapping[str, Sequence[str]] = {
     "snapshot, nothing to do": ("snapshot", "--engine", "local"),
     _MAINTAIN: ("maintain", "--engine", "local"),
 }
-_SHORT = ("--execute", "--grace", "0s", "--retention", "0s", "--allow-short-retention")
-_DETAILS = "/lance.table.MemWalIndexDetails"
 _MIB = 1024 * 1024
 
 # Writes down its own processor time and peak as it ends: what wait4 tells of a child's peak starts
@@ -69,85 +62,13 @@ main(sys.argv[2:])
 def run(bench: Bench) -> None:
     """B19."""
     sizes = (10, 1_000, 2_000) if bench.quick else (10, 3_000, 10_000)
-    tables = {shards: _forge(bench, shards) for shards in sizes}
+    tables = {shards: forge(bench, shards) for shards in sizes}
     paths = {shards: table for shards, (table, _) in tables.items()}
     _measure_manifest(bench, paths)
     _plan(bench, paths[sizes[-1]], sizes[-1])
     _on_local_files(bench, paths)
     with CountedS3() as server:
         _count(bench, server, {shards: tables[shards] for shards in sizes[1:]})
-
-
-# ---- the tables
-
-
-def _forge(bench: Bench, shards: int) -> tuple[Path, ShardId]:
-    """A table of so many shards with nothing to do; and the one that pylance wrote."""
-    folder = bench.new_folder(f"shards-{shards}")
-    table = folder / "table"
-    make_base(table, 1_000, dim=0)
-    lance.dataset(str(table)).create_scalar_index("id", "BTREE")
-    like = ShardId(new_shards(1)[0])
-    pending(table, [like], 1, 20, 1_000, dim=0)
-    for _ in range(5):
-        argv = [program("memwal"), "maintain", table, "--json", "--engine", "local", *_SHORT]
-        if run_process(argv, folder).json()["outcome"] == "nothing_to_do":
-            break
-    others = [ShardId(shard) for shard in new_shards(shards - 1)]
-    _copy_shard(table, like, others)
-    _record_progress(table, like, others)
-    run_process([program("memwal"), "snapshot", table, "--json", "--engine", "local"], folder)
-    return table, like
-
-
-def _copy_shard(table: Path, like: ShardId, others: Sequence[ShardId]) -> None:
-    """Its files under other ids; manifests say whose they are."""
-    root = table / layout.MEM_WAL / like
-    for file in [file for file in root.rglob("*") if file.is_file()]:
-        below = file.relative_to(root)
-        version = layout.parse_shard_manifest_name(file.name)
-        manifest = None
-        if version is not None and below.parent.name == layout.manifest_folder(like)[-8:]:
-            manifest = codec.decode_shard_manifest(
-                file.read_bytes(), shard_id=like, version=version
-            )
-        for shard in others:
-            target = table / layout.MEM_WAL / shard / below
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if manifest is None:
-                target.hardlink_to(file)
-            else:
-                data = codec.encode_shard_manifest(replace(manifest, shard_id=shard))
-                target.write_bytes(data)
-
-
-def _record_progress(table: Path, like: ShardId, others: Sequence[ShardId]) -> None:
-    """The others are as far as that one, in the MemWAL index of a new version."""
-    dataset = lance.dataset(str(table))
-    version = int(dataset.version)
-    state = open_stores(str(table), {}).views.mem_wal(version)
-    details = codec.pb.MemWalIndexDetails.FromString(state.raw)
-    lists = [(details.merged_generations, state.merged[like])]
-    lists += [
-        (index.caught_up_generations, state.index_catchup[index.index_name][like])
-        for index in details.index_catchup
-    ]
-    for entries, generation in lists:
-        for shard in others:
-            entry = entries.add()
-            entry.shard_id.uuid, entry.generation = UUID(shard).bytes, generation
-    entry = Index(
-        uuid=str(uuid4()),
-        name=layout.MEM_WAL_INDEX_NAME,
-        fields=[],
-        dataset_version=version,
-        fragment_ids=set(),
-        index_version=0,
-        created_at=datetime.now(UTC),
-        index_details=(_DETAILS, details.SerializeToString()),
-    )
-    operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
-    lance.LanceDataset.commit(dataset, operation, read_version=version, max_retries=0)
 
 
 # ---- what is measured

@@ -1,0 +1,105 @@
+"""Tables of thousands of shards that are quickly made, with nothing to do.
+
+One shard is written by pylance, merged, caught up and collected; the others are copies of its files
+under their own ids, with progress of their own in the MemWAL index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import lance
+from lance.dataset import Index
+
+from memwal.format import codec, layout
+from memwal.model import ShardId
+from memwal.run.stores import open_stores
+from tests.bench.harness import Bench, program, run_process
+from tests.bench.tables import make_base, new_shards, pending
+
+_SHORT = ("--execute", "--grace", "0s", "--retention", "0s", "--allow-short-retention")
+_DETAILS = "/lance.table.MemWalIndexDetails"
+
+
+def forge(bench: Bench, shards: int, *options: str) -> tuple[Path, ShardId]:
+    """A table of so many shards, of which `maintain` with these options has nothing to do; and the
+    one that pylance wrote.
+    """
+    folder = bench.new_folder(f"shards-{shards}")
+    table = folder / "table"
+    make_base(table, 1_000, dim=0)
+    lance.dataset(str(table)).create_scalar_index("id", "BTREE")
+    like = ShardId(new_shards(1)[0])
+    pending(table, [like], 1, 20, 1_000, dim=0)
+    for _ in range(5):
+        argv = [
+            program("memwal"),
+            "maintain",
+            table,
+            "--json",
+            "--engine",
+            "local",
+            *_SHORT,
+            *options,
+        ]
+        if run_process(argv, folder).json()["outcome"] == "nothing_to_do":
+            break
+    others = [ShardId(shard) for shard in new_shards(shards - 1)]
+    _copy_shard(table, like, others)
+    _record_progress(table, like, others)
+    run_process([program("memwal"), "snapshot", table, "--json", "--engine", "local"], folder)
+    return table, like
+
+
+def _copy_shard(table: Path, like: ShardId, others: Sequence[ShardId]) -> None:
+    """Its files under other ids; manifests say whose they are."""
+    root = table / layout.MEM_WAL / like
+    for file in [file for file in root.rglob("*") if file.is_file()]:
+        below = file.relative_to(root)
+        version = layout.parse_shard_manifest_name(file.name)
+        manifest = None
+        if version is not None and below.parent.name == layout.manifest_folder(like)[-8:]:
+            manifest = codec.decode_shard_manifest(
+                file.read_bytes(), shard_id=like, version=version
+            )
+        for shard in others:
+            target = table / layout.MEM_WAL / shard / below
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if manifest is None:
+                target.hardlink_to(file)
+            else:
+                data = codec.encode_shard_manifest(replace(manifest, shard_id=shard))
+                target.write_bytes(data)
+
+
+def _record_progress(table: Path, like: ShardId, others: Sequence[ShardId]) -> None:
+    """The others are as far as that one, in the MemWAL index of a new version."""
+    dataset = lance.dataset(str(table))
+    version = int(dataset.version)
+    state = open_stores(str(table), {}).views.mem_wal(version)
+    details = codec.pb.MemWalIndexDetails.FromString(state.raw)
+    lists = [(details.merged_generations, state.merged[like])]
+    lists += [
+        (index.caught_up_generations, state.index_catchup[index.index_name][like])
+        for index in details.index_catchup
+    ]
+    for entries, generation in lists:
+        for shard in others:
+            entry = entries.add()
+            entry.shard_id.uuid, entry.generation = UUID(shard).bytes, generation
+    entry = Index(
+        uuid=str(uuid4()),
+        name=layout.MEM_WAL_INDEX_NAME,
+        fields=[],
+        dataset_version=version,
+        fragment_ids=set(),
+        index_version=0,
+        created_at=datetime.now(UTC),
+        index_details=(_DETAILS, details.SerializeToString()),
+    )
+    operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
+    lance.LanceDataset.commit(dataset, operation, read_version=version, max_retries=0)
