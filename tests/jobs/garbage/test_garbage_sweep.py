@@ -86,7 +86,7 @@ def test_a_version_that_goes_lets_its_generations_go(tmp_path: Path) -> None:
     foreseen = collect(table, execute=False, retention=0)
     assert any(i.action == "drop" for i in foreseen.items)
     found = collect(table, retention=0)
-    assert (found.sweep, found.dropped) == ("difference", 1)
+    assert (found.sweep, found.shards_looked_at, found.dropped) == ("difference", 1, 1)
     assert found.versions_expired > 0
 
 

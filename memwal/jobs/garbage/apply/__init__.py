@@ -111,7 +111,7 @@ class TableGarbage:
     seen: Seen | None = None
     by_difference: bool = False
     looked_at: int = 0
-    """How many shards the first look was at; `by_difference`, not at all of them."""
+    """How many shards were looked at before anything was done; `by_difference`, not all of them."""
     ahead_nanos: int = 0
     """How far this host's clock is ahead of the store's, once that was looked at."""
     expired: Expired | None = None
@@ -169,6 +169,7 @@ class TableGarbage:
                     self._expire(self.seen, self.retention_seconds)
                 self.seen = self._look_again(self.seen, verified=True)
                 self.acted = True
+                self.looked_at = max(self.looked_at, len(self.seen.look.evidence.shards))
                 self._drop_generations(self.seen.plan)
                 self._delete_numbered(self.seen.plan)
             self.evidence.remember(self.prove_store)
