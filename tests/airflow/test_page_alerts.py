@@ -100,6 +100,13 @@ def test_a_row_of_failed_runs_is_as_old_as_the_first_of_them() -> None:
     )
 
 
+def test_a_file_that_can_t_be_ingested_is_no_trouble_of_the_table() -> None:
+    wrong = samples.run("ingest", 5, outcome="failed", exit_code=2)
+    assert alerts(look(wrong)) == []
+    [alert] = alerts(look(samples.run("ingest", 5, outcome="failed", exit_code=8)))
+    assert alert["state"] == "broken"
+
+
 def test_what_is_seen_again_is_as_old_as_when_it_was_first_seen() -> None:
     later = NOW + timedelta(minutes=5)
     broken = [samples.shard(0, outcome="failed", error="bad magic")]

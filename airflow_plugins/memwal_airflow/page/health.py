@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from memwal.errors import PASSING_EXITS
+from memwal.errors import EXIT_USAGE, PASSING_EXITS
 from memwal.jobs.status.report import StatusTableReport
 from memwal_airflow.page.answers import WELL, Look, Run, parse_time, read_lease
 
@@ -130,7 +130,8 @@ def _name_failed_runs(runs: Sequence[Run]) -> Iterator[Finding]:
     for job in dict.fromkeys(run["job"] for run in runs):
         of_job = (run for run in runs if run["job"] == job)
         failed = list(takewhile(lambda run: run["outcome"] not in WELL, of_job))
-        if failed:
+        # A file that can't be ingested is no trouble of the table.
+        if failed and (job, failed[0].get("exit_code")) != ("ingest", EXIT_USAGE):
             run, code = failed[0], failed[0].get("exit_code")
             yield Finding(
                 state=LAGGING if code in PASSING_EXITS else BROKEN,

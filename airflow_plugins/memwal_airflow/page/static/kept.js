@@ -54,9 +54,9 @@ export function garbageSection(name) {
 function collected(data) {
   const run = data.last_garbage;
   const now = data.reclaimable && data.reclaimable.generations
-    ? `${plural(data.reclaimable.generations, "generation")} (${bytes(data.reclaimable.bytes)}) could go. `
+    ? `${plural(data.reclaimable.generations, "generation")} (${bytes(data.reclaimable.bytes)}) merged and indexed: they go once no retained version needs them. `
     : "No generation could go now. ";
-  if (!run) return [now, "No garbage collection is among the recorded runs."];
+  if (!run) return [now, "No collection that deletes is among the recorded runs; those that only list leave no record."];
   return [now, "The last collection, ", since(run.finished_at), ", ", run.outcome === "done" ? "" : `${run.outcome}: `,
     run.error || (run.did.length ? run.did.map((one) => `${one.unit === "bytes:freed" ? bytes(one.value) : count(one.value)} ${one.unit.replace("bytes:", "")}`).join(", ") : "deleted nothing"), "."];
 }
