@@ -47,7 +47,8 @@ def test_trouble_is_told_first_with_its_age_and_what_to_do(
     page: Page, running: Running, snap: Snap
 ) -> None:
     gone = samples.shard(2, abandoned=True, unflushed_wal_entries=5, idle_seconds=7200.0)
-    broken = samples.shard(1, outcome="failed", error="shard manifest 7 can't be read: bad magic")
+    error = "shard manifest 7 can't be read: bad magic (MW-M01)"
+    broken = samples.shard(1, outcome="failed", error=error)
     held = "the lease is held by worker-1:7 for merge since 04:05; wait, or `memwal lease break`"
     hole = f"shard {gone['shard_id']}: generation 7 is neither merged nor listed"
     checkpoint = {

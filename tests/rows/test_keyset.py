@@ -74,6 +74,5 @@ def test_batches_are_grouped_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatc
     batches = [pa.record_batch({"n": pa.array(range(10), pa.int64())}) for _ in range(7)]
     monkeypatch.setattr(keyset, "GROUP_ROWS", 30)
     assert [len(group) for group in group_batches(batches)] == [3, 3, 1]
-    monkeypatch.setattr(keyset, "GROUP_BYTES_MAX", 160)
-    assert [len(group) for group in group_batches(batches)] == [2, 2, 2, 1]
+    assert [len(group) for group in group_batches(batches, bytes_max=160)] == [2, 2, 2, 1]
     assert list(group_batches([])) == []

@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -105,7 +106,10 @@ def test_a_view_of_before_is_fresh_for_some_time_only(tmp_path: Path) -> None:
         objects = type("Objects", (), {"counts": Counts()})
 
     opened, table = OpenedBefore(), OpenTable(resolved=resolved(tmp_path))
-    table.stores, table.view = cast("Any", Stores()), cast("TableView", object())
+    table.stores, table.view = (
+        cast("Any", Stores()),
+        cast("TableView", SimpleNamespace(shards=("one",))),
+    )
     opened.keep(table)
 
     def given() -> TableView | None:
