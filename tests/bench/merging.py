@@ -145,5 +145,25 @@ def floor(table: Path, generations: Sequence[str], rows: pa.Table, out: Path) ->
     lance.dataset(str(table)).to_table(columns=["id"])
 
 
+def plain_merge(
+    table: Path, generations: Sequence[str], rows: pa.Table, deleted: pa.Table | None = None
+) -> None:
+    """The least that pylance's own merge does: read all generations, and merge-insert their rows,
+    folded beforehand. Keys that are deleted take one more.
+    """
+    for uri in generations:
+        lance.dataset(uri).to_table()
+    base = lance.dataset(str(table))
+    if deleted is not None:
+        base.merge_insert(["id"]).when_matched_delete().use_index(False).execute(deleted)
+    (
+        base.merge_insert(["id"])
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .use_index(False)
+        .execute(rows)
+    )
+
+
 def _base_bytes(table: Path) -> int:
     return folder_bytes(table) - folder_bytes(table / "_mem_wal")

@@ -99,12 +99,12 @@ def run_merge_unit(unit: MergeUnit) -> MergeResult:
     return replace(result, trace="\n".join(traces) or None)
 
 
-def open_merge_table(stores: Stores) -> LanceMergeTable:
+def open_merge_table(stores: Stores, *, index_join_allowed: bool = True) -> LanceMergeTable:
     """The merger's side of the base table."""
     generations = Generations(
         objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
     )
-    return LanceMergeTable(generations, stores.clock)
+    return LanceMergeTable(generations, stores.clock, index_join_allowed=index_join_allowed)
 
 
 def _merge(unit: MergeUnit, stores: Stores) -> tuple[ShardReport, ...]:
@@ -117,7 +117,7 @@ def _merge(unit: MergeUnit, stores: Stores) -> tuple[ShardReport, ...]:
 
     merger = ShardMerger(
         views=stores.views,
-        table=open_merge_table(stores),
+        table=open_merge_table(stores, index_join_allowed=unit.limits.index_join_allowed),
         clock=stores.clock,
         limits=replace(unit.limits, memory_bytes_max=unit.memory_bytes_max),
         costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import lance
 import numpy as np
+import pyarrow as pa
 
 from tests.bench.harness import Bench, against, program, run_process
 from tests.bench.merging import (
@@ -17,6 +18,7 @@ from tests.bench.merging import (
     fresh_copy,
     merge_copy,
     pending_uris,
+    plain_merge,
     survivors,
     user_loop,
 )
@@ -57,6 +59,7 @@ def _against_loop_and_floor(bench: Bench, plain: Path, indexed: Path) -> None:
             "floor": _on_copy(
                 bench, indexed, lambda table, uris: floor(table, uris, rows, table / "out")
             ),
+            "pylance": _on_copy(bench, indexed, lambda table, uris: plain_merge(table, uris, rows)),
             "memwal, no index": lambda: merge_copy(bench, plain, []),
             "loop, no index": _on_copy(bench, plain, user_loop),
             "command": lambda: _command(bench, indexed),
@@ -78,6 +81,13 @@ def _against_loop_and_floor(bench: Bench, plain: Path, indexed: Path) -> None:
         "memwal",
         "floor",
         at_most=1.25,
+    )
+    bench.ratio(
+        "B1",
+        "reading, and pylance's merge_insert of rows folded beforehand, against the same",
+        seconds,
+        "pylance",
+        "floor",
     )
     bench.ratio(
         "B1",
@@ -154,13 +164,20 @@ def _tombstones(bench: Bench) -> None:
         flush(without, shard, rows)
         flush(deleting, shard, rows, doomed[number])
     seen: list[Merged] = []
+    merged = survivors(pending_uris(without))
+    deleted = pa.table({"id": keys[:TOMBSTONES]})
     seconds = bench.side_by_side(
         {
             "with": lambda: merge_copy(bench, deleting, seen),
             "without": lambda: merge_copy(bench, without, []),
+            "pylance with": _on_copy(
+                bench, deleting, lambda table, uris: plain_merge(table, uris, merged, deleted)
+            ),
+            "pylance without": _on_copy(
+                bench, without, lambda table, uris: plain_merge(table, uris, merged)
+            ),
         }
     )
-    rows_bytes = survivors(pending_uris(without)).nbytes
     bench.figure(
         "B3",
         f"merge with {TOMBSTONES:,} tombstones, against without",
@@ -168,5 +185,12 @@ def _tombstones(bench: Bench) -> None:
         "x",
         at_most=1.2,
         measured=against(seconds, "with", "without"),
-        costs=seen[-1].costs(rows_bytes),
+        costs=seen[-1].costs(merged.nbytes),
+    )
+    bench.ratio(
+        "B3",
+        "reading, and pylance's merge_insert for rows and another for deletes, against without",
+        seconds,
+        "pylance with",
+        "pylance without",
     )

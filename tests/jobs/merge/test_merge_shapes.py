@@ -138,6 +138,20 @@ def test_a_large_generation_is_streamed(tmp_path: Path, sizes: dict[str, int]) -
     builders.check_merged(table)
 
 
+def test_the_base_is_not_searched_for_a_guard_that_nothing_asks_for(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(4), indexed=True)
+    (shard,) = table.shards
+    table.flush(shard, Put([2, 11], 500))
+    view = table.stores.views.shard(shard)
+    anchored = {
+        allowed: open_merge_table(table.stores, index_join_allowed=allowed)
+        .fold(view, shard, view.shards[0].pending)
+        .facts.anchored_in_base
+        for allowed in (True, False)
+    }
+    assert anchored == {True: True, False: False}
+
+
 # ---- schema drift
 
 

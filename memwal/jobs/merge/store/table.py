@@ -44,9 +44,12 @@ _READERS_MAX = 4
 class LanceMergeTable:
     """The MergeTable port over Lance."""
 
-    def __init__(self, generations: Generations, clock: Clock) -> None:
+    def __init__(
+        self, generations: Generations, clock: Clock, *, index_join_allowed: bool = True
+    ) -> None:
         self.generations = generations
         self.tables = generations.tables
+        self.index_join_allowed = index_join_allowed
         self._clock = clock
 
     def fold(
@@ -138,7 +141,8 @@ class LanceFold:
         key_indexed = len(keys) == 1 and (keys[0].field_id,) in indexed
         key_types = tuple(c.type_text for c in keys)
         # Looked up only where the answer can matter: it may cost a scan of the key column.
-        matters = key_indexed or not new_keys_are_compared(key_types)
+        may_probe = key_indexed and self.owner.index_join_allowed
+        matters = may_probe or not new_keys_are_compared(key_types)
         return FoldFacts(
             generations=len(self.generations),
             live_rows=self.folded.live_rows,
