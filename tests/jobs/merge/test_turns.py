@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 
 from memwal.clock import SystemClock
@@ -173,6 +175,31 @@ def test_a_shared_commit_knows_whether_it_inserts_many(
     assert [m.rows_inserted for m in merges] == [new // 2, new - new // 2]
     assert [m.rows_updated for m in merges] == [old - 1, 1]
     assert [m.rows_deleted for m in merges] == [0, 1]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("new", "lands"), [(10, True), (200, False)])
+def test_lance_refuses_the_second_of_two_commits_that_insert_many(
+    tmp_path: Path, new: int, lands: bool
+) -> None:
+    # Plain pylance: what turns are taken for. When it accepts both, turns can go.
+    primary_key = {b"lance-schema:unenforced-primary-key": b"true"}
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=primary_key)])
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": range(5)}, schema=schema), uri)
+
+    def insert(dataset: lance.LanceDataset, first: int) -> None:
+        rows = pa.table({"id": range(first, first + new)}, schema=schema)
+        dataset.merge_insert(["id"]).when_not_matched_insert_all().conflict_retries(0).execute(rows)
+
+    one, other = (lance.dataset(uri) for _ in range(2))
+    insert(one, 1_000)
+    if lands:
+        insert(other, 1_000_000)
+    else:
+        with pytest.raises(OSError, match="Too many concurrent writers"):
+            insert(other, 1_000_000)
+    assert lance.dataset(uri).count_rows() == 5 + new * (1 + lands)
 
 
 # ---- a host's turns
