@@ -440,3 +440,29 @@ def test_a_shard_whose_writer_is_silent_is_counted_and_costs_one_more_request(
     assert looks.look(resolved).abandoned_shards == 1, "it is counted once a minute"
     clock.advance(61)
     assert looks.look(resolved).abandoned_shards == 0
+
+
+def test_on_local_files_a_count_lists_the_wal_and_no_generation(tmp_path: Path) -> None:
+    table = make_table(str(tmp_path / "t"))
+    wal_tables.abandon(table, ONE, Put([5], 5))
+    listed: list[str] = []
+
+    class Slow(LocalObjects):
+        def list(self, prefix: str) -> Iterator[StoredFile]:
+            if prefix.startswith(layout.MEM_WAL):
+                listed.append(prefix)
+                clock.advance(2)
+            return super().list(prefix)
+
+    clock = ManualClock(start_nanos=SystemClock().now_nanos() + 2 * 3600 * 10**9)
+    looks = StoredLooks(clock, opened=lambda table: Slow(table.uri))
+    resolved = resolve(table.uri)
+    assert looks.look(resolved).abandoned_shards == 1
+    assert listed == [layout.wal_folder(shard) for shard in (ONE, TWO)]
+    listed.clear()
+    clock.advance(190)
+    assert looks.look(resolved).abandoned_shards == 1
+    assert not listed, "what takes four seconds is done every two hundred"
+    clock.advance(20)
+    looks.look(resolved)
+    assert len(listed) == 2

@@ -10,11 +10,12 @@ from memwal.errors import MemWalError, StoreUnavailable
 from memwal.jobs.status.plan import AbandonedLimits, measure_wal
 from memwal.model import ShardFiles, ShardId, ShardManifest, StoredFile
 from memwal.ports import Clock, Objects
-from memwal.store.shard_listing import wal_entries
 from memwal.store.wal import WalEntries
 
 # A shard is abandoned after an hour or so: what a look tells need not be newer than this.
 _COUNT_SECONDS = 60.0
+# Merges wait for a count. Where it takes long, it is made more rarely.
+_COUNT_SHARE_MAX = 0.02
 
 
 class AbandonedShards:
@@ -36,22 +37,24 @@ class AbandonedShards:
     def count_anew(
         self,
         manifests: Mapping[ShardId, ShardManifest],
-        files: Callable[[ShardId], Sequence[StoredFile]],
+        wal: Callable[[ShardId], Sequence[tuple[int, StoredFile]]],
     ) -> None:
-        """Count, by a shard's `files`. Raises StoreUnavailable."""
+        """Count, by the entries of a shard's `wal`. Raises StoreUnavailable."""
+        began = self._clock.monotonic_seconds()
         known, self._heads = self._heads, {}
         found = (
             measure_wal(
                 manifest,
-                ShardFiles(wal=wal_entries(shard_id, files(shard_id)), manifests=0),
+                ShardFiles(wal=wal(shard_id), manifests=0),
                 self._limits,
                 self._clock.now_nanos(),
                 partial(self._is_covered, manifest, known),
             )
             for shard_id, manifest in manifests.items()
         )
-        self.count = sum(wal.abandoned for wal in found)
-        self._count_at = self._clock.monotonic_seconds() + _COUNT_SECONDS
+        self.count = sum(size.abandoned for size in found)
+        now = self._clock.monotonic_seconds()
+        self._count_at = now + max(_COUNT_SECONDS, (now - began) / _COUNT_SHARE_MAX)
 
     def _is_covered(
         self,

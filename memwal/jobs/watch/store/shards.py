@@ -80,10 +80,10 @@ class LatestShards:
         both = ((shard, kept.get(shard) or found[shard]) for shard in listing.shards)
         self._seen = {shard_id: seen for shard_id, seen in both if seen is not None}
         self._memory.forget_others(self._seen)
-        # On a local disk, where nothing was listed, a listing of each shard costs little.
+        # On a local disk, where nothing was listed, a listing of each shard's WAL costs little.
         if self.abandoned.is_due and (listing.is_whole or not self._objects.page_objects):
             there = {k: s.manifest for k, s in self._seen.items() if isinstance(s, SeenShard)}
-            self.abandoned.count_anew(there, listing.files)
+            self.abandoned.count_anew(there, listing.wal)
         return SeenShards(shards=self._seen, strangers=listing.strangers)
 
     def _list(self) -> ShardListing:
