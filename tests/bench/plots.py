@@ -33,11 +33,11 @@ def _targets(results: dict[str, Any], file: Path) -> Path:
     figures = [f for case in results["cases"] for f in case["figures"] if f["met"] is not None]
     shares = [_share(figure) for figure in figures]
     names = [f"{f['case']}  {f['what']}" for f in figures]
-    figure, axes = plt.subplots(figsize=(9, 0.32 * len(names) + 1))
+    figure, axes = plt.subplots(figsize=(9, 0.2 * len(names) + 1))
     colours = [_MET if f["met"] else _MISSED for f in figures]
     axes.barh(range(len(names)), [max(s, 1e-3) for s in shares], color=colours)
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xlabel("share of the target's allowance (left of the line: met)")
