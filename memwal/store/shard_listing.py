@@ -37,14 +37,6 @@ class ShardListing:
             return list(self._objects.list(layout.shard_folder(shard_id)))
         return self._files.get(shard_id, ())
 
-    def wal(self, shard_id: ShardId) -> list[tuple[int, StoredFile]]:
-        """Positions and files of one shard's WAL entries, ascending; where the look is not whole,
-        by a listing of their folder, since generations may have many more files.
-        """
-        if self._files is None:
-            return wal_entries(shard_id, self._objects.list(layout.wal_folder(shard_id)))
-        return wal_entries(shard_id, self.files(shard_id))
-
 
 def count_one_page(shards: int) -> int:
     """One page of a listing, however many shards are on it."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from memwal.errors import MemWalError, StoreUnavailable
 from memwal.jobs.status.plan import AbandonedLimits, measure_wal
 from memwal.model import ShardFiles, ShardId, ShardManifest, StoredFile
 from memwal.ports import Clock, Objects
+from memwal.store.shard_listing import ShardListing, wal_entries
 from memwal.store.wal import WalEntries
 
 # A shard is abandoned after an hour or so: what a look tells need not be newer than this.
@@ -37,15 +38,17 @@ class AbandonedShards:
     def count_anew(
         self,
         manifests: Mapping[ShardId, ShardManifest],
-        wal: Callable[[ShardId], Sequence[tuple[int, StoredFile]]],
+        listing: ShardListing,
     ) -> None:
-        """Count, by the entries of a shard's `wal`. Raises StoreUnavailable."""
+        """Count, by the files of a listing; where it has none, by one of each shard's WAL, since
+        generations may have many more files. Raises StoreUnavailable.
+        """
         began = self._clock.monotonic_seconds()
         known, self._heads = self._heads, {}
         found = (
             measure_wal(
                 manifest,
-                ShardFiles(wal=wal(shard_id), manifests=0),
+                ShardFiles(wal=self._entries(shard_id, listing), manifests=0),
                 self._limits,
                 self._clock.now_nanos(),
                 partial(self._is_covered, manifest, known),
@@ -55,6 +58,13 @@ class AbandonedShards:
         self.count = sum(size.abandoned for size in found)
         now = self._clock.monotonic_seconds()
         self._count_at = now + max(_COUNT_SECONDS, (now - began) / _COUNT_SHARE_MAX)
+
+    def _entries(
+        self, shard_id: ShardId, listing: ShardListing
+    ) -> Sequence[tuple[int, StoredFile]]:
+        if listing.is_whole:
+            return wal_entries(shard_id, listing.files(shard_id))
+        return self._wal.list_entries(shard_id)
 
     def _is_covered(
         self,

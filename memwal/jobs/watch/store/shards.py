@@ -83,7 +83,7 @@ class LatestShards:
         # On a local disk, where nothing was listed, a listing of each shard's WAL costs little.
         if self.abandoned.is_due and (listing.is_whole or not self._objects.page_objects):
             there = {k: s.manifest for k, s in self._seen.items() if isinstance(s, SeenShard)}
-            self.abandoned.count_anew(there, listing.wal)
+            self.abandoned.count_anew(there, listing)
         return SeenShards(shards=self._seen, strangers=listing.strangers)
 
     def _list(self) -> ShardListing:
