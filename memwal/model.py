@@ -380,13 +380,21 @@ class SharedKey:
 
     One key belongs to one shard: only within a shard is it known which row is newer. Nothing in
     Lance holds writers to that, so whoever has the keys of several shards in hand looks.
+    `is_merged`: not all of these rows wait any more.
     """
 
     key: str
     shards: tuple[ShardId, ShardId]
+    is_merged: bool = False
 
     def __str__(self) -> str:
         first, second = self.shards
+        if self.is_merged:
+            return (
+                f"key {self.key} was merged from two shards, {first} and {second}: the row that "
+                "the base has may be the older one. Write the newer one once more, and see who "
+                "writes to each"
+            )
         return (
             f"key {self.key} waits in two shards, {first} and {second}: nothing says which of its "
             "rows is newer, and readers see both until they are merged. One key belongs to one "

@@ -39,6 +39,14 @@ MaintainNone = Annotated[
     bool,
     typer.Option("--maintain-none", help="Writers maintain no index; only index-catchup does."),
 ]
+KeysStay = Annotated[
+    bool,
+    typer.Option(
+        "--keys-stay",
+        help="Allow a spec on a column outside the primary key: no key ever changes its value "
+        "there.",
+    ),
+]
 Policy = Annotated[
     list[str] | None,
     typer.Option(
@@ -58,6 +66,7 @@ def init(
     maintain: Maintain = None,
     maintain_none: MaintainNone = False,
     policy: Policy = None,
+    keys_stay: KeysStay = False,
     *,
     flags: JobFlags,
 ) -> Job:
@@ -77,5 +86,6 @@ def init(
         spec=None if spec is None else parse_spec(spec),
         maintained=() if maintain_none else tuple(maintain) if maintain else None,
         policy=make_row_policy(policy) if policy else None,
+        keys_stay=keys_stay,
     )
     return flags.job(run_init, InitOptions, table, request=request)

@@ -27,6 +27,7 @@ import pyarrow as pa
 from memwal.errors import Refused, Unsupported
 from memwal.ingest.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
+from memwal.rows.keyset import find_shared_key
 from memwal.sharding.evaluate import check_routable, compute_values
 from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import Source, Sources, Spec, Transform, read_spec
@@ -131,7 +132,7 @@ def choose_spec(specs: Sequence[ShardSpec]) -> Spec | None:
 class Router:
     """Routes rows by one spec, or all of them to the `fixed` place.
 
-    `keyed` is whether the table has a primary key, so that the order of a key's rows matters.
+    `key` is the table's primary key; where there is one, the order of a key's rows matters.
     `waiting` are the contested shards (`find_contested`) with rows that are not merged; `written`
     are those that the same ingest wrote to before, and has to go on with. What waits in `broken`
     ones is not known. `places` remembers the place of values that were looked up.
@@ -140,7 +141,7 @@ class Router:
     spec: Spec | None
     sources: Sources
     manifests: Sequence[ShardManifest] = ()
-    keyed: bool = True
+    key: Sequence[str] = ()
     waiting: Collection[ShardId] = ()
     broken: Collection[str] = ()
     written: Collection[ShardId] = ()
@@ -171,7 +172,8 @@ class Router:
         """Find out where each row goes; the shards come in the order of their first rows.
 
         Raises Usage, Unsupported or Refused when a row's values can't be computed, and Refused for
-        a SEALED shard and for values that wait in another shard too.
+        a SEALED shard, for values that wait in another shard too, and for a key that comes with
+        the values of two shards.
         """
         if rows.num_rows == 0:
             return []
@@ -183,13 +185,28 @@ class Router:
         counts = np.bincount(codes)
         # Sixteen bits are sorted by counting.
         order = np.argsort(codes.astype(np.uint16) if len(counts) < 2**16 else codes, kind="stable")
-        return [
+        routed = [
             Routed(
                 place=self._choose_place(self._encode_values(values, int(indices[0]))),
                 indices=pa.array(indices),
             )
             for indices in np.split(order, np.cumsum(counts)[:-1])
         ]
+        if len(routed) > 1 and not {*self.columns} <= {*self.key}:
+            self._check_keys_stay(rows, routed)
+        return routed
+
+    def _check_keys_stay(self, rows: pa.RecordBatch, routed: Sequence[Routed]) -> None:
+        keys = pa.table(rows.select(self.key))
+        held = {r.place.shard_id: [keys.take(r.indices)] for r in routed}
+        if found := find_shared_key(held, self.key):
+            raise Refused(
+                "MW-I41",
+                f"key {found.key} comes with two values of {', '.join(self.columns)}, by which "
+                f"rows go to shards {' and '.join(found.shards)}: nothing would say which of its "
+                "rows is newer. A key has to keep that value; else the table needs a spec on its "
+                "primary key (`memwal quiesce`, then `memwal init --spec`)",
+            )
 
     def _encode_values(self, values: pa.RecordBatch, row: int) -> ShardValues:
         spec_id = MANUAL_SPEC_ID if self.spec is None else self.spec.spec_id
@@ -209,12 +226,12 @@ class Router:
         """
         spec_id = MANUAL_SPEC_ID if self.spec is None else self.spec.spec_id
         by_derived: dict[ShardId, set[ShardId]] = {}
-        for manifest in self.manifests if self.keyed else ():
+        for manifest in self.manifests if self.key else ():
             said, derived = _read_values(manifest), manifest.shard_id
             if said.entries and said.spec_id == spec_id:
                 derived = derive_id(self.spec, said)
             by_derived.setdefault(derived, set()).add(manifest.shard_id)
-        for place in places if self.keyed else ():
+        for place in places if self.key else ():
             derived = derive_id(self.spec, place.values)
             by_derived.setdefault(derived, set()).add(place.shard_id)
         return {shard for held in by_derived.values() if len(held) > 1 for shard in held}
@@ -229,7 +246,7 @@ class Router:
     def _find_place(self, values: ShardValues) -> Place:
         derived = derive_id(self.spec, values)
         unreadable = {derived, values.own_id}.intersection(self.broken)
-        if unreadable and self.keyed:
+        if unreadable and self.key:
             raise Refused(
                 "MW-I16",
                 f"shard {unreadable.pop()} can't be read, and by its id it is that of "

@@ -28,7 +28,7 @@ _NAMED_MAX = 3
 
 def check_strangers(router: Router, view: TableView, schema: pa.Schema, stores: Stores) -> None:
     """Raise Refused while the rows of some shard may be of any value, and keys have an order."""
-    if not router.keyed:
+    if not router.key:
         return
     known = list_ids(router.spec)
     spec_id = MANUAL_SPEC_ID if router.spec is None else router.spec.spec_id

@@ -61,7 +61,7 @@ class IngestTable:
             spec=choose_spec(self.view.mem_wal.shard_specs),
             sources=sources_of(self.view.columns, self.schema),
             manifests=[shard.manifest for shard in self.view.shards],
-            keyed=bool(self.view.primary_key),
+            key=self.view.primary_key,
             broken=[b.shard_id for b in self.view.broken],
             # A shard that the user chose keeps the values that it has.
             fixed=None if self.only is None else Place(shard_id=self.only, values=ShardValues()),

@@ -18,7 +18,7 @@ JOBS = ROOT / "memwal" / "jobs"
 CODE = ("memwal", "jobs", "scripts", "airflow_plugins", "dags")
 
 FUNCTION_LINES_MAX = 60
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 600
 JOB_LINES_MAX = 150
 LOOSE_MODULES_MAX = 14
 STAGES = ("job", "unit", "plan", "apply", "ports", "store", "report", "show")

@@ -24,7 +24,7 @@ HALF = bytes([1, 0, 0, 0, 0, 0, 0, 0])
 
 def router(*manifests: ShardManifest, **given: object) -> Router:
     spec = read_spec(spec_of({"spec_id": 3, "fields": [IDENTITY]}))
-    return Router(spec=spec, sources=SOURCES, manifests=manifests, **given)
+    return Router(spec=spec, sources=SOURCES, manifests=manifests, **{"key": ("id",), **given})
 
 
 def manifest(shard: int | ShardId, **facts: object) -> ShardManifest:
@@ -172,6 +172,14 @@ def test_of_two_shards_of_one_value_the_one_with_rows_is_used() -> None:
     assert chosen(older, there, written={older.shard_id}) == older.shard_id
 
 
+def test_a_key_that_comes_with_the_values_of_two_shards_is_refused() -> None:
+    rows = pa.record_batch({"id": [1, 2, 1, 2], "k": ["a", "b", "b", "b"]})
+    with pytest.raises(Refused, match="key k='b' comes with two values of id, by which rows go to"):
+        router(key=("k",)).route(rows)
+    assert len(router(key=("k", "id")).route(rows)) == 2
+    assert len(router(key=("k",)).route(rows.slice(2, 1))) == 1
+
+
 @pytest.mark.parametrize("written", [False, True])
 def test_a_value_whose_rows_wait_in_two_shards_is_refused(written: bool) -> None:
     there, older = manifest(OURS, shard_spec_id=3), manifest(7, **of_one())
@@ -195,7 +203,7 @@ def test_shards_are_contested_whose_values_another_holds_too() -> None:
     staged = Place(shard_id=older.shard_id, values=OF_ONE)
     assert router(there, *others).find_contested([staged]) == {OURS, older.shard_id}
     # Without a key, rows may wait anywhere.
-    assert router(there, older, keyed=False).find_contested([staged]) == set()
+    assert router(there, older, key=()).find_contested([staged]) == set()
 
 
 def test_a_shard_with_another_value_s_id_is_refused() -> None:

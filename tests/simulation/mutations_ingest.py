@@ -62,13 +62,22 @@ INGEST: tuple[Mutation, ...] = (
         f"{_ONE_SHARD} one_shard_can_not_be_read",
         (
             "ingest: of a value's two shards, one that can't be read holds nothing",
-            "        if unreadable and self.keyed:",
+            "        if unreadable and self.key:",
             "        if False:",
         ),
         (
             "ingest: a shard under an older id that can't be read holds nothing",
             "{derived, values.own_id}.intersection(self.broken)",
             "{derived}.intersection(self.broken)",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/routing.py",
+        "tests/ingest/test_routing.py -k values_of_two_shards",
+        (
+            "ingest: a key may come with the values of two shards",
+            "if len(routed) > 1 and not {*self.columns} <= {*self.key}:",
+            "if False:",
         ),
     ),
     *mutations(

@@ -174,6 +174,11 @@ _INIT = (
             "    if False:",
         ),
         (
+            "init: a key may move between shards",
+            "    if key and moving in columns and not request.keys_stay:",
+            "    if False:",
+        ),
+        (
             "init: the MemWAL comes before the key and the policy",
             "    return (*steps, Step.MEM_WAL)",
             "    return (Step.MEM_WAL, *steps)",

@@ -22,6 +22,9 @@ _MAINTAINED_KINDS = ("BTreeIndexDetails", "VectorIndexDetails", "InvertedIndexDe
 _BUCKETS_MAX = 1024
 _BLOB = "extension<lance.blob.v2"
 _NAMED_MAX = 20
+_MOVED = (
+    "a key for which that changes is in two shards, and nothing says which of its rows is newer"
+)
 
 
 class Step(StrEnum):
@@ -69,6 +72,8 @@ class InitRequest:
     spec: WriteSpec | None = None
     maintained: tuple[str, ...] | None = None
     policy: RowPolicy | None = None
+    keys_stay: bool = False
+    """A key's row never changes its value of a spec's column that is outside the key."""
 
     def key_of(self, view: TableView) -> tuple[str, ...]:
         """The key that the table has, or is to get."""
@@ -136,12 +141,14 @@ def list_warnings(view: TableView, request: InitRequest) -> Iterator[str]:
     key = request.key_of(view)
     if not key:
         yield "the table has no primary key: its MemWAL can't be merged"
-    spec = request.spec
-    if spec is not None and spec.column and spec.column not in key:
-        yield (
-            f"a row's shard depends on {spec.column}, outside the primary key: a key for which "
-            "that changes is in two shards, and nothing says which row is newer"
-        )
+    if column := _find_mover(view, request):
+        yield f"a row's shard depends on {column}, outside the primary key: {_MOVED}"
+
+
+def _find_mover(view: TableView, request: InitRequest) -> str:
+    """The column of the spec that is asked for, where it is outside the key; else nothing."""
+    column = "" if request.spec is None else request.spec.column
+    return "" if column in request.key_of(view) else column
 
 
 # ---- a table without a MemWAL
@@ -164,6 +171,14 @@ def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalErro
     for name in dict.fromkeys((*key, *filter(None, [shard_column]))):
         if name not in columns:
             yield Usage(f"it has no column {name!r}, but {_list(tuple(columns))}")
+    moving = _find_mover(view, request)
+    if key and moving in columns and not request.keys_stay:
+        yield Refused(
+            "MW-T10",
+            f"a row's shard would depend on {moving!r}, which is not in the primary key "
+            f"({_list(key)}): {_MOVED}. Take a column of the key (--spec 'bucket({key[0]}, 16)'), "
+            f"or, if no key ever changes its {moving!r}, add --keys-stay",
+        )
     for name in key:
         if name in columns:
             yield from _judge_key(view, columns[name])

@@ -282,14 +282,14 @@ def warn_of_leavings(paths: Collection[str]) -> tuple[str, ...]:
 def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
     """One key, one shard (spec: Shard): else nothing says which of its rows is newer.
 
-    `found` is a key that waits in two shards, looked for among `rows` pending ones.
+    `found` is a key that two shards have, looked for among `rows` rows of generations.
     """
     name = "one key, one shard"
     if rows > rows_max:
-        detail = f"{rows} pending rows are too many to compare their keys ({rows_max})"
+        detail = f"{rows} rows are too many to compare their keys ({rows_max})"
         return Check(invariant=None, name=name, ok=None, detail=detail)
     problems = [] if found is None else [str(found)]
-    return _verdict(None, name, problems, f"no key of {rows} pending rows is in two shards")
+    return _verdict(None, name, problems, f"no key of {rows} rows in generations is in two shards")
 
 
 def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardView]) -> Check:

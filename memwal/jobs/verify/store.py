@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -85,11 +85,23 @@ class StoredFacts:
     def find_shared_key(self, view: TableView, rows_max: int) -> tuple[SharedKey | None, int]:
         """A key that waits in two shards, and among how many rows; of more than that, none is read.
 
-        Where fewer than two shards have rows, or there is no key, none can be.
+        Where fewer than two shards have rows, or there is no key, none can be. By a spec on a
+        column outside the key any two shards can have a key: what is merged and still listed counts
+        too. Otherwise that may be a shard whose values another has taken over.
         """
         pending = _list_pending(view)
-        if not view.primary_key or len({shard_id for shard_id, _ in pending}) < 2:
+        held = _list_listed(view) if has_movers(view) else pending
+        if not view.primary_key or len({shard_id for shard_id, _ in held}) < 2:
             return None, 0
+        found, rows = self._find_shared(view, pending, rows_max)
+        if found is None and rows <= rows_max and len(held) > len(pending):
+            found, rows = self._find_shared(view, held, rows_max)
+            found = None if found is None else replace(found, is_merged=True)
+        return found, rows
+
+    def _find_shared(
+        self, view: TableView, pending: Sequence[tuple[ShardId, FlushedGeneration]], rows_max: int
+    ) -> tuple[SharedKey | None, int]:
         sources = side_by_side(
             lambda pair: self.generations.open(view, *pair), pending, _READERS_MAX
         )
@@ -234,6 +246,17 @@ class StoredFacts:
 
 def _list_pending(view: TableView) -> list[tuple[ShardId, FlushedGeneration]]:
     return [(s.shard_id, g) for s in view.shards for g in s.pending]
+
+
+def _list_listed(view: TableView) -> list[tuple[ShardId, FlushedGeneration]]:
+    return [(s.shard_id, g) for s in view.shards for g in s.manifest.flushed_generations]
+
+
+def has_movers(view: TableView) -> bool:
+    """Whether a row's shard depends on a column outside the primary key."""
+    key = {c.field_id for c in view.columns if c.name in view.primary_key}
+    fields = (f for spec in view.mem_wal.shard_specs for f in spec.fields)
+    return any(f.expression or not {*f.source_ids} <= key for f in fields)
 
 
 def read_generation(

@@ -58,6 +58,7 @@ def init(
     policy: str | None = None,
     steps: Steps = no_steps,
     options: dict[str, str] | None = None,
+    keys_stay: bool = False,
     **more: Any,
 ) -> InitTableReport:
     request = InitRequest(
@@ -65,6 +66,7 @@ def init(
         spec=None if spec is None else parse_spec(spec),
         maintained=None if maintained is None else tuple(maintained),
         policy=None if policy is None else make_row_policy([policy]),
+        keys_stay=keys_stay,
     )
     table = ResolvedTable(
         name="t", uri=uri, settings=Settings(), storage_options={} if options is None else options
@@ -212,7 +214,8 @@ def test_lines_write_blobs(tmp_path: Path) -> None:
         ({"key": ("score",)}, Unsupported, "'score' is of type double"),
         ({"key": ("tags",)}, Unsupported, "'tags' is of type list"),
         ({"spec": "bucket(nope, 4)"}, Usage, "no column 'nope'"),
-        ({"spec": "bucket(tags, 4)"}, Unsupported, "list<item: string>"),
+        ({"spec": "identity(n)"}, Refused, r"'n', which is not in the primary key \(id\)"),
+        ({"spec": "bucket(tags, 4)", "keys_stay": True}, Unsupported, "list<item: string>"),
         ({"maintained": ("nope",)}, Usage, "no index 'nope', but id_idx, k2_idx"),
         ({"maintained": ("k2_idx",)}, Unsupported, "'k2_idx' \\(Bitmap\\) can't be maintained"),
         ({"policy": 'columns.nope = "sum"'}, Refused, "'nope', which is no column"),
@@ -227,6 +230,11 @@ def test_what_stops_it(
         with pytest.raises(error, match=says):
             init(uri, **{"key": ("id",), **asked}, dry_run=dry_run)
     assert lance.dataset(uri).version == 3
+
+
+def test_a_spec_outside_the_key_is_made_for_keys_that_stay(uri: str) -> None:
+    report = init(uri, spec="identity(k2)", keys_stay=True)
+    assert report.outcome == "done" and "depends on k2, outside" in report.warnings[0]
 
 
 def test_a_nullable_key_is_ready_after_the_line_that_is_told(tmp_path: Path) -> None:

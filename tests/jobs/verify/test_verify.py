@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 
 from memwal.format import layout
@@ -113,6 +114,24 @@ def test_a_key_in_two_shards(table: Table, other: Put | Delete) -> None:
     assert detail.startswith("key k=") and first in detail and second in detail
     table.merge_all()
     assert verify(table)[0] == 0
+
+
+def test_a_key_whose_shard_changed_is_found_after_the_merge(tmp_path: Path) -> None:
+    """An order that goes from paid to shipped, by a spec on its status."""
+    uri = str(tmp_path / "t")
+    schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("status", pa.string())])
+    base = lance.write_dataset(schema.empty_table(), uri)
+    base.update_field_metadata({"id": {"lance-schema:unenforced-primary-key": "true"}})
+    base.initialize_mem_wal(identity_column="status")
+    for shard, status in enumerate(("paid", "shipped"), start=1):
+        with base.mem_wal_writer(f"00000000-0000-4000-8000-{shard:012}") as writer:
+            writer.put(pa.table({"id": [7], "status": [status]}, schema=schema))
+    for _ in range(2):
+        done = run_memwal("verify", uri, "--json")
+        (check,) = (c for c in json.loads(done.stdout)["tables"][0]["checks"] if not c["ok"])
+        assert (done.returncode, check["name"]) == (8, "one key, one shard")
+        assert run_memwal("merge", uri, "--engine", "local").returncode == 0
+    assert "key id=7 was merged from two shards" in check["detail"]
 
 
 def test_more_pending_rows_than_are_compared(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

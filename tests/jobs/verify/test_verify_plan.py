@@ -184,7 +184,7 @@ def test_one_key_one_shard() -> None:
     )
     assert verify.check_one_shard(None, 10, 10).ok
     too_many = verify.check_one_shard(None, 11, 10)
-    assert too_many.ok is None and "11 pending rows are too many" in too_many.detail
+    assert too_many.ok is None and "11 rows are too many" in too_many.detail
 
 
 def test_strangers() -> None:
