@@ -14,7 +14,7 @@ DISTRIBUTION = "lance-memwal"
 # As `typing.TYPE_CHECKING`, which takes longer to import than all of this.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from memwal.api import Table, open_table
+    from memwal.api import Table, open_table, shard_of
     from memwal.errors import MemWalError
     from memwal.jobs.checkpoint.report import CheckpointTableReport
     from memwal.jobs.compaction.report import CompactionTableReport
@@ -43,6 +43,7 @@ __all__ = [
     "Table",
     "VerifyTableReport",
     "open_table",
+    "shard_of",
 ]
 
 

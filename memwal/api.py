@@ -48,6 +48,7 @@ from memwal.run.reports import take_report
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from memwal.ingest.given import Rows
     from memwal.read import Nearest, Search
     from memwal.run.options import MergeKeywords
 
@@ -97,6 +98,24 @@ def open_table(
         lease=lease,
         untested_lance_allowed=allow_untested_lance,
     )
+
+
+@raises_for_python
+def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = None) -> pa.Array:
+    """The id of each row's shard, as text: to partition rows by, or for pylance's writer.
+
+    rows: Arrow data or a list of dicts, with at least the columns that a shard depends on.
+
+    It is where an ingest would write the row, and raises what that would: Refused, Unsupported,
+    Usage.
+    """
+    from memwal.ingest.given import read_rows
+    from memwal.ingest.table import IngestTable
+    from memwal.run.stores import open_stores
+
+    stores = open_stores(uri, storage_options or {})
+    table = IngestTable.read(stores, stores.views.table(), None)
+    return table.find_shards(read_rows(rows, table.schema, None, missing_as_null=True))
 
 
 @made_for_python

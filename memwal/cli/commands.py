@@ -16,7 +16,7 @@ from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
-    "Look": "status runs wait verify inspect",
+    "Look": "status runs wait verify shard inspect",
     "Data": "read checkpoint ingest rescue",
     "Operate": "init doctor submit lease config schema demo",
 }

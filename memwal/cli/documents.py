@@ -128,6 +128,14 @@ class WalDocument(BaseModel):
     shards: list[ShardWal]
 
 
+class ShardDocument(BaseModel):
+    """`memwal shard`. `exists`: whether a writer has made it yet."""
+
+    table: str
+    shard_id: str
+    exists: bool
+
+
 class EventDocument(BaseModel, extra="allow"):
     """A line of `memwal watch --json`; besides, what an event of its kind tells."""
 

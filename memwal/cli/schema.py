@@ -33,6 +33,7 @@ OTHERS = {
     "inspect-manifest": "ManifestDocument",
     "inspect-shard": "ShardsDocument",
     "inspect-wal": "WalDocument",
+    "shard": "ShardDocument",
     "watch-event": "EventDocument",
     "config": "ConfigDocument",
     "schema": "SchemaNames",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
+from memwal.errors import Usage
 from memwal.format.layout import parse_shard_id
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, ShardValues, choose_spec
 from memwal.ingest.strangers import check_strangers, find_waiting
@@ -78,6 +80,31 @@ class IngestTable:
             for place in places:
                 router.check_place(place)
         return router
+
+    def find_shards(self, rows: pa.Table) -> pa.Array:
+        """The id of each row's shard, where an ingest would write it; text, a row a row.
+
+        `rows` need the columns that a shard depends on, in types that cast to the table's. Raises
+        Usage for a missing or unfit one, and what `Router.route` raises.
+        """
+        router = self.make_router()
+        if missing := [name for name in router.columns if name not in rows.column_names]:
+            raise Usage(
+                f"a row's shard depends on {', '.join(missing)}, and nothing is given for it"
+            )
+        fields = [f for f in self.schema if f.name in {*router.columns, *router.key}]
+        try:
+            there = (f for f in fields if f.name in rows.column_names)
+            columns = {f.name: rows[f.name].cast(f.type) for f in there}
+            # A table without columns has no rows.
+            needed = pa.table(columns or {"": pa.nulls(len(rows))})
+        except pa.ArrowException as error:
+            raise Usage(f"rows don't fit the table's columns: {error}") from None
+        found = np.full(len(rows), None, dtype=object)
+        for batch in needed.combine_chunks().to_batches():
+            for routed in router.route(batch):
+                found[routed.indices.to_numpy()] = str(routed.place.shard_id)
+        return pa.array(found, pa.string())
 
     @property
     def rows_per_entry_max(self) -> int:

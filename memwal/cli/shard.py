@@ -1,0 +1,54 @@
+"""`memwal shard`: which shard a key's rows go to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memwal.cli.flags import ReadFlags, command
+from memwal.cli.options import OneTable
+from memwal.cli.output import Document
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Key = Annotated[
+    list[str],
+    typer.Option(
+        "--key",
+        metavar="K=V",
+        help="A column that the shard depends on, and its value; repeatable. Bytes as 0x….",
+    ),
+]
+
+
+@command()
+def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
+    """Show which shard a key's rows go to.
+
+    It is the id that pylance's `mem_wal_writer` takes. For many keys: `memwal.shard_of` in Python.
+    """
+    from memwal.ingest.given import read_rows
+    from memwal.ingest.table import IngestTable
+    from memwal.read.keys import parse_keys
+    from memwal.run.stores import open_stores
+    from memwal.run.versions import check_lance_version
+
+    found = flags.table(table)
+    check_lance_version(flags.allow_untested_lance)
+    stores = open_stores(found.find_uri(), found.storage_options)
+    looked = IngestTable.read(stores, stores.views.table(), None)
+    row = parse_keys(key, looked.schema)
+    [shard_id] = looked.find_shards(
+        read_rows([row], looked.schema, None, missing_as_null=True)
+    ).to_pylist()
+    exists = shard_id in looked.view.shard_ids
+    content = {"table": found.name, "shard_id": shard_id, "exists": exists}
+    return Document(content=content, show=_show)
+
+
+def _show(content: Mapping[str, Any], console: Console) -> None:
+    state = "" if content["exists"] else "  (not made yet: the first writer makes it)"
+    console.print(f"{content['shard_id']}{state}", soft_wrap=True)
