@@ -84,11 +84,7 @@ class TableHistory:
         return {s: (g, times.get(version, 0)) for s, (g, version) in merged.items()}
 
     def _adds(self, version: int) -> bool:
-        try:
-            transaction = self._tables.base(version).read_transaction(version)
-        except (OSError, ValueError, TypeError, MemWalError):
-            return False
-        return transaction is not None and type(transaction.operation).__name__ in _ADDING
+        return self._tables.read_operation(version) in _ADDING
 
     def _list_times(self) -> dict[int, int]:
         files = ((f, f.path.rsplit("/", 1)[-1]) for f in self._objects.list(layout.VERSIONS))

@@ -17,6 +17,7 @@ from memwal.errors import (
     BadCredentials,
     Corruption,
     LostRace,
+    MemWalError,
     Missing,
     NotATable,
     StoreUnavailable,
@@ -68,6 +69,10 @@ def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
     return lance_arguments(storage_options)
 
 
+REWINDING = ("Restore", "Overwrite")
+"""Operations by which a user turns time back."""
+
+
 class LanceTables:
     """Opens the base table and its generations, with one session: one of its own, or a given."""
 
@@ -111,6 +116,14 @@ class LanceTables:
             raise LostRace(
                 f"{self._uri}: version {version} was expired before it was worked with ({error})"
             ) from None
+
+    def read_operation(self, version: int) -> str | None:
+        """What kind of commit made a version (`Restore`, `Update`, …); None when unknown."""
+        try:
+            transaction = self.base(version).read_transaction(version)
+        except (OSError, ValueError, TypeError, MemWalError):
+            return None
+        return None if transaction is None else type(transaction.operation).__name__
 
     def look(self, version: int | None = None) -> Any:
         """As `base`, and remembered for `seen`."""

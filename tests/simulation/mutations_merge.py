@@ -539,8 +539,28 @@ _SNAPSHOT = (
         ),
         (
             "snapshot: only the version before the one that landed is looked at",
-            "        for between in range(landed - 1, run.floor - 1, -1):",
-            "        for between in range(landed - 1, landed - 2, -1):",
+            "        since = range(landed - 1, run.floor - 1, -1)",
+            "        since = range(landed - 1, landed - 2, -1)",
+        ),
+        (
+            "snapshot: what a user's restore lowered is raised",
+            "            if turned_back is not False:",
+            "            if False:",
+        ),
+        (
+            "snapshot: what it lowered before a restore is raised after it",
+            "        known = [run.states[version] for version in since if version in run.states]",
+            "        known = list(run.states.values())",
+        ),
+        (
+            "snapshot: a version that nobody can tell of may be no restore",
+            "            if turned_back is not False:",
+            "            if turned_back:",
+        ),
+        (
+            "snapshot: a commit without a reply did not land",
+            "        self._find_landed(run, version)\n",
+            "",
         ),
         (
             "snapshot: the entry is not read again at the last moment",

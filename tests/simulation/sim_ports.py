@@ -374,6 +374,15 @@ class SimSnapshots:
         )
         return landed.number
 
+    def is_turned_back(self, version: int) -> bool | None:
+        def look() -> bool | None:
+            try:
+                return self.stores.lake.version(version).kind in ("restore", "overwrite")
+            except Missing:
+                return None
+
+        return self.stores.actor.step(f"what made {version}", look)
+
     def fragments_and_rows(self, version: int) -> tuple[int, int]:
         def look() -> tuple[int, int]:
             seen = self.stores.lake.version(version)

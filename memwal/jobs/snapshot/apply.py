@@ -9,11 +9,18 @@ reader that goes by the snapshot, which may lack the newest of these generations
 one would hide newer rows of the base: no reader does before the run has confirmed it, and that
 comes last. When one of the versions between was expired meanwhile, nobody can tell what was
 lowered: the run says so.
+
+Progress also falls when a user restores an older version, and raising it then would hide rows: so
+only what our own landed commit lowered is raised. A commit that reported an error or a conflict may
+have landed all the same; it is known by the uuid that it gave the entry. Once a restore or an
+overwrite has made a version after it, nothing of it is left to put right. Lance refuses a repair
+that does not know of such a version yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from memwal.errors import (
@@ -22,6 +29,7 @@ from memwal.errors import (
     LostRace,
     MemWalError,
     Missing,
+    NotATable,
     OutcomeUnknown,
     StoreUnavailable,
 )
@@ -78,7 +86,14 @@ class _Run:
     """What one run has to remember over its attempts. `view` is what it began with."""
 
     view: TableView
+    tried: dict[str, int] = field(default_factory=dict)
+    """The commits so far, by the uuid of each: the version whose entry it replaced."""
+    landed: int | None = None
+    """The newest of them that landed."""
     floor: int | None = None
+    """From this version to `landed` progress may have been overwritten by us."""
+    looked: int = 0
+    """Up to this version it is known which are ours, and which a user turned back to."""
     storage: str | None = None
     taken_at_millis: int = 0
     index_uuid: str = ""
@@ -137,7 +152,7 @@ class SnapshotRefresher:
                 self.clock.sleep(self.clock.random() * _WAIT_SECONDS_MAX)
         raise LostRace(
             f"the snapshot's commit failed {self.limits.attempts_max} times: {error}"
-            + ("; merge progress may be too low: run it again" if run.floor is not None else "")
+            + ("; merge progress may be too low: run it again" if run.tried else "")
         )
 
     def _want(self, view: TableView) -> _Wanted:
@@ -154,19 +169,17 @@ class SnapshotRefresher:
         )
 
     def _attempt(self, run: _Run, view: TableView) -> SnapshotTableReport:
-        if view.policy_text is not None and run.floor is None:
+        if view.policy_text is not None and not run.tried:
             return self._report_nothing(run, view)
         wanted = self._want(view)
         # The entry to replace is read again here, after the slow part.
         version = self.views.table_version()
+        self._find_landed(run, version)
         fell = self._find_lowered(run, version)
-        if not fell and wanted.is_fresh and run.floor is None:
+        if not fell and wanted.is_fresh and run.floor is None and not run.unseen:
             return self._report_nothing(run, view, version)
         reason = wanted.stored.value
         if fell or not wanted.is_fresh:
-            # From here on progress of this version and later ones may have been overwritten by us,
-            # whatever a commit reports; later attempts look back as far as this.
-            run.floor = version if run.floor is None else run.floor
             run.storage = wanted.storage.value
             version = self._commit(run, version, wanted, fell)
             while fell := self._find_lowered(run, version):
@@ -198,6 +211,8 @@ class SnapshotRefresher:
             self.before_commit()
         self.steps("commit")
         run.index_uuid = self.clock.new_id()
+        run.looked = run.looked if run.tried else version
+        run.tried[run.index_uuid] = version
         # Each commit says another time. A reader may hold a version that is repaired meanwhile: it
         # must not take what is confirmed then for the snapshot of that version.
         run.taken_at_millis -= 1 if run.taken_at_millis - 1 != state.snapshot_ts_millis else 2
@@ -212,6 +227,9 @@ class SnapshotRefresher:
             merged=merged,
         )
         self.steps("committed")
+        # Lance lets it land on no restore and no overwrite, so nothing else is new of this kind.
+        self._note_landed(run, run.index_uuid, landed)
+        run.looked = landed
         # First of all: somebody may be expiring it right now.
         self._remember(run, landed - 1)
         self._check_data(run, landed)
@@ -225,6 +243,29 @@ class SnapshotRefresher:
                 f"{error}; merge progress stays lower than it was ({_progress_text(merged)}): the "
                 "next merge folds these generations again, and no row is lost"
             ) from None
+
+    def _find_landed(self, run: _Run, version: int) -> None:
+        """See in the versions that are new which commits of ours landed, and what came after."""
+        for seen in range(run.looked + 1, version + 1) if run.tried else ():
+            uuid, turned_back = self._find_uuid(run, seen), self.snapshots.is_turned_back(seen)
+            if turned_back is None:
+                run.unseen.add(seen)
+            if turned_back is not False:
+                run.landed = run.floor = None
+            elif uuid in run.tried:
+                self._note_landed(run, uuid, seen)
+        run.looked = max(run.looked, version)
+
+    def _find_uuid(self, run: _Run, version: int) -> str:
+        """The uuid of a version's entry; nothing where it has none, or is gone."""
+        with suppress(NotATable):  # a version without a MemWAL, which only a user makes
+            self._remember(run, version)
+        return run.states[version].index_uuid if version in run.states else ""
+
+    def _note_landed(self, run: _Run, index_uuid: str, version: int) -> None:
+        read = run.tried[index_uuid]
+        run.floor = read if run.floor is None else min(run.floor, read)
+        run.landed = version
 
     def _remember(self, run: _Run, version: int) -> None:
         """Read what a version recorded, unless that is known, or can't be known any more."""
@@ -253,10 +294,12 @@ class SnapshotRefresher:
         if run.floor is None:
             return {}
         # The newest first: it has the most, and somebody may be expiring them right now.
-        for between in range(landed - 1, run.floor - 1, -1):
+        since = range(landed - 1, run.floor - 1, -1)
+        for between in since:
             self._remember(run, between)
+        known = [run.states[version] for version in since if version in run.states]
         try:
-            return find_lowered(list(run.states.values()), self.views.mem_wal(landed))
+            return find_lowered(known, self.views.mem_wal(landed))
         except Missing as error:
             raise StoreUnavailable(f"version {landed} was expired: {error}") from None
 

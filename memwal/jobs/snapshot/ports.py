@@ -63,6 +63,10 @@ class Snapshots(Protocol):
         """
         ...
 
+    def is_turned_back(self, version: int) -> bool | None:
+        """Whether a user made the version by a restore or an overwrite; None when unknown."""
+        ...
+
     def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
         """Let readers use the snapshot that a commit stored: it left no progress lowered."""
         ...

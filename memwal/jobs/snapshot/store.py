@@ -22,7 +22,7 @@ from memwal.ports import Objects
 from memwal.run.metrics.spans import span
 from memwal.sharding.values import decode_value, parse_type
 from memwal.store.shard_snapshots import FIELD_PREFIX, ShardSnapshots, external_path
-from memwal.store.table import LanceTables, tidy_text
+from memwal.store.table import REWINDING, LanceTables, tidy_text
 
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
 _GENERATION = pa.struct([pa.field("generation", pa.uint64()), pa.field("path", pa.string())])
@@ -191,6 +191,11 @@ class StoredSnapshots:
                 raise LostRace(text) from None
             raise StoreUnavailable(text) from None
         return int(landed.version)
+
+    def is_turned_back(self, version: int) -> bool | None:
+        """By its transaction."""
+        operation = self._tables.read_operation(version)
+        return None if operation is None else operation in REWINDING
 
     def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
         """Let readers use it."""

@@ -35,15 +35,13 @@ from memwal.store.data_files import DATA_FOOTER_BYTES, check_data_file
 from memwal.store.generations import Generations
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.shard_snapshots import ShardSnapshots, decode_snapshot
-from memwal.store.table import LanceTables, tidy_text
+from memwal.store.table import REWINDING, LanceTables, tidy_text
 from memwal.store.table_manifests import TableManifests
 from memwal.store.view import StoredViews
 from memwal.store.wal import WalEntries
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
-# Versions that a user made by turning time back.
-_REWINDING = ("Restore", "Overwrite")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,8 +137,7 @@ class StoredFacts:
         return {
             after.version
             for before, after in pairwise(history)
-            if has_fallen(before, after)
-            and read_operation(self.tables, after.version) in _REWINDING
+            if has_fallen(before, after) and self.tables.read_operation(after.version) in REWINDING
         }
 
     def read_catch_up(
@@ -306,15 +303,6 @@ def _count_indexed_rows(
         generations.tables.generation(shard_id, generation)  # raises when all of it is gone
         return 0
     return generations.tables.file_rows(path)
-
-
-def read_operation(tables: LanceTables, version: int) -> str | None:
-    """What kind of commit made a version (`Restore`, `Update`, …); None when unknown."""
-    try:
-        transaction = tables.base(version).read_transaction(version)
-    except (OSError, ValueError, MemWalError):
-        return None
-    return None if transaction is None else type(transaction.operation).__name__
 
 
 def read_highest_fragment(tables: LanceTables, version: int) -> int | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -240,9 +239,8 @@ class _Lance:
     def base(self, version: int) -> _Lance:
         return self
 
-    def read_transaction(self, version: int) -> SimpleNamespace:
-        operation = self.table.versions[version].operation
-        return SimpleNamespace(operation=type(operation, (), {})())
+    def read_operation(self, version: int) -> str:
+        return self.table.versions[version].operation
 
     def read(self, number: int) -> VersionManifest:
         if number not in self.table.versions:

@@ -126,6 +126,27 @@ def test_a_merge_between_read_and_commit_is_repaired(tmp_path: Path) -> None:
     assert table.base_rows().keys() == truth.keys()
 
 
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_user_s_restore_is_not_undone(tmp_path: Path, landed: bool) -> None:
+    """Before its commit, which Lance refuses then, or after it, before the repair."""
+    table = small_table(tmp_path / "t")
+    before, unmerged = int(table.dataset.version), table.base_rows()
+    done: list[object] = []
+
+    def steps(step: str) -> None:
+        if step == "commit" and not done:
+            done.extend(table.merge_all())
+        if step == ("repair" if landed else "commit") and len(done) == 2:
+            done.append(lance.dataset(table.uri, version=before).restore())
+
+    result = refresh(table, steps=steps)
+    assert (result.outcome, len(done)) == ("done", 3)
+    assert table.progress() == {}
+    assert table.base_rows() == unmerged
+    assert table.lsm_rows().keys() == table.truth().keys()
+    assert stored_rows(table) == manifest_rows(table)
+
+
 def test_merges_that_keep_landing_are_all_kept(tmp_path: Path) -> None:
     table = small_table(tmp_path / "t", shards=3)
     waiting = list(table.shards)

@@ -58,11 +58,20 @@ class FakeTable:
     confirmed: tuple[int, str, bytes] | None = None
     times: list[int] = field(default_factory=list)
     stored_millis: int = 0
+    made_by: dict[int, str] = field(default_factory=dict)
+    """By version: the uuid of the refresh that made it, or what a user did."""
     confirmed_at: list[dict[ShardId, int]] = field(default_factory=list)
     """Progress at each confirmation."""
 
     def merge(self, shard: ShardId, generation: int) -> None:
         self.progress.append({**self.progress[-1], shard: generation})
+
+    def restore(self, version: int) -> None:
+        self.progress.append(self.progress[version - 1])
+        self.made_by[len(self.progress)] = "restore"
+
+    def is_turned_back(self, version: int) -> bool | None:
+        return self.made_by.get(version) == "restore"
 
     def flush(self, shard: ShardId) -> None:
         self.others.append(shard)
@@ -85,7 +94,8 @@ class FakeTable:
 
     def mem_wal(self, version: int) -> MemWalState:
         state = make_state(merged=self.progress[version - 1])
-        return replace(state, snapshot_ts_millis=self.stored_millis)
+        uuid = self.made_by.get(version, "")
+        return replace(state, snapshot_ts_millis=self.stored_millis, index_uuid=uuid)
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:
         if self.snapshot is None:
@@ -115,10 +125,13 @@ class FakeTable:
         self.times.append(taken_at_millis)
         if self.before:
             self.before.pop(0)()
+        if any(self.is_turned_back(n) for n in range(version + 1, len(self.progress) + 1)):
+            raise LostRace("incompatible with a restore")
         kept = self.progress[version - 1]
         self.commits.append((version, dict(merged)))
         self.progress.append({s: max(kept.get(s, 0), merged.get(s, 0)) for s in {*kept, *merged}})
         self.snapshot, self.uuid, self.confirmed = data, index_uuid, None
+        self.made_by[len(self.progress)] = index_uuid
         error = self.errors.pop(0) if self.errors else None
         if error is not None:
             raise error
@@ -225,6 +238,50 @@ def test_a_repair_that_did_not_land_is_made_by_the_next_attempt(table: FakeTable
     table.errors = [StoreUnavailable("no reply")]
     assert refresh(table).outcome == "done"
     assert table.progress[-1] == {A: 5}
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_restore_is_not_undone(table: FakeTable, landed: bool) -> None:
+    """Whether a commit of its own landed before, with or without a reply, or none did."""
+    table.progress = [{A: 3}, {A: 5}]
+    if landed:
+        table.before = [lambda: table.merge(A, 6), lambda: table.restore(1)]
+        table.errors = [StoreUnavailable("no reply")]
+    else:
+        table.before = [lambda: table.restore(1)]
+    done = refresh(table)
+    assert (done.outcome, table.progress[-1]) == ("done", {A: 3})
+    assert table.confirmed is not None
+
+
+def test_after_a_restore_it_raises_what_it_lowers_then(table: FakeTable) -> None:
+    table.progress = [{A: 3}, {A: 5}]
+    table.before = [lambda: table.restore(1), lambda: table.merge(A, 4)]
+    assert (refresh(table).repairs, table.progress[-1]) == (1, {A: 4})
+
+
+def test_what_it_lowered_is_raised_after_a_repair_that_lost_to_a_merge(table: FakeTable) -> None:
+    def lose() -> None:
+        table.merge(B, 1)
+        raise LostRace("somebody else's refresh")
+
+    table.before = [lambda: table.merge(A, 5), lose]
+    assert refresh(table).repairs == 2
+    assert table.progress[-1] == {A: 5, B: 1}
+
+
+def test_where_it_is_not_known_whether_a_user_turned_back_nothing_is_raised() -> None:
+    class Expired(FakeTable):
+        def is_turned_back(self, version: int) -> bool | None:
+            return None if version == 3 else super().is_turned_back(version)
+
+    table = Expired()
+    table.before = [lambda: table.merge(A, 5)]
+    table.errors = [StoreUnavailable("no reply")]
+    with pytest.raises(OutcomeUnknown):
+        refresh(table)
+    assert table.progress[-1] == {A: 3}
+    assert table.confirmed is None
 
 
 def test_repairs_have_a_bound_and_an_error_says_so(table: FakeTable) -> None:
