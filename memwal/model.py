@@ -256,12 +256,14 @@ class ShardView:
     `sized` has listed generations whose writer recorded no size, by number, with sizes read from
     their files; the manifest stays as it is stored. `listed_before` says of missing generations
     whether an earlier manifest listed them, as far as that is known. Up to `settled_generation`
-    the table has what is not listed, by a MemWAL index that it had before.
+    the table has what is not listed, by a MemWAL index that it had before: as a record says that
+    cites the manifest version `settled_by`, or, where that is None, as retained versions show.
     """
 
     manifest: ShardManifest
     merged_generation: int
     settled_generation: int = 0
+    settled_by: int | None = None
     oldest_pending_flushed_at_nanos: int | None = None
     sized: Mapping[int, FlushedGeneration] = field(default_factory=dict)
     listed_before: Mapping[int, bool] = field(default_factory=dict)

@@ -60,8 +60,16 @@ def needs_proof(shard: ShardView) -> bool:
     return not shard.merged_generation and any(find_holes(shard))
 
 
-def settle(shard: ShardView, generation: int) -> ShardView:
-    """The shard with what is settled of it: never what is listed, nor what comes after that."""
+def is_unrecorded(shard: ShardView) -> bool:
+    """Whether only older versions and manifests show what is settled of the shard."""
+    return shard.settled_generation > 0 and shard.settled_by is None
+
+
+def settle(shard: ShardView, generation: int, by: int | None = None) -> ShardView:
+    """The shard with what is settled of it: never what is listed, nor what comes after that.
+
+    `by` is the manifest version that a record of it cites.
+    """
     listed = (g.generation for g in shard.manifest.flushed_generations)
     first = min(listed, default=shard.manifest.current_generation)
-    return replace(shard, settled_generation=min(generation, first - 1))
+    return replace(shard, settled_generation=min(generation, first - 1), settled_by=by)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -26,8 +25,8 @@ class Proofs(Protocol):
         """Those that count for the view, newest first."""
         ...
 
-    def name(self, view: TableView, record_id: str, kept: SettledRecord | None) -> None:
-        """Commit the name of a record that is to come, and forget all that the view has but one.
+    def name(self, view: TableView, record_id: str, kept: Sequence[SettledRecord]) -> None:
+        """Commit the name of a record that is to come, and forget all of the view's but `kept`.
 
         The commit may land on whatever is the latest version. Raises LostRace, StoreUnavailable.
         """
@@ -56,7 +55,7 @@ def keep_proof(view: TableView, proofs: Proofs, clock: Clock, *, renewed: bool =
     if not settled or any(_has_all(record, settled, renewed=renewed) for record in known):
         return
     record_id = clock.new_id()
-    proofs.name(view, record_id, next(iter(known), None))
+    proofs.name(view, record_id, _find_needed(known))
     if not proofs.follows(view, record_id):
         raise LostRace(f"{view.uri}: somebody else committed to the table meanwhile")
     proofs.put(SettledRecord(record_id=record_id, version=view.version, shards=settled))
@@ -71,6 +70,15 @@ def _has_all(
     return all(had.get(shard, 0) >= found.generation for shard, found in settled.items())
 
 
+def _find_needed(known: Sequence[SettledRecord]) -> list[SettledRecord]:
+    """Without those of which a newer one says as much. The one to come may never be stored."""
+    needed: list[SettledRecord] = []
+    for record in known:
+        if not any(_has_all(newer, record.shards, renewed=False) for newer in needed):
+            needed.append(record)
+    return needed
+
+
 def record_merged(stores: Stores, view: TableView, *, renewed: bool = True) -> None:
     """Record it of all shards. Raises what `keep_proof` does, Unsupported as any first write."""
     stores.prove_store()
@@ -79,14 +87,24 @@ def record_merged(stores: Stores, view: TableView, *, renewed: bool = True) -> N
     keep_proof(view, proofs, stores.clock, renewed=renewed)
 
 
-def record_former(table: OpenTable, options: RunOptions, *, renewed: bool = True) -> None:
+def record_former(
+    table: OpenTable, options: RunOptions, warn: Callable[[str], None], *, renewed: bool = True
+) -> None:
     """Record what former MemWAL indexes had merged, before the versions that show it expire.
 
-    Where that fails, a later run does it, as long as these versions are there.
+    Where that fails it is said, and a later run does it: until then garbage keeps these versions,
+    and the manifests that show it.
     """
     if table.view is None or table.stores is None:
         return
     shards = tuple(shard for shard in table.view.shards if shard.settled_generation)
-    if shards and options.acts:
-        with suppress(MemWalError):
-            record_merged(table.stores, replace(table.view, shards=shards), renewed=renewed)
+    if not shards or not options.acts:
+        return
+    try:
+        table.before_commit()
+        record_merged(table.stores, replace(table.view, shards=shards), renewed=renewed)
+    except MemWalError as error:
+        warn(
+            f"{table.resolved.name}: what was merged before its MemWAL was initialised again could "
+            f"not be recorded: {error}; the next run tries again"
+        )

@@ -82,7 +82,8 @@ class SettledRecords:
         for n, shard in enumerate(shards):
             if self._history is not None and needs_proof(shard):
                 shown = self._history.find_merged(view, shard)
-                shards[n] = settle(shard, max(shown, shard.settled_generation))
+                if shown > shard.settled_generation:
+                    shards[n] = settle(shard, shown)
         return replace(view, shards=tuple(shards))
 
     def put(self, record: SettledRecord) -> None:
@@ -101,7 +102,7 @@ class SettledRecords:
         for record in records if needs_proof(shard) else ():
             found = record.shards.get(shard.shard_id)
             if found is not None and found.manifest_digest == self._digest(shard, found):
-                return settle(shard, found.generation)
+                return settle(shard, found.generation, found.manifest_version)
         return shard
 
     def _digest(self, shard: ShardView, found: SettledShard) -> str | None:
@@ -142,10 +143,10 @@ class StoredProofs:
         """Those that count."""
         return self.records.find(view)
 
-    def name(self, view: TableView, record_id: str, kept: SettledRecord | None) -> None:
+    def name(self, view: TableView, record_id: str, kept: Iterable[SettledRecord]) -> None:
         """Commit the name from the view's version."""
-        kept_id = None if kept is None else kept.record_id
-        change = name_in_config(record_id, (i for i in view.settled_ids if i != kept_id))
+        kept_ids = {record.record_id for record in kept}
+        change = name_in_config(record_id, (i for i in view.settled_ids if i not in kept_ids))
         dataset = self.tables.at(view.version)
         call_lance(lambda: dataset.update_config(change))
 

@@ -17,6 +17,11 @@ _HEADS = mutations(
     f"{_JOB}/store/wal_heads.py",
     "tests/jobs/garbage/test_wal_heads.py",
     (
+        "garbage: heads that are remembered are of no file with an etag",
+        "modified_at_nanos=modified, etag=etag)",
+        "modified_at_nanos=modified)",
+    ),
+    (
         "garbage: what others remembered of WAL entries lets them go",
         "            if entry.told or (entry.read and not self._is_confirmed(entry))",
         "            if False",
@@ -24,6 +29,15 @@ _HEADS = mutations(
 )
 
 _SWEEPS = (
+    *mutations(
+        f"{_JOB}/store/versions.py",
+        "tests/jobs/garbage/test_wal_heads.py -k etags",
+        (
+            "garbage: versions that are remembered are of no file with an etag",
+            '        etag=str(entry["etag"]),\n',
+            "",
+        ),
+    ),
     *mutations(
         _PLAN,
         "tests/jobs/garbage/test_garbage_sweep.py",

@@ -124,22 +124,50 @@ _PROOF = (
         "tests/store/test_settled.py",
         (
             "settled: the versions that show it expire",
-            "        record_former(table, options, renewed=False)\n",
+            "        record_former(table, options, warn, renewed=False)\n",
             "",
         ),
         (
             "settled: each merge records anew what a record says",
-            "record_former(table, options, renewed=False)",
-            "record_former(table, options)",
+            "record_former(table, options, warn, renewed=False)",
+            "record_former(table, options, warn)",
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/job.py",
+        "memwal/jobs/garbage/apply/__init__.py",
         "tests/store/test_settled.py",
         (
             "settled: garbage expires the versions that show it",
-            "            record_former(run.table, options)",
-            "            pass",
+            "                    self.keep_former(self.seen.look.view)",
+            "                    pass",
+        ),
+        (
+            "settled: garbage expires the versions that show what could not be recorded",
+            "if seen.expirable and not any(map(is_unrecorded, shards)):",
+            "if seen.expirable:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/kinds/shard_manifest.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: garbage deletes the manifest that a record cites",
+            "    if shard.settled is not None:",
+            "    if False:",
+        ),
+        (
+            "settled: garbage deletes manifests that show what is not recorded",
+            "        cited = shard.settled.settled_by or 0",
+            "        cited = shard.settled.settled_by or 10**9",
+        ),
+    ),
+    *mutations(
+        "memwal/run/settled.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: a name that comes to nothing makes the record before it forgotten",
+            "proofs.name(view, record_id, _find_needed(known))",
+            "proofs.name(view, record_id, ())",
         ),
     ),
     *mutations(

@@ -18,7 +18,7 @@ from memwal.cli.app import app
 from memwal.errors import EXIT_CORRUPTION, EXIT_HELD, EXIT_REFUSED
 from memwal.format import layout
 from memwal.run.settled import record_merged
-from memwal.store.settled import list_named, name_in_config
+from memwal.store.settled import StoredProofs, list_named, name_in_config
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.s3server import S3Server
@@ -184,6 +184,43 @@ def test_garbage_records_it_before_versions_expire(unrecorded: Table) -> None:
     assert run(unrecorded, "garbage", "--execute", *SHORT) == 0
     assert len(unrecorded.dataset.versions()) == 1
     assert settled(unrecorded) == [2, 2]
+
+
+def open_writers(table: Table, times: int) -> None:
+    """Each claim is a manifest more."""
+    for _ in range(times):
+        for shard in table.shards:
+            table.dataset.mem_wal_writer(shard).close()
+
+
+@pytest.mark.parametrize("at_rest", ["table", "unrecorded"])
+def test_garbage_keeps_what_shows_it_while_it_can_not_be_recorded(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, at_rest: str
+) -> None:
+    """A user commits whenever a record is named, so that it is never stored."""
+    table: Table = request.getfixturevalue(at_rest)
+    unset(table)
+    init(table)
+    open_writers(table, 4)
+
+    def name(self: StoredProofs, *arguments: Any) -> None:
+        lance.dataset(table.uri).update_config({"user": "busy"})
+        named(self, *arguments)
+
+    named, told = StoredProofs.name, list[bool]()
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredProofs, "name", name)
+        for _ in range(3):
+            done = CliRunner().invoke(app, ["garbage", table.uri, "--execute", *SHORT])
+            assert done.exit_code == 0
+            told.append("could not be recorded" in done.stderr)
+            open_writers(table, 2)
+    assert any(told)
+    assert settled(table) == [2, 2]
+    for _ in range(2):
+        assert run(table, "garbage", "--execute", *SHORT) == 0
+    assert len(table.dataset.versions()) == 1
+    check_accepted(table)
 
 
 def test_what_no_retained_version_shows_is_missing(unrecorded: Table) -> None:

@@ -65,8 +65,6 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
             for table in tables
             if table.stores is not None
         ]
-        for run in runs if options.acts else ():
-            record_former(run.table, options)
         side_by_side(_Run.foresee, runs, TABLE_READERS_MAX)
         deletes = DeleteFanout(
             tables=[run.table for run in runs],
@@ -141,5 +139,5 @@ def _open_garbage(
         progress=progress,
         steps=steps,
         remembered=evidence.recall_sweep(),
-        keep_former=lambda view: record_former(replace(table, view=view), options),
+        keep_former=lambda view: record_former(replace(table, view=view), options, progress.warn),
     )

@@ -88,7 +88,11 @@ class Look:
             problem = Refused("MW-G04", "its folder was not listed")
             found = ShardEvidence(shard_id=shard.shard_id, problem=problem)
         return ShardLook(
-            manifest=shard.manifest, found=found, gates=gates, cutoff_nanos=self.cutoff_nanos
+            manifest=shard.manifest,
+            found=found,
+            gates=gates,
+            cutoff_nanos=self.cutoff_nanos,
+            settled=shard if shard.settled_generation else None,
         )
 
     def is_kept(self, checkpoint: Checkpoint) -> bool:
@@ -187,6 +191,8 @@ class ShardLook:
     found: ShardEvidence
     gates: Gates
     cutoff_nanos: int
+    settled: ShardView | None = None
+    """What the view says, where it goes by what a former index had merged."""
 
     @property
     def shard_id(self) -> ShardId:

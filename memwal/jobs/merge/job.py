@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from memwal.config import Settings
@@ -59,7 +59,7 @@ def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
     """Merge pending generations of each table, or with `dry_run` tell what that would do."""
 
     def merge(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
-        merges = [_plan(table, options) for table in tables]
+        merges = [_plan(table, options, progress.warn) for table in tables]
         if not options.dry_run:
             _run_units(merges, options, progress, fanout)
         return (_report(merge, options) for merge in merges)
@@ -70,7 +70,7 @@ def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
     return runner.run_together(options, merge, progress)
 
 
-def _plan(table: OpenTable, options: MergeOptions) -> _TableMerge:
+def _plan(table: OpenTable, options: MergeOptions, warn: Callable[[str], None]) -> _TableMerge:
     """Sort a table's shards, and store the configured policy, which the merge goes by."""
     merge = _TableMerge(
         table=table, limits=choose_limits(MergeLimits, table.resolved, options.limits)
@@ -78,7 +78,7 @@ def _plan(table: OpenTable, options: MergeOptions) -> _TableMerge:
     if table.view is None:
         return merge
     try:
-        record_former(table, options, renewed=False)
+        record_former(table, options, warn, renewed=False)
         work, merge.left = choose_shards(table.view, options.shards, options.request)
         policy = choose_policy(table)
         if policy is not None and not options.dry_run:

@@ -26,6 +26,8 @@ from tests.bench.tables import make_base, new_shards, rows_of
 TITLE = "Garbage"
 
 _SHARDS = 4
+_VERSIONS = 80
+_IDLE_REQUESTS = 40
 _FILES_PER_GENERATION = 7
 _SHORT = ("--grace", "0s", "--allow-short-retention", "--engine", "local", "--json")
 
@@ -36,6 +38,7 @@ def run(bench: Bench) -> None:
     tables = [_merged_table(bench, objects) for objects in sizes]
     with CountedS3() as server:
         few, many = [_deleted(bench, server, table) for table in tables]
+        _idle(bench, server, tables[0])
     for what in many:
         _told(bench, what, few[what], many[what])
     _planning(bench, tables[-1])
@@ -95,6 +98,32 @@ def _deleted(bench: Bench, server: CountedS3, table: Path) -> dict[str, _Pass]:
             raise RuntimeError(f"nothing was deleted: {ended.stdout[:2000]}")
         found[what] = _Pass(gone=gone, seconds=ended.seconds, seen=server.seen())
     return found
+
+
+def _idle(bench: Bench, server: CountedS3, table: Path) -> None:
+    """A pass that finds nothing, after one that found nothing: what it read is remembered."""
+    bucket = server.make_bucket()
+    server.load(table, bucket, "t")
+    uri = f"s3://{bucket}/t"
+    for number in range(_VERSIONS):
+        lance.dataset(uri, storage_options=server.storage_options).update_config({"n": f"{number}"})
+    argv = [program("memwal"), "garbage", uri, *_SHORT, *server.arguments, "--execute", "--wal"]
+    folder = bench.new_folder("idle")
+    for _ in range(4):  # drops, deletes, deletes the WAL, remembers
+        run_process(argv, folder)
+    server.forget()
+    ended = run_process(argv, folder)
+    if ended.json()["outcome"] != "nothing_to_do":
+        raise RuntimeError(f"the table never becomes idle: {ended.stdout[:2000]}")
+    seen = server.seen()
+    bench.figure(
+        "B7",
+        f"an idle pass with --wal over {_VERSIONS} versions on S3, after another: requests",
+        seen.requests,
+        "",
+        at_most=_IDLE_REQUESTS,
+        measured=", ".join(f"{kind} {count}" for kind, count in sorted(seen.kinds.items())),
+    )
 
 
 def _told(bench: Bench, what: str, few: _Pass, many: _Pass) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 
 from memwal.errors import Unsupported
 from memwal.format import layout
-from memwal.jobs.garbage.store import wal_heads
+from memwal.jobs.garbage.store import versions, wal_heads
 from memwal.store.fencing import sentinel_bytes
 from memwal.store.wal import WalEntries
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -50,6 +52,26 @@ def test_an_idle_run_reads_no_entry_again(tmp_path: Path, reads: Counter[int]) -
     assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
 
     assert reads == Counter()
+
+
+def test_an_idle_run_on_a_store_with_etags_reads_nothing_again(
+    make_s3_uri: Callable[[], str],
+    s3_server: S3Server,
+    reads: Counter[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(versions, "_CACHED_VERSIONS_MIN", 1)
+    table = runs.collectable(make_s3_uri(), generations=6, options=s3_server.storage_options)
+    runs.collect(table, wal=True)
+    for number in range(5):
+        table.dataset.update_config({"n": str(number)})
+    runs.run(table, wal=True)
+    reads.clear()
+    first, second = (runs.run(table, wal=True).requests for _ in range(2))
+    assert (reads, first.get("put", 0), first) == (Counter(), 0, second)
+    table.stores.objects.delete([versions.CACHE_PATH])
+    again = runs.run(table, wal=True).requests
+    assert again["get"] - second["get"] >= 5
 
 
 def test_an_idle_run_writes_to_a_proven_store_only(
@@ -104,7 +126,7 @@ def forged_heads(table: Table) -> Path:
     file = Path(table.uri) / wal_heads.CACHE_PATH
     shard, epoch = table.shards[0], runs.manifest(table).writer_epoch
     entries = [
-        [position, info.size_bytes, info.modified_at_nanos, epoch, 1, 0]
+        [position, info.size_bytes, info.modified_at_nanos, info.etag, epoch, 1, 0]
         for position, info in table.stores.wal.list_entries(shard)
     ]
     file.parent.mkdir(parents=True, exist_ok=True)

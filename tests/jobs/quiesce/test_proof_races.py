@@ -9,6 +9,7 @@ that counts as settled is in the version that is looked at. Recording and readin
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -264,10 +265,10 @@ class _Proofs:
         self.table.between()
         return self.table.records().find(view)
 
-    def name(self, view: TableView, record_id: str, kept: SettledRecord | None) -> None:
+    def name(self, view: TableView, record_id: str, kept: Sequence[SettledRecord]) -> None:
         self.table.between()
         now = self.table.versions[self.table.latest].named
-        forgotten = set(view.settled_ids) - ({kept.record_id} if kept else set())
+        forgotten = set(view.settled_ids) - {record.record_id for record in kept}
         self.table.commit(named=(now - forgotten) | {record_id})
 
     def follows(self, view: TableView, record_id: str) -> bool:

@@ -51,6 +51,7 @@ from memwal.jobs.garbage.ports import (
 )
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
+from memwal.rows.settled import is_unrecorded
 
 # S3 dates by whole seconds, and a listing takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
@@ -106,7 +107,7 @@ class TableGarbage:
     remembered: Sweep | None = None
     """What former passes know of the shards; None for nothing."""
     keep_former: Callable[[TableView], None] = lambda view: None
-    """Called with all shards where the table was opened without them."""
+    """Records what former indexes had merged. Called under the lease, before what shows it goes."""
 
     seen: Seen | None = None
     by_difference: bool = False
@@ -164,6 +165,8 @@ class TableGarbage:
             if self.seen.has_work:
                 self.take_lease()
                 self._compare_clocks()
+                if self.seen.look.view is not None:
+                    self.keep_former(self.seen.look.view)
                 if self.retention_seconds is not None:
                     self.seen = self._look_again(self.seen, verified=False)
                     self._expire(self.seen, self.retention_seconds)
@@ -268,8 +271,6 @@ class TableGarbage:
             only = self._choose(look, base, sweep)
         listed = {} if verified else self.evidence.list_files(only or ())
         look = replace(look, view=self.views.add_shards(base, only or (), listed))
-        if sweep is None and self.acts and look.view is not None:
-            self.keep_former(look.view)
         evidence = read(
             look.manifests,
             only=only,
@@ -361,7 +362,8 @@ class TableGarbage:
         self.ahead_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
 
     def _expire(self, seen: Seen, retention_seconds: float) -> None:
-        if seen.expirable:
+        shards = () if seen.look.view is None else seen.look.view.shards
+        if seen.expirable and not any(map(is_unrecorded, shards)):
             self.before_commit()
             self.steps("before_expire")
             # Lance counts by this host's clock.

@@ -8,15 +8,17 @@ upwards. A shard's manifests stay as they are, one after the other, from the low
 2. the one that was the latest when the grace began: readers, claims and drops that are under way
    started there or later;
 3. the version hint's target, since all others start there;
-4. the first of the newest few, should writes of the hint have failed.
+4. the first of the newest few, should writes of the hint have failed;
+5. the one that a record cites of what was merged before the MemWAL was initialised again; any, as
+   long as nothing records it.
 
 Below that everything goes, lowest first, so that what is left leads up to the latest from wherever
 one lands. Of some of it the name stays, as a stopper of a few bytes that is no manifest:
 
-5. of every version after an earlier epoch's own last manifest, up to a later epoch's first one: the
+6. of every version after an earlier epoch's own last manifest, up to a later epoch's first one: the
    writer of that epoch may be stalled anywhere between them. It fails at the next name, looks
    again, and finds itself fenced;
-6. of version 1, where Lance up to 13 starts when the hint points at nothing.
+7. of version 1, where Lance up to 13 starts when the hint points at nothing.
 
 A stopper can't be read. So a hint that a stalled writer writes late, which leads to a stopper or to
 nothing, makes pylance list, or fail, where an old manifest would have it go on from an old state.
@@ -121,6 +123,9 @@ def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
     if shard.past is None:
         return 0, "no manifest is older than the grace"
     reasons.append((shard.past.version, "the latest when the grace began, or newer"))
+    if shard.settled is not None:
+        cited = shard.settled.settled_by or 0
+        reasons.append((cited, "shows what was merged before the MemWAL was initialised again"))
     most, versions = limits.numbered_deletes_max, sorted(m.version for m in found.manifests)
     if most < len(versions):
         reasons.append((versions[most], f"{most} go first: left to the next run"))

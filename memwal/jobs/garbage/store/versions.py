@@ -1,6 +1,6 @@
 """Which versions of a table are retained, and what each says: main, branches, detached ones.
 
-Facts are remembered by path, size and time of change: in this object, and in a small file. What
+Facts are remembered by path, size, time and etag: in this object, and in a small file. What
 comes from the file saves an idle run its reads, and no more: nothing that it says is taken for a
 plan that is carried out (`verified`), since a forged fact would let a generation go. What a newer
 build adds to the file is passed over and kept; it must not change what the rest means.
@@ -225,6 +225,7 @@ def _info_of(entry: Mapping[str, Any]) -> StoredFile:
         path=str(entry["path"]),
         size_bytes=int(entry["size_bytes"]),
         modified_at_nanos=int(entry["modified_at_nanos"]),
+        etag=str(entry["etag"]),
     )
 
 

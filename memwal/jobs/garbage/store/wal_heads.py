@@ -1,7 +1,7 @@
 """What WAL entries say of themselves, remembered from run to run.
 
 Entries that stay (fence sentinels, mostly) would be read again by each run. So what was read is
-kept in a small file, by path, size and time of change. It spares a run its reads where there is
+kept in a small file, by path, size, time and etag. It spares a run its reads where there is
 nothing to delete, and tells one that deletes how far down it has to read. No more: nothing is
 deleted but by what the run itself has read, since a forged head would let an entry go.
 """
@@ -209,10 +209,11 @@ def _with_heads(
 
 
 def _encode(entries: Iterable[WalFile]) -> bytes:
-    shards: dict[str, list[list[int | None]]] = {}
+    shards: dict[str, list[list[int | str | None]]] = {}
     for entry in entries:
         shard = entry.file.path.split("/")[1]
-        facts = [entry.position, entry.file.size_bytes, entry.file.modified_at_nanos]
+        file = entry.file
+        facts = [entry.position, file.size_bytes, file.modified_at_nanos, file.etag]
         head = [entry.writer_epoch, entry.generation, int(entry.fence_sentinel)]
         shards.setdefault(shard, []).append([*facts, *head])
     return json.dumps({"format": _CACHE_FORMAT, "shards": shards}, separators=(",", ":")).encode()
@@ -239,17 +240,18 @@ def _entry_of(
     position: int,
     size: int,
     modified: int,
+    etag: str,
     epoch: int,
     generation: int | None,
     sentinel: int,
 ) -> WalFile:
     facts = (position, size, modified, epoch, sentinel, 0 if generation is None else generation)
-    if any(type(fact) is not int for fact in facts):
+    if type(etag) is not str or any(type(fact) is not int for fact in facts):
         raise ValueError("not as it is written here")
     path = layout.wal_entry_path(shard, position)
     return WalFile(
         position=position,
-        file=StoredFile(path=path, size_bytes=size, modified_at_nanos=modified),
+        file=StoredFile(path=path, size_bytes=size, modified_at_nanos=modified, etag=etag),
         read=True,
         generation=generation,
         writer_epoch=epoch,
