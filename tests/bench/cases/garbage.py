@@ -27,7 +27,7 @@ TITLE = "Garbage"
 
 _SHARDS = 4
 _VERSIONS = 80
-_IDLE_REQUESTS = 40
+_IDLE_REQUESTS = 30
 _FILES_PER_GENERATION = 7
 _SHORT = ("--grace", "0s", "--allow-short-retention", "--engine", "local", "--json")
 

@@ -213,8 +213,8 @@ def _encode(entries: Iterable[WalFile]) -> bytes:
     for entry in entries:
         shard = entry.file.path.split("/")[1]
         file = entry.file
-        facts = [entry.position, file.size_bytes, file.modified_at_nanos, file.etag]
-        head = [entry.writer_epoch, entry.generation, int(entry.fence_sentinel)]
+        facts = (entry.position, file.size_bytes, file.modified_at_nanos, file.etag)
+        head = (entry.writer_epoch, entry.generation, int(entry.fence_sentinel))
         shards.setdefault(shard, []).append([*facts, *head])
     return json.dumps({"format": _CACHE_FORMAT, "shards": shards}, separators=(",", ":")).encode()
 
