@@ -131,6 +131,14 @@ def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
     )
 
 
+def is_flushed(manifest: ShardManifest, entry: WalEntry) -> bool:
+    """Whether a generation holds the entry's rows, wherever the replay position is.
+
+    One without a generation isn't: its replay gives it the current one, or a later one.
+    """
+    return entry.generation is not None and entry.generation < manifest.current_generation
+
+
 def hole_text(tip: int, manifest: ShardManifest, highest_stored: int) -> str | None:
     """Why the missing position `tip` is no tip but a hole; None when it is the tip.
 
@@ -179,7 +187,7 @@ def _judge(
                 "may follow"
             )
             continue
-        flushed = generation < current
+        flushed = is_flushed(manifest, entry)
         standings[entry.position] = Standing.COVERED if flushed else Standing.UNFLUSHED
         if flushed and entry.writer_epoch < epoch:
             standings[entry.position] = Standing.LOST

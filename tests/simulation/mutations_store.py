@@ -304,6 +304,20 @@ _FENCES = (
     ),
     *mutations(
         "memwal/read/store/wal_rows.py",
+        "tests/read/test_wal_rows.py -k 'counts_for_nothing or no_hole'",
+        (
+            "wal: rows of flushed entries are read once more",
+            "            if found.entry.rows and not is_flushed(self.manifest, found.entry):",
+            "            if found.entry.rows:",
+        ),
+        (
+            "wal: a tip that was written since is a hole",
+            "                seen = tip - 1",
+            "                pass",
+        ),
+    ),
+    *mutations(
+        "memwal/read/store/wal_rows.py",
         "tests/read/test_wal_rows.py -k 'limits or narrow'",
         (
             "wal: rows of any width are made of narrow ones",

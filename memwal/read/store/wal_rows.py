@@ -3,6 +3,9 @@
 Together with a view's generations they make a read strongly consistent, as long as no writer holds
 acknowledged rows in memory only (`durable_write=False`).
 
+The view's manifest draws the line: entries of a generation below its current one are in generations
+that are listed or merged, even where they lie above the replay position, and are passed over.
+
 Entries are read upwards from the view's replay position until one is missing. A flush meanwhile
 does no harm: its entries stay, and count as newer than any generation that the view lists. Only
 when they were deleted too (merged, and past the garbage job's grace) was the missing position not
@@ -20,7 +23,7 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, Missing, Refused, StandDown, Unsupported
 from memwal.format import layout
-from memwal.format.replay import replay
+from memwal.format.replay import hole_text, is_flushed, replay
 from memwal.model import ColumnInfo, ShardId, ShardManifest, ShardView, TableView
 from memwal.rows import align, fold
 from memwal.store.blobs import blob_columns
@@ -186,9 +189,9 @@ class _ShardReader:
         self.gathered.add(self._schema().empty_table())
         for found in self._read_upwards(start):
             entries.append(found.entry)
-            if found.entry.rows:
+            if found.entry.rows and not is_flushed(self.manifest, found.entry):
                 self.gathered.add(self._line_up(found))
-        decided = replay(self._check_manifest(start + len(entries)), entries)
+        decided = replay(self._judge_by(start + len(entries)), entries)
         if decided.problems:
             raise Corruption("MW-W01", f"{self.where}: {'; '.join(decided.problems)}")
         return UnflushedRows(
@@ -243,21 +246,33 @@ class _ShardReader:
                 "entries are lost in between",
             ) from None
 
-    def _check_manifest(self, tip: int) -> ShardManifest:
-        """The manifest to judge the entries by: the view's, with what was claimed and seen since.
+    def _judge_by(self, tip: int) -> ShardManifest:
+        """The manifest to judge the entries by: the view's, with what was claimed since.
 
-        Raises Moved when `tip` was covered meanwhile: that it is missing proves nothing then.
+        A writer may have put an entry at `tip` after we found none, and a manifest may tell of it
+        by now. So only one that is missing even after that manifest was read is a hole.
         """
+        shard = self.manifest.shard_id
+        latest = self._check_manifest(tip)
+        seen = latest.wal_entry_position_last_seen
+        if hole_text(tip, latest, 0):
+            if self.wal.exists(shard, tip):
+                seen = tip - 1
+            else:
+                # Whoever collected it covered it before: then this raises Moved.
+                self._check_manifest(tip)
+        return replace(
+            self.manifest, writer_epoch=latest.writer_epoch, wal_entry_position_last_seen=seen
+        )
+
+    def _check_manifest(self, tip: int) -> ShardManifest:
+        """The latest. Raises Moved when it covers `tip`: that it is missing proves nothing then."""
         latest = self.manifests.latest(self.manifest.shard_id)
         if latest is None:
             raise Corruption("MW-M06", f"{self.where}: the shard's manifests are gone")
         if latest.replay_after_wal_entry_position >= tip:
             raise Moved(f"{self.where} was flushed while it was read")
-        return replace(
-            self.manifest,
-            writer_epoch=latest.writer_epoch,
-            wal_entry_position_last_seen=latest.wal_entry_position_last_seen,
-        )
+        return latest
 
     def _line_up(self, found: ReadEntry) -> pa.Table:
         for name in blob_columns(self.view.columns):
