@@ -49,6 +49,8 @@ class DeleteResult:
 # Objects are read whole up to this size (invariant 11): rows that are staged, WAL entries.
 OBJECT_BYTES_MAX = 1024 * 1024 * 1024
 # What is one document: a shard's manifest, a lease claim, a tag, a run's record.
+LOWERING_JOB = "snapshot"
+"""Claims of the lease under this name may lower merge progress for a moment."""
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 # Of a table's manifest, which describes every fragment; Protobuf takes no message that is larger.
 TABLE_MANIFEST_BYTES_MAX = 2 * 1024 * 1024 * 1024

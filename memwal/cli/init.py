@@ -56,6 +56,14 @@ Policy = Annotated[
         "'columns.clicks = \"sum\"'; repeatable. Default: that of the configuration.",
     ),
 ]
+AdoptClone = Annotated[
+    bool,
+    typer.Option(
+        "--adopt-clone",
+        help="Of a clone, a branch, or a copy without _mem_wal: let go of merge progress that is "
+        "not of the shards beside it, so that rows written there are merged. See LANCEDB.md.",
+    ),
+]
 
 
 @command(JobFlags)
@@ -67,6 +75,7 @@ def init(
     maintain_none: MaintainNone = False,
     policy: Policy = None,
     keys_stay: KeysStay = False,
+    adopt_clone: AdoptClone = False,
     *,
     flags: JobFlags,
 ) -> Job:
@@ -87,5 +96,6 @@ def init(
         maintained=() if maintain_none else tuple(maintain) if maintain else None,
         policy=make_row_policy(policy) if policy else None,
         keys_stay=keys_stay,
+        adopts_clone=adopt_clone,
     )
     return flags.job(run_init, InitOptions, table, request=request)

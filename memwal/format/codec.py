@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -362,11 +362,12 @@ def encode_snapshot(
     num_shards: int,
     inline: bytes | None,
     merged: Mapping[ShardId, int],
+    left_out: Container[ShardId] = (),
 ) -> bytes:
     """MemWalIndexDetails with a new shard snapshot, on top of `state.raw`, unknown fields included.
 
     `merged` raises progress where it is higher than the state's (the repair of a lowered entry);
-    it never lowers any (invariant 3).
+    it never lowers any (invariant 3). Shards that are `left_out` lose all progress.
     """
     details = _parse(pb.MemWalIndexDetails, state.raw)
     details.snapshot_ts_millis = taken_at_millis
@@ -375,6 +376,13 @@ def encode_snapshot(
         details.ClearField("inline_snapshots")
     else:
         details.inline_snapshots = inline
+    for entries in (
+        details.merged_generations,
+        *(index.caught_up_generations for index in details.index_catchup),
+    ):
+        kept = [entry for entry in entries if _parse_shard_id(entry.shard_id) not in left_out]
+        del entries[:]
+        entries.extend(kept)
     known = {_parse_shard_id(entry.shard_id): entry for entry in details.merged_generations}
     for shard, generation in merged.items():
         entry = known.get(shard)

@@ -13,6 +13,7 @@ from memwal.format.layout import parse_shard_id
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, ShardValues, choose_spec
 from memwal.ingest.strangers import check_strangers, find_waiting
 from memwal.model import ShardId, TableView
+from memwal.rows.inherited import warn_untouched
 from memwal.run.stores import Stores
 from memwal.sharding.spec import sources_of
 from memwal.store.ingest_records import PlanRecord, Round, StagedRecord
@@ -114,7 +115,8 @@ class IngestTable:
 
     def make_writers(self) -> ShardWriters:
         """The shards' writers, with the settings that the table recorded."""
-        return ShardWriters(self.stores.objects, self.stores.tables, self._settings)
+        merged = self.view.mem_wal.merged
+        return ShardWriters(self.stores.objects, self.stores.tables, self._settings, merged=merged)
 
     @property
     def _settings(self) -> dict[str, int]:
@@ -123,7 +125,7 @@ class IngestTable:
     def list_warnings(self) -> tuple[str, ...]:
         """What a person should know before rows go in."""
         found = [f"shard {b.shard_id} can't be read: {b.error}" for b in self.view.broken]
-        found += self.view.warnings
+        found += (*self.view.warnings, *warn_untouched(self.view))
         movers = [name for name in self._make_router().columns if name not in self.view.primary_key]
         if movers and self.view.primary_key:
             found.append(

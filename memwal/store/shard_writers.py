@@ -33,6 +33,7 @@ from memwal.errors import (
 )
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import Objects
+from memwal.rows.inherited import check_claim
 from memwal.store.shard_manifests import Fenced, ShardManifests
 from memwal.store.table import LanceTables, is_panic, is_unsupported, tidy_text
 from memwal.store.wal import WalEntries
@@ -94,9 +95,18 @@ class ShardWriters:
     """The writers of one table's shards."""
 
     def __init__(
-        self, objects: Objects, tables: LanceTables, settings: Mapping[str, Any] | None = None
+        self,
+        objects: Objects,
+        tables: LanceTables,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        merged: Mapping[ShardId, int],
     ) -> None:
-        """`settings` go to pylance (`max_memtable_rows`, …); writes are durable in any case."""
+        """`settings` go to pylance (`max_memtable_rows`, …); writes are durable in any case.
+
+        `merged` is the table's progress: no shard is claimed whose rows would count as merged.
+        """
+        self._merged = merged
         self._uri = objects.uri
         self._tables = tables
         self._settings = {**(settings or {}), **_DURABLE}
@@ -109,10 +119,12 @@ class ShardWriters:
     ) -> OpenShard:
         """Claim a shard for writing; one that does not exist is made, with these values.
 
-        Raises Refused for a SEALED shard, LostRace when another writer claimed it meanwhile,
-        StoreUnavailable.
+        Raises Refused for a SEALED shard, and one below progress that isn't its own; LostRace when
+        another writer claimed it meanwhile, StoreUnavailable.
         """
-        before = self.manifests.latest(shard_id) or self._create(shard_id, spec_id, entries)
+        latest = self.manifests.latest(shard_id)
+        check_claim(shard_id, latest, self._merged)
+        before = latest or self._create(shard_id, spec_id, entries)
         if before.status is ShardStatus.SEALED:
             raise Refused(
                 "MW-M05", f"{self._uri}: shard {shard_id} is SEALED: no writer may claim it"

@@ -119,11 +119,15 @@ class LanceTables:
 
     def read_operation(self, version: int) -> str | None:
         """What kind of commit made a version (`Restore`, `Update`, …); None when unknown."""
+        transaction = self.transaction(version)
+        return None if transaction is None else type(transaction.operation).__name__
+
+    def transaction(self, version: int) -> Any | None:
+        """Lance's record of the commit that made a version; None where it can't be read."""
         try:
-            transaction = self.base(version).read_transaction(version)
+            return self.base(version).read_transaction(version)
         except (OSError, ValueError, TypeError, MemWalError):
             return None
-        return None if transaction is None else type(transaction.operation).__name__
 
     def look(self, version: int | None = None) -> Any:
         """As `base`, and remembered for `seen`."""

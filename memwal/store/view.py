@@ -32,6 +32,7 @@ from memwal.ports import Objects
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
 from memwal.store.former_indexes import TableHistory
+from memwal.store.inherited import InheritedProgress
 from memwal.store.lineage import StoredLineage
 from memwal.store.manifest_file import SHARDS_MIN, ManifestFile, find_cache_folder
 from memwal.store.manifest_memory import MEMORIES
@@ -82,6 +83,7 @@ class StoredViews(StoredLineage):
         self._snapshots = ShardSnapshots(objects)
         history = TableHistory(objects, tables, self._manifests, self._shards)
         self._settled = SettledRecords(objects, self._shards, readers_max, history)
+        self._inherited = InheritedProgress(objects, tables, self._manifests)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
         self._memory = MEMORIES.recall(objects.store, objects.uri)
         self._remembered_min = remembered_min
@@ -263,7 +265,10 @@ class StoredViews(StoredLineage):
         manifest = self._shards.latest(shard_id)
         if manifest is None:
             raise NotATable(f"{self._objects.uri}: shard {shard_id} has no manifest")
-        return self._add_shards(view, [manifest], view.strangers)
+        view = self._add_shards(view, [manifest], view.strangers)
+        if view.broken:
+            raise view.broken[0].error
+        return view
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         """The table with some shards (see the port)."""
@@ -376,14 +381,9 @@ class StoredViews(StoredLineage):
         self, view: TableView, found: Sequence[Found], strangers: Sequence[str]
     ) -> TableView:
         shards = (_shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest))
-        return self._settled.mark(
-            replace(
-                view,
-                shards=tuple(shards),
-                broken=tuple(s for s in found if isinstance(s, BrokenShard)),
-                strangers=tuple(strangers),
-            )
-        )
+        broken = tuple(s for s in found if isinstance(s, BrokenShard))
+        view = replace(view, shards=tuple(shards), broken=broken, strangers=tuple(strangers))
+        return self._settled.mark(self._inherited.part(view))
 
     def _each(self, work: Callable[[ShardId], R], shards: Sequence[ShardId]) -> list[R]:
         return side_by_side(work, shards, self._readers_max)

@@ -10,6 +10,7 @@ from tests.simulation.mutation_list import Change, Mutation
 from tests.simulation.mutations_airflow import AIRFLOW
 from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
+from tests.simulation.mutations_clones import CLONES
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
@@ -40,6 +41,7 @@ MUTATIONS = (
     *QUIESCE,
     *JOBS,
     *LOOKS,
+    *CLONES,
     *WATCH,
     *SPEC,
     *AIRFLOW,

@@ -264,13 +264,13 @@ _WATCH = (
         ),
         (
             "watch: a refresh that holds the lease is nothing",
-            "        if claim.job == REFRESH and self.leases.is_live(claim):",
+            "        if claim.job == LOWERING_JOB and self.leases.is_live(claim):",
             "        if False:",
         ),
         (
             "watch: a dead refresh holds for ever",
-            "        if claim.job == REFRESH and self.leases.is_live(claim):",
-            "        if claim.job == REFRESH:",
+            "        if claim.job == LOWERING_JOB and self.leases.is_live(claim):",
+            "        if claim.job == LOWERING_JOB:",
         ),
         (
             "watch: a merge goes on that lost its lease",

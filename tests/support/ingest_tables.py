@@ -53,7 +53,7 @@ class MemWalTable:
 
     def writers(self, **settings: Any) -> ShardWriters:
         stores = self.stores
-        return ShardWriters(stores.objects, stores.tables, settings)
+        return ShardWriters(stores.objects, stores.tables, settings, merged={})
 
     def router(self, **settings: Any) -> Router:
         view = self.stores.views.table()

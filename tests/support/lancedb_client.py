@@ -42,6 +42,10 @@ class Client:
         kind, *given = spec
         self._table.set_lsm_write_spec(getattr(LsmWriteSpec, kind)(*given))
 
+    def clone(self, name: str) -> None:
+        """Go on with a clone of the table."""
+        self._table = self._db.clone_table(name, self._table.uri)
+
     def put(self, rows: list[dict[str, Any]]) -> None:
         """Upsert the rows, one by one: a call may write to one shard only, a writer too."""
         for row in rows:

@@ -6,12 +6,13 @@ is in the next look, which says what is left to do, or that it is another MemWAL
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
 from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
 from memwal.jobs.init.ports import InitTable
+from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
 
 _ATTEMPTS_MAX = 10
@@ -29,6 +30,8 @@ class Initialiser:
     def run(self, request: InitRequest) -> tuple[FoundTable, tuple[Step, ...]]:
         """Do what is left; the table as it is then, and the steps that were made here.
 
+        Its `inherited` is what was let go of.
+
         Raises what stops it, as `plan_steps` does, and what the ports raise.
         """
         found = self.table.read(request)
@@ -36,19 +39,20 @@ class Initialiser:
             return found, ()
         self.take_lease()
         made: list[Step] = []
+        let_go: Mapping[ShardId, int] = {}
         failed: tuple[Step, MemWalError] | None = None
         for _ in range(_ATTEMPTS_MAX):
             found = self.table.read(request)
             left = plan_steps(found, request)
             if not left:
-                return found, tuple(made)
+                return replace(found, inherited=let_go), tuple(made)
             step = left[0]
             if failed is not None and failed[0] is step:
                 raise failed[1]
             self.before_commit()
             self.steps(step)
             try:
-                self._commit(step, request)
+                self._commit(step, request, found)
             except LostRace:
                 continue
             except (Unsupported, StoreUnavailable) as error:
@@ -56,15 +60,18 @@ class Initialiser:
                 failed = step, error
                 continue
             made.append(step)
+            let_go = found.inherited
         raise LostRace(
             f"{found.view.uri}: others committed to the table each of {_ATTEMPTS_MAX} times; run "
             "again"
         )
 
-    def _commit(self, step: Step, request: InitRequest) -> None:
+    def _commit(self, step: Step, request: InitRequest, found: FoundTable) -> None:
         if step is Step.PRIMARY_KEY:
             self.table.set_primary_key(request.primary_key)
         elif step is Step.POLICY and request.policy is not None:
             self.table.put_policy(request.policy)
+        elif step is Step.PROGRESS:
+            self.table.let_go(found.inherited)
         else:
             self.table.initialize(request)

@@ -11,7 +11,7 @@ from memwal.jobs.init.plan import InitRequest, plan_steps
 from memwal.jobs.init.report import report_init, write_lines
 from memwal.jobs.init.store import StoredInitTable, list_shard_ids, read_view
 from memwal.model import TableView
-from memwal.ports import Steps, no_steps
+from memwal.ports import LOWERING_JOB, Steps, no_steps
 from memwal.report import JobReport, TableReport
 from memwal.rows.policy import RowPolicy
 from memwal.run.fanout import Fanout
@@ -47,9 +47,11 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
             found = stored.read(request)
             left = plan_steps(found, request)
             return report_init(resolved.name, view.version, found, request, left, ())
+        # A merge that runs without the lease waits for whoever may lower progress.
+        lease_name = LOWERING_JOB if request.adopts_clone else NAME
         initialiser = Initialiser(
             table=stored,
-            take_lease=partial(table.take_lease, NAME, options),
+            take_lease=partial(table.take_lease, lease_name, options),
             before_commit=table.before_commit,
             steps=steps,
         )

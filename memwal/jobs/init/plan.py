@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.format.layout import TOMBSTONE
-from memwal.model import ColumnInfo, ShardField, ShardSpec, TableView
+from memwal.model import ColumnInfo, ShardField, ShardId, ShardSpec, TableView
 from memwal.rows.policy import RowPolicy, is_stored
 from memwal.text import name_some
 
@@ -30,12 +30,14 @@ _MOVED = (
 class Step(StrEnum):
     """A commit, in the order in which they are made.
 
-    The MemWAL comes last: no writer or merge may see it before the key and the policy.
+    The MemWAL comes last: no writer or merge may see it before the key and the policy. A table
+    that has one may have progress to let go of.
     """
 
     PRIMARY_KEY = "primary_key"
     POLICY = "policy"
     MEM_WAL = "mem_wal"
+    PROGRESS = "progress"
 
 
 class SpecKind(StrEnum):
@@ -74,6 +76,8 @@ class InitRequest:
     policy: RowPolicy | None = None
     keys_stay: bool = False
     """A key's row never changes its value of a spec's column that is outside the key."""
+    adopts_clone: bool = False
+    """Whether progress that is not of the shards beside it is to go."""
 
     def key_of(self, view: TableView) -> tuple[str, ...]:
         """The key that the table has, or is to get."""
@@ -85,12 +89,16 @@ class FoundTable:
     """A table as it was read; without a MemWAL, that of the view is empty.
 
     `unfit` is what Arrow types say against writers, or the spec or policy that are asked for;
-    `leftovers` are shards of a former MemWAL that still hold rows.
+    `leftovers` are shards of a former MemWAL that still hold rows. Of a table that has one, when
+    its progress is to be judged, `inherited` is what is not of the shards beside it, by shard;
+    `mixed` are those of them that have had merges of their own above it.
     """
 
     view: TableView
     unfit: tuple[MemWalError, ...] = ()
     leftovers: tuple[str, ...] = ()
+    inherited: Mapping[ShardId, int] = field(default_factory=dict)
+    mixed: tuple[ShardId, ...] = ()
 
     @property
     def has_mem_wal(self) -> bool:
@@ -127,13 +135,27 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
                 f"{view.uri}: has a MemWAL already, and another one than asked for: "
                 f"{'; '.join(differing)}. `memwal quiesce {view.uri}` first, where it is to change",
             )
-        return ()
+        return (Step.PROGRESS,) if _has_inherited(found) else ()
+    if request.adopts_clone:
+        raise Usage(f"{view.uri}: --adopt-clone: it has no MemWAL, and so nothing was inherited")
     if problems := [*_find_problems(view, request), *found.unfit, *_find_leftovers(found)]:
         raise problems[0].say(f"{view.uri}: {'; '.join(problem.text for problem in problems)}")
     steps = [] if view.primary_key else [Step.PRIMARY_KEY]
     if request.policy is not None and view.policy_text is None:
         steps.append(Step.POLICY)
     return (*steps, Step.MEM_WAL)
+
+
+def _has_inherited(found: FoundTable) -> bool:
+    """Raises Refused where letting go of progress would count rows twice."""
+    if found.mixed and found.view.policy_text is not None:
+        raise Refused(
+            "MW-T11",
+            f"{found.view.uri}: shards {_list(found.mixed)} have merged generations of their own "
+            "on top of the inherited progress: to merge them again would count the operands of the "
+            "row-merge policy twice. Make a new clone, adopt it, and write the rows to that",
+        )
+    return bool(found.inherited)
 
 
 def list_warnings(view: TableView, request: InitRequest) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from memwal.jobs.init.plan import FoundTable, InitRequest
+from memwal.model import ShardId
 from memwal.rows.policy import RowPolicy
 
 
@@ -30,4 +31,8 @@ class InitTable(Protocol):
 
     def initialize(self, request: InitRequest) -> None:
         """Commit an empty MemWAL index."""
+        ...
+
+    def let_go(self, inherited: Mapping[ShardId, int]) -> None:
+        """Commit the MemWAL index without any progress of these shards."""
         ...

@@ -29,7 +29,8 @@ class InitTableReport(TableReport):
     """One table: what it is, or in a dry run would be.
 
     `maintained_indexes` is null for every index. `steps` are the commits that the run made, or
-    would make: primary_key, policy, mem_wal. `write` are lines of Python that write to the table,
+    would make: primary_key, policy, mem_wal, progress; the last lets go of inherited progress, of
+    the shards of `let_go`. `write` are lines of Python that write to the table,
     none in a dry run.
     """
 
@@ -38,6 +39,7 @@ class InitTableReport(TableReport):
     maintained_indexes: tuple[str, ...] | None = None
     policy: dict[str, Any] | None = None
     steps: tuple[str, ...] = ()
+    let_go: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -63,6 +65,7 @@ def report_init(
         maintained_indexes=find_maintained(view) if ready else request.maintained,
         policy=json.loads(view.policy_text) if view.policy_text else has,
         steps=tuple(steps),
+        let_go=tuple(sorted(found.inherited)),
         write=tuple(write),
         warnings=tuple(list_warnings(view, request)),
     )

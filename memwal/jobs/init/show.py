@@ -20,6 +20,8 @@ def show_table(report: InitTableReport) -> list[RenderableType]:
         Text(f"  primary key {key}; spec {report.spec}; indexes that writers maintain: {kept}"),
         Text(f"  commits: {', '.join(report.steps) or 'none; it was as asked'}"),
     ]
+    if report.let_go:
+        parts.append(Text(f"  progress that is not theirs: of {', '.join(report.let_go)}"))
     if report.write:
         parts += [Text("  to write to it:", style="dim"), Text("")]
         parts += [Text(line) for line in (*report.write, "")]

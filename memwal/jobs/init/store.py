@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from memwal.errors import MemWalError, Unsupported
+from memwal.format.codec import encode_snapshot
 from memwal.jobs.init.plan import DEFAULT_SPEC, FoundTable, InitRequest, SpecKind, WriteSpec
 from memwal.model import MemWalState, ShardField, ShardId, ShardSpec, TableView
+from memwal.rows.inherited import StrangerShard, find_untouched
 from memwal.rows.policy import STORED_KEY, RowPolicy
 from memwal.run.stores import Stores
 from memwal.sharding.evaluate import check_spec
 from memwal.sharding.spec import read_spec, sources_of
 from memwal.store.lance_calls import call_lance
+from memwal.store.mem_wal_entry import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.shard_listing import list_shards
 from memwal.store.stored_policy import check_fits
 from memwal.store.table import columns_of, primary_key_of
@@ -60,7 +64,7 @@ class StoredInitTable:
         view = read_view(self._stores)
         self._version = view.version
         if view.manifest.mem_wal is not None:
-            return FoundTable(view=view)
+            return self._judge_progress() if request.adopts_clone else FoundTable(view=view)
         return FoundTable(
             view=view,
             unfit=tuple(self._find_unfit(view, request)),
@@ -91,6 +95,54 @@ class StoredInitTable:
         kept = None if request.maintained is None else list(request.maintained)
         base = self._base()
         call_lance(lambda: base.initialize_mem_wal(maintained_indexes=kept, **kinds[spec.kind]))
+
+    def let_go(self, inherited: Mapping[ShardId, int]) -> None:
+        """Replace the MemWAL index entry, of which Lance lets go with its progress only.
+
+        A commit of another shard's progress that came in between is overwritten by that; it is
+        raised again until none did. Merges wait for the claim of this run, or see it.
+        """
+        merged: dict[ShardId, int] = {}
+        version, lowered = self._version, True
+        while lowered:
+            state = self._stores.views.mem_wal(version)
+            details = encode_snapshot(
+                state,
+                taken_at_millis=0,  # of shards that these may not be
+                num_shards=0,
+                inline=None,
+                merged=merged,
+                left_out=inherited,
+            )
+            landed = replace_mem_wal_entry(
+                self._stores.tables,
+                version=version,
+                index_uuid=self._stores.clock.new_id(),
+                # When the index was made proves that what its shards list belongs to it.
+                created_at_millis=state.created_at_millis or 0,
+                details=details,
+                message=LET_GO_MESSAGE,
+            )
+            between = [self._stores.views.mem_wal(v).merged for v in range(version + 1, landed)]
+            for shard_id, generation in chain.from_iterable(found.items() for found in between):
+                if shard_id not in inherited:
+                    merged[shard_id] = max(generation, merged.get(shard_id, 0))
+            version, lowered = landed, bool(between)
+
+    def _judge_progress(self) -> FoundTable:
+        view = self._stores.views.table()
+        self._version = view.version
+        merged = view.mem_wal.merged
+        strangers = {
+            ShardId(b.shard_id): b.inherited_generation
+            for b in view.broken
+            if isinstance(b, StrangerShard)
+        }
+        return FoundTable(
+            view=view,
+            inherited={s: merged[s] for s in (*find_untouched(view), *strangers)},
+            mixed=tuple(s for s, generation in strangers.items() if generation < merged[s]),
+        )
 
     def _base(self) -> Any:
         return self._stores.tables.at(self._version)

@@ -50,7 +50,7 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
             before_claim=table.before_commit,
             steps=steps,
         )
-        plans = _plan(rescuer, choose_shards(view, options.shards))
+        plans = _plan(rescuer, view, choose_shards(view, options.shards))
         due = [
             plan
             for plan in plans.values()
@@ -73,11 +73,15 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
 
 
 def _plan(
-    rescuer: ShardRescuer, shards: Sequence[ShardId]
+    rescuer: ShardRescuer, view: TableView, shards: Sequence[ShardId]
 ) -> dict[ShardId, ShardRescue | MemWalError]:
     """The plan for each shard, or why it can't be made; shards without a manifest are left out."""
 
+    broken = {b.shard_id: b.error for b in view.broken if isinstance(b.error, MemWalError)}
+
     def plan(shard: ShardId) -> ShardRescue | MemWalError | None:
+        if shard in broken:
+            return broken[shard]
         try:
             return rescuer.plan(shard)
         except MemWalError as error:

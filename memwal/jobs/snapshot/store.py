@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-import lance
 import pyarrow as pa
-from lance.commit import CommitConflictError
-from lance.dataset import Index
 from lance.file import LanceFileWriter
 
-from memwal.errors import LostRace, Missing, StoreUnavailable, Unsupported
-from memwal.format import codec, layout
+from memwal.errors import Missing, Unsupported
+from memwal.format import codec
 from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.ports import Objects
 from memwal.run.metrics.spans import span
 from memwal.sharding.values import decode_value, parse_type
+from memwal.store.mem_wal_entry import replace_mem_wal_entry
 from memwal.store.shard_snapshots import FIELD_PREFIX, ShardSnapshots, external_path
-from memwal.store.table import REWINDING, LanceTables, tidy_text
+from memwal.store.table import REWINDING, LanceTables
 
-_TYPE_URL = "/lance.table.MemWalIndexDetails"
 _GENERATION = pa.struct([pa.field("generation", pa.uint64()), pa.field("path", pa.string())])
 _BASE_COLUMNS = (
     pa.field("shard_id", pa.binary(16)),
@@ -165,32 +161,14 @@ class StoredSnapshots:
             inline=data if storage is Storage.INLINE else None,
             merged=merged,
         )
-        created = state.created_at_millis
-        entry = Index(
-            uuid=index_uuid,
-            name=layout.MEM_WAL_INDEX_NAME,
-            fields=[],
-            dataset_version=version,
-            fragment_ids=set(),
-            index_version=0,
-            created_at=datetime.fromtimestamp((created or taken_at_millis) / 1000, UTC),
-            index_details=(_TYPE_URL, details),
-        )
-        base = self._tables.at(version)
-        operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
-        try:
-            with span("memwal snapshot commit", table=base.uri, shards=num_shards):
-                landed = lance.LanceDataset.commit(
-                    base, operation, read_version=version, max_retries=0
-                )
-        except CommitConflictError as error:
-            raise LostRace(tidy_text(error)) from None
-        except (OSError, ValueError, RuntimeError) as error:
-            text = tidy_text(error)
-            if "conflict" in text.lower():
-                raise LostRace(text) from None
-            raise StoreUnavailable(text) from None
-        return int(landed.version)
+        with span("memwal snapshot commit", table=self._objects.uri, shards=num_shards):
+            return replace_mem_wal_entry(
+                self._tables,
+                version=version,
+                index_uuid=index_uuid,
+                created_at_millis=state.created_at_millis or taken_at_millis,
+                details=details,
+            )
 
     def is_turned_back(self, version: int) -> bool | None:
         """By its transaction."""

@@ -31,6 +31,7 @@ from memwal.model import (
     TableView,
 )
 from memwal.report import JobReport, TableReport
+from memwal.rows.inherited import warn_untouched
 from memwal.run.checkpoints import describe_checkpoint
 from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
@@ -106,7 +107,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
     if isinstance(look.lease, MemWalError):
         raise look.lease
     skew = None if look.lease is None else stores.leases.skew_text(look.lease)
-    warnings = list_policy_warnings(table, view) + ([skew] if skew else [])
+    warnings = [*warn_untouched(view), *list_policy_warnings(table, view), *filter(None, [skew])]
     checkpoints = look.checkpoints
     compaction = find_compaction_advice(stores.tables, view.version, table)
     if isinstance(checkpoints, MemWalError):

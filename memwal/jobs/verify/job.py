@@ -11,6 +11,7 @@ from memwal.jobs.verify.report import report_checks
 from memwal.jobs.verify.store import StoredFacts
 from memwal.model import TableView
 from memwal.report import JobReport, TableReport
+from memwal.rows.inherited import warn_untouched
 from memwal.rows.policy import parse_policy
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
@@ -53,7 +54,7 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
                 checks.append(Check(invariant=None, name=name, ok=ok, detail=str(error)))
             progress.done(done)
         private = plan.warn_of_private_indexes(facts.read_private_indexes(view))
-        warnings = (*private, *plan.warn_of_leavings(leavings))
+        warnings = (*warn_untouched(view), *private, *plan.warn_of_leavings(leavings))
         return report_checks(table.resolved.name, view.version, checks, warnings)
 
     return JobRunner(name="verify", looks_only=True).run_each(options, verify, progress)

@@ -33,6 +33,7 @@ from memwal.rows.keyset import find_shared_key
 from memwal.rows.lineage import check_lineage
 from memwal.store.data_files import DATA_FOOTER_BYTES, check_data_file
 from memwal.store.generations import Generations
+from memwal.store.mem_wal_entry import lets_go_of_progress
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.shard_snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.table import REWINDING, LanceTables, tidy_text
@@ -137,7 +138,11 @@ class StoredFacts:
         return {
             after.version
             for before, after in pairwise(history)
-            if has_fallen(before, after) and self.tables.read_operation(after.version) in REWINDING
+            if has_fallen(before, after)
+            and (
+                self.tables.read_operation(after.version) in REWINDING
+                or lets_go_of_progress(self.tables, after.version)
+            )
         }
 
     def read_catch_up(

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from memwal.errors import LeaseHeld, LostRace
 from memwal.jobs.merge.ports import Leases
-
-REFRESH = "snapshot"
+from memwal.ports import LOWERING_JOB
 
 
 @dataclass(kw_only=True, slots=True)
@@ -53,7 +52,7 @@ class RefreshWatch:
         claim = self.leases.current()
         if claim is None:
             return 0
-        if claim.job == REFRESH and self.leases.is_live(claim):
+        if claim.job == LOWERING_JOB and self.leases.is_live(claim):
             raise LeaseHeld(
                 f"a snapshot refresh by {claim.holder} holds the lease (token {claim.token}) and "
                 "may lower merge progress for a moment; run again when it has ended, or "

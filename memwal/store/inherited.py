@@ -1,0 +1,238 @@
+"""Finds shards that are strangers to the table's merge progress (`memwal.rows.inherited`).
+
+A shard below its progress is one for its manifest alone. Where the rows that hide go further than
+the progress, its first generation tells: it may not be younger than the version that first called
+it merged. That version is found by tracing the progress back through the retained ones, and through
+restores; but only where the entry's own time, or the oldest version, leave a doubt. One that a
+clone made had no shards beside it.
+
+A sound table pays for that only while a shard lists a generation 1 that is merged: for each such
+shard the time of its flush, and a listing and a manifest. What a process has read it remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any
+
+from memwal.errors import Missing
+from memwal.format import layout
+from memwal.model import (
+    FlushedGeneration,
+    ShardId,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+from memwal.ports import Objects
+from memwal.rows.inherited import (
+    Origin,
+    StrangerShard,
+    is_below,
+    is_doubtful,
+    is_sure,
+    may_hide,
+    refuse_inherited,
+)
+from memwal.store.table import LanceTables
+from memwal.store.table_manifests import TableManifests
+from memwal.threads import side_by_side
+
+_VERSIONS_MAX = 10_000
+_READERS_MAX = 16
+_TABLES_MAX = 256
+_SOUND_MAX = 100_000
+
+
+@lru_cache(maxsize=_TABLES_MAX)
+def _recall_flushed(store: str, uri: str) -> dict[str, int]:
+    """When first generations were flushed, by their paths, which are random."""
+    return {}
+
+
+@lru_cache(maxsize=_TABLES_MAX)
+def _recall_sound(store: str, uri: str) -> set[tuple[str, str]]:
+    """First generations that were seen to be sound below the entry with that uuid."""
+    return set()
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedProgress:
+    """Of one table."""
+
+    _objects: Objects
+    _tables: LanceTables
+    _manifests: TableManifests
+
+    def part(self, view: TableView) -> TableView:
+        """The view with such shards among the broken ones. Raises what reading raises.
+
+        Shards of a snapshot are older than the base: progress may well be ahead of them.
+        """
+        if view.taken_at_millis is not None:
+            return view
+        found: dict[str, int] = {
+            s.shard_id: s.merged_generation
+            for s in view.shards
+            if is_below(s.manifest, s.merged_generation)
+        }
+        sound = _recall_sound(self._objects.store, self._objects.uri)
+        suspects = [
+            shard
+            for shard in view.shards
+            if shard.shard_id not in found
+            and may_hide(shard)
+            and (_first(shard).path, view.mem_wal.index_uuid) not in sound
+        ]
+        if suspects:
+            hidden = self._find_hidden(view, suspects)
+            found |= hidden
+            if len(sound) > _SOUND_MAX:
+                sound.clear()
+            uuid = view.mem_wal.index_uuid
+            sound |= {(_first(s).path, uuid) for s in suspects if s.shard_id not in hidden}
+        if not found:
+            return view
+        strangers = (
+            StrangerShard(
+                shard_id=s.shard_id,
+                error=refuse_inherited(s.shard_id, s.merged_generation),
+                inherited_generation=found[s.shard_id],
+            )
+            for s in view.shards
+            if s.shard_id in found
+        )
+        return replace(
+            view,
+            shards=tuple(s for s in view.shards if s.shard_id not in found),
+            broken=(*view.broken, *strangers),
+        )
+
+    def _find_hidden(self, view: TableView, shards: Sequence[ShardView]) -> dict[str, int]:
+        """Those of them with rows that hide, and how far the progress goes that is not theirs."""
+        flushed = self._read_flushed(shards)
+        versions = self._manifests.attached_versions(view.version)
+        oldest = self._read(versions[0]) if versions else None
+        doubtful = [
+            shard
+            for shard in shards
+            if shard.shard_id in flushed
+            and is_doubtful(shard.shard_id, flushed[shard.shard_id], view.mem_wal, oldest)
+        ]
+        if not doubtful:
+            return {}
+        traced, found = self._trace(view, versions), dict[str, int]()
+        for shard in doubtful:
+            came_by = _follow(shard.shard_id, traced)
+            origin, is_whole = came_by[-1], len(came_by) < len(traced)
+            created = None if is_whole else view.mem_wal.created_at_millis
+            if self._is_hidden(shard, flushed[shard.shard_id], origin, created):
+                found[shard.shard_id] = origin.merged[shard.shard_id]
+        return found
+
+    def _read_flushed(self, shards: Sequence[ShardView]) -> dict[ShardId, int]:
+        """When their first generations were flushed, of those that are there."""
+        known = _recall_flushed(self._objects.store, self._objects.uri)
+        new = [shard for shard in shards if _first(shard).path not in known]
+        if len(known) > _SOUND_MAX:
+            known.clear()
+
+        def read(shard: ShardView) -> int | None:
+            try:
+                return TableManifests(self._objects, root=_folder(shard)).committed_at_nanos(1)
+            except Missing:
+                return None  # collected: what hid in it is gone
+
+        times = side_by_side(read, new, _READERS_MAX)
+        known |= {_first(s).path: at for s, at in zip(new, times, strict=True) if at is not None}
+        return {s.shard_id: known[_first(s).path] for s in shards if _first(s).path in known}
+
+    def _trace(self, view: TableView, versions: Sequence[int]) -> list[Origin]:
+        """The versions that the view's progress came by, newest first, as far as they are there."""
+        now, came_by = view.manifest, list[Origin]()
+        for _ in range(_VERSIONS_MAX):
+            older = self._older(now.version, versions)
+            source: int | None = None
+            cloned = False
+            if older is None or _entry(older) != _entry(now):
+                cloned, source = self._read_origin(now.version)
+            came_by.append(_make_origin(now, cloned=cloned))
+            if cloned or now.mem_wal is None:
+                break
+            if source is not None:
+                older = self._read(source) if source < now.version else None
+            if older is None:
+                break
+            now = older
+        return came_by
+
+    def _older(self, version: int, versions: Sequence[int]) -> VersionManifest | None:
+        older = [v for v in versions if v < version]
+        return self._read(older[-1]) if older else None
+
+    def _read(self, version: int) -> VersionManifest | None:
+        try:
+            return self._manifests.read(version)
+        except Missing:
+            return None
+
+    def _read_origin(self, version: int) -> tuple[bool, int | None]:
+        """Whether a version was made by a clone; which one it restored, if it did that."""
+        transaction = self._tables.transaction(version)
+        operation: Any = None if transaction is None else transaction.operation
+        name = type(operation).__name__
+        restored = int(operation.version) if name == "Restore" else None
+        return name == "Clone", restored
+
+    def _is_hidden(
+        self, shard: ShardView, flushed_at: int, origin: Origin, created_at_millis: int | None
+    ) -> bool:
+        """By the times; a clone is believed unless `_mem_wal/` was clearly copied along with it."""
+        if origin.cloned:
+            return not is_sure(origin.at_nanos, flushed_at)
+        created = [] if created_at_millis is None else [created_at_millis * 10**6]
+        if is_sure(flushed_at, min([origin.at_nanos, *created])):
+            return True
+        # Within what clocks are apart, the store has to say so as well.
+        is_later = flushed_at > origin.at_nanos
+        return is_later and self._is_stored_later(_folder(shard), origin.version)
+
+    def _is_stored_later(self, folder: str, version: int) -> bool:
+        def date(root: str, number: int) -> int | None:
+            names = layout.table_manifest_names(number)
+            paths = {f"{root}{layout.VERSIONS}/{name}" for name in names}
+            files = self._objects.list(f"{root}{layout.VERSIONS}")
+            return next((f.modified_at_nanos for f in files if f.path in paths), None)
+
+        generation, table = date(f"{folder}/", 1), date("", version)
+        return generation is not None and table is not None and generation > table
+
+
+def _follow(shard_id: ShardId, traced: Sequence[Origin]) -> list[Origin]:
+    """The versions that had the shard's progress, newest first, up to the first that had none."""
+    return [*takewhile(lambda version: version.merged.get(shard_id, 0) > 0, traced)]
+
+
+def _folder(shard: ShardView) -> str:
+    first = _first(shard)
+    return layout.generation_folder(shard.shard_id, first.path, first.generation)
+
+
+def _first(shard: ShardView) -> FlushedGeneration:
+    return min(shard.manifest.flushed_generations, key=lambda g: g.generation)
+
+
+def _entry(manifest: VersionManifest) -> str | None:
+    return None if manifest.mem_wal is None else manifest.mem_wal.index_uuid
+
+
+def _make_origin(manifest: VersionManifest, *, cloned: bool) -> Origin:
+    return Origin(
+        merged={} if manifest.mem_wal is None else manifest.mem_wal.merged,
+        at_nanos=manifest.timestamp_nanos,
+        version=manifest.version,
+        cloned=cloned,
+    )
