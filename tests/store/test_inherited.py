@@ -179,6 +179,8 @@ def test_a_writer_that_has_not_flushed_is_seen(source: Path, tmp_path: Path) -> 
     writer.put(rows(11))
     memwal(table, "read", code=5)
     memwal(table, "read", "--with-wal", code=5)
+    with pytest.raises(Refused, match="not of this shard"):
+        open_stores(str(table), {}).views.shard(SHARD)
     memwal(table, "init", "--adopt-clone")
     assert read(table, "--with-wal") == {0, 1, 2, 3, 11}
     writer.close()
