@@ -9,7 +9,7 @@ it is counted by its position alone, as the sentinels around it are never collec
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
 from memwal.store.ingest_records import Round, SessionRecord
 from memwal.store.shard_writers import Claim, OpenShard, ShardWriters, Tip
-from memwal.store.wal import WalEntries, WalHead
+from memwal.store.wal import ReadEntry, WalEntries, WalHead
 from memwal.threads import side_by_side
 
 _READERS_MAX = 8
@@ -69,10 +69,13 @@ class ResumingWriters:
         self.steps("claim")
         inner = self.writers.open(shard_id, spec_id, entries)
         own = self.records.read_sessions(shard_id)
+        begun = self.records.read_calls(shard_id) if own else {}
         self.records.check_latest()  # without its sessions, a finished round looks like a new one
         tip = self.tips.get(shard_id)
         done = find_written(self.writers.wal, inner.claim, tip, own)
-        opened = ResumedShard(self, inner, done, 0 if tip is None else tip.calls)
+        older = {epoch for epoch, session in own.items() if not session.calls_told}
+        calls = 0 if tip is None else tip.calls
+        opened = ResumedShard(self, inner, done, calls=calls, begun=begun, older=older)
         self.opened[shard_id] = opened
         return opened
 
@@ -82,8 +85,7 @@ class ResumingWriters:
         `shards` are those to look at; None: all that are open. Raises Refused in a mended source.
         """
         for shard_id, shard in (self.opened if shards is None else shards).items():
-            left = shard.count_left()
-            if left:
+            if left := shard.entries_left:
                 raise self.make_error(
                     f"shard {shard_id}: {left} WAL entries of this ingest belong to no row "
                     "of its source: the source has changed"
@@ -116,6 +118,11 @@ class _Call:
         """How many batches its rows are written in: not as many as the last call's, if possible."""
         return 1 + self.number % 2 if self.rows.num_rows > 1 else 1
 
+    def looks_like(self, last: _Call, key: tuple[str, ...]) -> bool:
+        """Whether its entry could be taken for a copy of the last call's."""
+        alike = self.kind is last.kind and self.batches == last.batches
+        return alike and _is_same(self.rows, last, key)
+
     def make_batches(self) -> pa.Table:
         """The rows, cut into that many batches."""
         whole = self.rows.combine_chunks()
@@ -128,14 +135,27 @@ class ResumedShard:
     """The writer of one shard, which skips calls that are done."""
 
     def __init__(
-        self, owner: ResumingWriters, inner: OpenShard, done: Iterable[Tip], calls: int
+        self,
+        owner: ResumingWriters,
+        inner: OpenShard,
+        done: Iterable[Tip],
+        *,
+        calls: int,
+        begun: Mapping[int, int],
+        older: Collection[int],
     ) -> None:
-        """`done` are the entries of the calls from number `calls` on."""
+        """`done` are the entries of the calls from number `calls` on.
+
+        `begun` are the positions behind which recorded calls begin; the epochs in `older` recorded
+        none.
+        """
         self._owner = owner
         self.inner = inner
         self._done = deque(done)
         self._calls = calls
+        self._begun, self._older = begun, older
         self._last: _Call | None = None
+        self._seen: tuple[int, ReadEntry | None] | None = None
         self._tip = inner.tip
         self._announced = False
         self.counts = ShardCounts(writer_epoch=inner.claim.writer_epoch)
@@ -182,19 +202,15 @@ class ResumedShard:
 
     @property
     def entries_left(self) -> int:
-        """How many entries are left, copies of what was looked at last among them."""
-        return len(self._done)
-
-    def count_left(self) -> int:
         """How many entries are left that no call accounts for."""
-        return sum(self._is_copy(found, None) is False for found in self._done)
+        return len(self._done)
 
     def _write(self, kind: Kind, rows: pa.Table) -> bool:
         """Make the call unless it is done, and return whether it had to be made."""
         call = _Call(number=self._calls, kind=kind, rows=rows)
         done = self._is_done(call)
         if not done:
-            self._announce()
+            self._announce(call)
             (self.inner.put if kind is Kind.PUT else self.inner.delete)(call.make_batches())
             self._owner.steps("written")
             self._tip = self.inner.tip
@@ -203,7 +219,7 @@ class ResumedShard:
         self._calls, self._last = self._calls + 1, call
         return not done
 
-    def _announce(self) -> None:
+    def _announce(self, call: _Call) -> None:
         if not self._announced:
             claim = self.inner.claim
             self._owner.steps("session")
@@ -211,47 +227,74 @@ class ResumedShard:
                 claim.shard_id, claim.writer_epoch, claim.start_position
             )
             self._announced = True
+        if self._last is not None and call.looks_like(self._last, self._owner.key):
+            self._owner.steps("call")
+            before = replace(self.inner.tip, calls=call.number)
+            self._owner.records.add_call(self.inner.claim.shard_id, before)
         self._owner.steps("entry")
 
     def _is_done(self, call: _Call) -> bool:
-        while self._done:
-            found = self._done.popleft()
-            self._tip = found
-            if self._is_copy(found, call):
-                continue
-            self.counts.entries_found += 1
-            self.counts.rows_found += call.rows.num_rows
-            return True
-        return False
-
-    def _is_copy(self, found: Tip, call: _Call | None) -> bool:
-        """Whether an entry is a second copy of the last call's, rather than `call`'s own.
-
-        Raises Corruption when it is neither.
-        """
-        shard_id, mended = self.inner.claim.shard_id, self._owner.mended
-        try:
-            stored = self._owner.writers.wal.rows(shard_id, found.position)
-        except Missing:
-            if mended:
-                raise Refused(
-                    "MW-I14",
-                    f"shard {shard_id}: WAL position {found.position} was collected: whether the "
-                    "mended source has the rows that it had can't be told",
-                ) from None
+        """Whether the call is in the WAL; takes its entry, and what are copies of that."""
+        if not self._done:
             return False
-        rows = pa.Table.from_batches(stored.batches, schema=stored.schema)
-        key = None if mended else self._owner.key
-        is_calls = call is not None and _is_same(rows, call, key)
-        is_lasts = self._last is not None and _is_same(rows, self._last, key)
-        if call is not None and not is_calls and not is_lasts:
+        self._tip = self._done.popleft()
+        self._check_own(self._tip.position, call)
+        while self._done and self._is_copy(self._done[0], call):
+            self._tip = self._done.popleft()
+        self.counts.entries_found += 1
+        self.counts.rows_found += call.rows.num_rows
+        return True
+
+    def _check_own(self, position: int, call: _Call) -> None:
+        """Raise Corruption where an entry has other rows than the call; Refused in a mended source.
+
+        One that was collected counts by its position alone, if the source is as it was.
+        """
+        stored, where = self._read(position), f"shard {self.inner.claim.shard_id}: WAL position"
+        if stored is not None and not self._holds(stored, call):
             raise self._owner.make_error(
-                f"shard {shard_id}: WAL position {found.position} holds other rows than the source "
-                "gives for it now: the source has changed"
+                f"{where} {position} holds other rows than the source gives for it now: the source "
+                "has changed"
             )
-        if not (is_calls and is_lasts) or call is None or self._last is None:
-            return is_lasts
-        return len(stored.batches) == self._last.batches != call.batches
+        if stored is None and self._owner.mended:
+            raise Refused(
+                "MW-I14",
+                f"{where} {position} was collected: whether the mended source has the rows that it "
+                "had can't be told",
+            )
+
+    def _is_copy(self, found: Tip, last: _Call) -> bool:
+        """Whether an entry is a second copy of the last call's. Raises Refused in doubt."""
+        if last.number + 1 in self._begun:
+            return found.position <= self._begun[last.number + 1]
+        stored = self._read(found.position)
+        if stored is None or not self._holds(stored, last):
+            return False
+        if len(stored.batches) != last.batches:
+            return False
+        if last.rows.num_rows == 1 and found.writer_epoch in self._older:
+            raise Refused(
+                "MW-I37",
+                f"shard {self.inner.claim.shard_id}: WAL position {found.position} is one row's, "
+                "as the last, and an earlier memwal wrote it, which kept no record of such calls: "
+                "whether it is another row or a copy can't be told. Ingest under another --id, "
+                "which writes all rows again",
+            )
+        return True  # the next call would be recorded, if it had been made
+
+    def _holds(self, stored: ReadEntry, call: _Call) -> bool:
+        rows = pa.Table.from_batches(stored.batches, schema=stored.schema)
+        return _is_same(rows, call, None if self._owner.mended else self._owner.key)
+
+    def _read(self, position: int) -> ReadEntry | None:
+        """An entry, None where it was collected. One is compared with two calls, and read once."""
+        if self._seen is None or self._seen[0] != position:
+            try:
+                stored = self._owner.writers.wal.rows(self.inner.claim.shard_id, position)
+            except Missing:
+                stored = None
+            self._seen = position, stored
+        return self._seen[1]
 
 
 def _is_same(stored: pa.Table, call: _Call, columns: tuple[str, ...] | None) -> bool:

@@ -4,6 +4,8 @@ plan.json                         what is ingested, and how it is cut; written o
 progress/{track}/{number}.json    "every row before this one is in the WAL", and where each shard's
                                   WAL stood then; the newest counts, older ones are removed
 sessions/{shard}/{epoch}.json     "this writer epoch is ours", written before its first entry
+calls/{shard}/{call}/{position}.json  "this call's entry is behind this position", written before it
+                                  where its entry could be taken for a copy of the last call's
 rejects/{track}/{number}.jsonl    rows that can't be written, a line each, before the progress that
                                   counts them
 corrected/{number}.json           the sources as they were mended, in place of the plan's
@@ -20,7 +22,9 @@ unknown needs no rule of its own: its entry is there, or it is not (see `memwal.
 
 pylance may store an entry twice, when the reply to the first request is lost. A copy is told from
 the next call's entry by its keys; where they are the same, by the number of batches, which
-alternates from call to call.
+alternates from call to call; and where that can't alternate, in calls of one row, by a document
+under `calls`: without one, the next call was never made. It can't be told from the entry itself:
+pylance gives it the table's own schema, and takes no empty batch.
 
 All documents are created put-if-absent, and each states a fact that stays true: a stalled run that
 writes one late does no harm. They outlive what is staged: by them, a rerun of a finished ingest
@@ -176,6 +180,15 @@ class SessionRecord(_Stored):
     run_id: str
     writer_epoch: int = Field(ge=1)
     start_position: int = Field(ge=0)
+    calls_told: bool = False
+    """Whether calls that look like the last one are recorded; older builds did not."""
+
+
+class CallRecord(_Stored):
+    """Who made a call, which its address tells."""
+
+    run_id: str
+    writer_epoch: int = Field(ge=1)
 
 
 START = ProgressRecord(number=0, run_id="", split=0, row=0)
@@ -303,10 +316,30 @@ class Round:
     def add_session(self, shard_id: ShardId, writer_epoch: int, start_position: int) -> None:
         """Record that an epoch is ours, before anything is written in it."""
         session = SessionRecord(
-            run_id=self.run_id, writer_epoch=writer_epoch, start_position=start_position
+            run_id=self.run_id,
+            writer_epoch=writer_epoch,
+            start_position=start_position,
+            calls_told=True,
         )
         folder = f"{self.folder}/sessions/{shard_id}"
         self._create(f"{folder}/{layout.sequence_name(writer_epoch)}", session)
+
+    def add_call(self, shard_id: ShardId, before: Tip) -> None:
+        """Record that all up to `before` is of earlier calls than the one that comes next."""
+        call = CallRecord(run_id=self.run_id, writer_epoch=before.writer_epoch)
+        folder = f"{self.folder}/calls/{shard_id}/{before.calls}"
+        self._create(f"{folder}/{layout.sequence_name(before.position)}", call)
+
+    def read_calls(self, shard_id: ShardId) -> dict[int, int]:
+        """The positions behind which recorded calls begin, by their numbers; one listing."""
+        found: dict[int, int] = {}
+        for info in self._objects.list(f"{self.folder}/calls/{shard_id}"):
+            folder, _, name = info.path.rpartition("/")
+            number, position = folder.rpartition("/")[2], layout.parse_sequence_name(name)
+            if number.isdecimal() and position is not None:
+                # A run that died before it made the call left the first one: that stays true.
+                found[int(number)] = min(position, found.get(int(number), position))
+        return found
 
     def _list_numbers(self, folder: str) -> list[int]:
         names = (info.path.rpartition("/")[2] for info in self._objects.list(folder))

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -213,6 +214,87 @@ def test_entries_that_are_stored_twice(tmp_path, monkeypatch, stalled, ends) -> 
     assert all(len(rows) == 20 for _, rows in found)
     [rows] = wal_rows(table).values()
     assert len(rows) > 200  # there were copies
+
+
+class TwiceNowAndThen:
+    """A writer whose puts are stored twice by chance; some then end before anybody looks."""
+
+    def __init__(self, writer: object, random: Random, copied: list[int]) -> None:
+        self._writer, self._random, self._copied = writer, random, copied
+
+    def put(self, rows: pa.Table) -> None:
+        self._writer.put(rows)
+        if self._random.random() < 0.3:
+            self._writer.put(rows)
+            self._copied.append(rows.num_rows)
+            if self._random.random() < 0.5:
+                raise OSError("the process ends before anybody looks")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._writer, name)
+
+
+def write_parts(folder: Path, random: Random, *, equal: bool) -> list[int]:
+    """Files of 1 to 3 rows, of one or two keys; each row's number, or all the same."""
+    folder.mkdir()
+    numbers: list[int] = []
+    for part in range(8):
+        rows = random.choice([1, 1, 1, 2, 3])
+        new = [1 if equal else len(numbers) + n for n in range(rows)]
+        ids = [7 if equal else random.choice([7, 7, 8]) for _ in new]
+        pq.write_table(
+            pa.table({"id": ids, "n": new, "note": ["same"] * rows}), folder / f"{part}.parquet"
+        )
+        numbers += new
+    return numbers
+
+
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_any_calls_stored_twice(tmp_path, monkeypatch, stalled, seed, equal) -> None:
+    random = Random(seed)
+    wanted = write_parts(tmp_path / "source", random, equal=equal)
+    arguments = ["--json", "--rows-per-chunk", random.choice("12")]
+    table = make(tmp_path / "t", unsharded=True)
+    opened, copied = ShardWriters.open, list[int]()
+
+    def open_twice(*more: object) -> OpenShard:
+        shard = opened(*more)
+        shard._writer = TwiceNowAndThen(shard._writer, random, copied)
+        return shard
+
+    monkeypatch.setattr(ShardWriters, "open", open_twice)
+    for _ in range(40):
+        stop_at(monkeypatch, random.randint(3, 12), random.choice([0.0, 1e9, 1e9]))
+        if ingest(table, str(tmp_path / "source"), *arguments)["exit_code"] == 0:
+            break
+    monkeypatch.setattr(ShardWriters, "open", opened)
+    monkeypatch.setattr(memwal.ingest.apply, "Track", Track)
+    last = ingest(table, str(tmp_path / "source"), *arguments)
+    assert last["exit_code"] == 0, last
+    [rows] = wal_rows(table).values()
+    assert len(rows) == len(wanted) + sum(copied)
+    assert list(dict.fromkeys(row[2] for row in rows)) == list(dict.fromkeys(wanted))
+
+
+def test_one_row_a_call_by_an_older_build(tmp_path, monkeypatch, stalled) -> None:
+    # It kept no record of calls that look like the last one: a copy can't be told from them.
+    source = tmp_path / "same.parquet"
+    pq.write_table(pa.table({"id": [7] * 6, "n": [1] * 6, "note": ["same"] * 6}), source)
+    table = make(tmp_path / "t", unsharded=True)
+    arguments = ["--json", "--rows-per-chunk", "1"]
+    stop_at(monkeypatch, 12, 1e9)
+    assert ingest(table, str(source), *arguments)["exit_code"] != 0
+    monkeypatch.undo()
+    for session in Path(table.uri).glob("_maintenance/ingest/*/000001/sessions/*/*.json"):
+        session.write_text(session.read_text().replace('"calls_told": true', '"calls_told": false'))
+    for call in Path(table.uri).glob("_maintenance/ingest/*/000001/calls/*/*/*.json"):
+        call.unlink()
+    before = wal_rows(table)
+    report = ingest(table, str(source), *arguments)
+    assert report["exit_code"] == 5
+    assert "MW-I37" in json.dumps(report)
+    assert wal_rows(table) == before
 
 
 def test_somebody_elses_writer_in_between(undisturbed, tmp_path, monkeypatch, stalled) -> None:

@@ -24,8 +24,8 @@ BAD_VALUES: tuple[Mutation, ...] = (
         "tests/ingest/test_ingest_bad_values.py -k may_not_be_mended",
         (
             "ingest: of what the WAL has of a mended file only keys are compared",
-            "        key = None if mended else self._owner.key",
-            "        key = self._owner.key",
+            "call, None if self._owner.mended else self._owner.key)",
+            "call, self._owner.key)",
         ),
     ),
     *mutations(

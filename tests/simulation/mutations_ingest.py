@@ -188,6 +188,25 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/ingest/resume.py",
+        "tests/ingest/test_ingest_exactly_once.py -k 'any_calls or older_build'",
+        (
+            "ingest: the second copy of one row's call is taken for the next call",
+            "        if len(stored.batches) != last.batches:",
+            "        if last.rows.num_rows == 1 or len(stored.batches) != last.batches:",
+        ),
+        (
+            "ingest: a call that looks like the last one is taken for its copy",
+            "        if last.number + 1 in self._begun:",
+            "        if False:",
+        ),
+        (
+            "ingest: one row's calls of an older build are taken for copies",
+            "last.rows.num_rows == 1 and found.writer_epoch in self._older",
+            "False",
+        ),
+    ),
+    *mutations(
         "memwal/store/ingest_records.py",
         "tests/ingest/test_ingest_identity.py -k wakes_up",
         (
