@@ -31,8 +31,9 @@ from pyspark.sql.types import StructType
 from memwal.clock import SystemClock
 from memwal.errors import LASTING_EXITS, MemWalError, Unsupported, error_of
 from memwal.format import layout
-from memwal.ingest.blocks import gather_records
+from memwal.ingest.blocks import decode_rows, gather_records
 from memwal.ingest.columns import make_columns
+from memwal.ingest.digest import add_digests, digest_each
 from memwal.ingest.job import name_shard, run_ingest
 from memwal.ingest.plan import IngestOptions
 from memwal.ingest.shape import Shape
@@ -58,6 +59,7 @@ class StoredFile:
     entries: str
     path: str
     rows: int
+    digest: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +130,15 @@ class Sink:
             [row] = block.to_pylist()
             path = f"{folder}/{len(files):06d}.arrow"
             objects.put(path, row["data"])
+            digest = digest_each(decode_rows(row["data"]))
             files.append(
-                StoredFile(shard=row["shard"], entries=row["entries"], path=path, rows=row["rows"])
+                StoredFile(
+                    shard=row["shard"],
+                    entries=row["entries"],
+                    path=path,
+                    rows=row["rows"],
+                    digest=digest,
+                )
             )
         return StoredRows(
             ingest_id=ingest_id,
@@ -144,6 +153,9 @@ class Sink:
         stored = [message for message in messages if message is not None and message.files]
         if not stored:
             return
+        digests: dict[str, int] = {}
+        for file in (file for message in stored for file in message.files):
+            digests[file.shard] = add_digests((digests.get(file.shard, 0), file.digest))
         options = replace(
             self.options,
             request=replace(self.options.request, ingest_id=stored[0].ingest_id),
@@ -151,10 +163,13 @@ class Sink:
                 name=name,
                 number=stored[0].round,
                 spec_id=stored[0].spec_id,
-                records=gather_records(
-                    (file.shard, file.entries, file.path, file.rows)
-                    for message in stored
-                    for file in message.files
+                records=tuple(
+                    record.model_copy(update={"digest": f"{digests[record.shard_id]:x}"})
+                    for record in gather_records(
+                        (file.shard, file.entries, file.path, file.rows)
+                        for message in stored
+                        for file in message.files
+                    )
                 ),
             ),
         )

@@ -50,6 +50,15 @@ def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished
             f"{planned.total()}{more}: whether some are new can't be told. New rows need another "
             "id, or another checkpoint",
         )
+    known = {record.shard_id: record.digest for record in plan.staged or () if record.digest}
+    others = [r.shard_id for r in staged.records if r.digest != known.get(r.shard_id, r.digest)]
+    if staged.number == number and finished and others:
+        raise Refused(
+            "MW-I38",
+            f"{staged.name} comes again with other rows than it was written with, as many to each "
+            f"shard ({', '.join(sorted({*others}))}): none of them is written. New rows need "
+            "another id, or another checkpoint",
+        )
 
 
 def _count_rows(records: Iterable[StagedRecord]) -> Counter[str]:

@@ -98,6 +98,8 @@ class StagedRecord(_Stored):
     """(field id, value in hexadecimal)"""
     files: tuple[str, ...]
     rows: int = Field(ge=0)
+    digest: str | None = None
+    """Of its rows, in any order, in hexadecimal; none where they can't come again."""
 
 
 class PlanRecord(_Stored):

@@ -144,6 +144,17 @@ def test_a_write_that_was_stopped_goes_on_under_its_id(tmp_path, monkeypatch, st
         write(table, rows_of([1, 2]), id=name)
 
 
+def test_an_id_that_was_used_for_other_rows(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    write(table, rows_of(range(9), 1), rows_of(range(9, 12), 1), id="monday")
+    before = wal_rows(table)
+    with pytest.raises(Refused, match="comes again with other rows"):
+        write(table, rows_of(range(12), 2), id="monday")
+    # The same in another order, and in other partitions, is the same.
+    write(table, rows_of(range(11, 3, -1), 1), rows_of(range(4), 1), id="monday")
+    assert wal_rows(table) == before
+
+
 def write_batch(table: MemWalTable, number: int, rows: pa.Table) -> None:
     """As a stream does, with one writer for the tasks and one to commit."""
     options = parse_write({"path": table.uri})

@@ -188,6 +188,33 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/ingest/routing.py",
+        "tests/ingest/test_one_key_one_shard.py -k can_not_be_read",
+        (
+            "ingest: staged rows pass to a value's readable shard while its other one is broken",
+            "        self._check_readable(place.values, derived)\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/staged_round.py",
+        f"{_SPARK_WRITER} other_rows",
+        (
+            "spark writes: other rows, as many to a shard, pass for a repeat",
+            "r.digest != known.get(r.shard_id, r.digest)",
+            "False",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/digest.py",
+        f"{_SPARK_WRITER} other_rows",
+        (
+            "spark writes: only the last part's rows are compared",
+            "    return sum(digests) % 256**_DIGEST_BYTES",
+            "    return [*digests][-1] % 256**_DIGEST_BYTES",
+        ),
+    ),
+    *mutations(
         "memwal/ingest/resume.py",
         "tests/ingest/test_ingest_exactly_once.py -k 'any_calls or older_build'",
         (
