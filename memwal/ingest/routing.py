@@ -246,14 +246,7 @@ class Router:
 
     def _find_place(self, values: ShardValues) -> Place:
         derived = derive_id(self.spec, values)
-        unreadable = {derived, values.own_id}.intersection(self.broken)
-        if unreadable and self.key:
-            raise Refused(
-                "MW-I16",
-                f"shard {unreadable.pop()} can't be read, and by its id it is that of "
-                f"{values.entries or 'all rows'}: what waits there may be newer than what is "
-                "written; mend it (`memwal verify`), or name the shard with --shard",
-            )
+        self._check_readable(values, derived)
         holding = self._find_holding(values, derived)
         waiting = [s for s in holding if s in self.waiting]
         going_on = [s for s in holding if s in self.written]
@@ -290,12 +283,25 @@ class Router:
                 found[derived] = manifest
         return found
 
+    def _check_readable(self, values: ShardValues, derived: ShardId) -> None:
+        """Raise Refused where a shard that can't be read is by its id that of these values."""
+        unreadable = {derived, values.own_id}.intersection(self.broken)
+        if unreadable and self.key:
+            raise Refused(
+                "MW-I16",
+                f"shard {unreadable.pop()} can't be read, and by its id it is that of "
+                f"{values.entries or 'all rows'}: what waits there may be newer than what is "
+                "written; mend it (`memwal verify`), or name the shard with --shard",
+            )
+
     def check_place(self, place: Place) -> None:
-        """Raise Refused for a SEALED shard, and when another has rows of the same values.
+        """Raise Refused for a SEALED shard, and when another has or may have rows of its values.
 
         Only rows beyond the base table count: between those of two shards there is no order.
         """
-        holding = self._find_holding(place.values, derive_id(self.spec, place.values))
+        derived = derive_id(self.spec, place.values)
+        self._check_readable(place.values, derived)
+        holding = self._find_holding(place.values, derived)
         manifest = holding.pop(place.shard_id, None)
         if manifest is not None and manifest.status is ShardStatus.SEALED:
             raise Refused("MW-M05", f"shard {place.shard_id} is SEALED: it takes no more rows")

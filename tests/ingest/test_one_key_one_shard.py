@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import lance
 import pyarrow as pa
@@ -17,6 +18,7 @@ from memwal.errors import Refused, Unsupported
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.ingest import open_writer
 from memwal.ingest.routing import Place, ShardValues, derive_id
+from memwal.ingest.table import IngestTable
 from memwal.model import ShardId
 from memwal.read import open_table
 from memwal.rows.keyset import find_shared_key
@@ -191,6 +193,11 @@ def test_a_value_of_which_one_shard_can_not_be_read(tmp_path, older_is_broken) -
         assert f"shard {broken} can't be read" in done["tables"][0]["error"]
     with pytest.raises(Refused, match=broken), open_writer(table.uri) as writer:
         writer.write(rows_of([1], 7))
+    # Rows that were staged before it broke, for the shard that can still be read.
+    view = table.stores.views.table()
+    readable = theirs if older_is_broken else place.shard_id
+    with pytest.raises(Refused, match=broken):
+        IngestTable.read(table.stores, view, None).check_shards([replace(place, shard_id=readable)])
     assert sorted((tmp_path / "t" / "_mem_wal").rglob("*")) == before
 
 
