@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _DIGEST_BYTES = 12
+_DIGESTS: int = 256**_DIGEST_BYTES
 _VECTORS = (pa.float32(), pa.float64(), pa.int8(), pa.uint8())
 Bytes = Any
 
@@ -40,7 +41,7 @@ def digest_each(rows: pa.Table) -> int:
 
 def add_digests(digests: Iterable[int]) -> int:
     """The digest of all rows, of those of parts of them."""
-    return sum(digests) % 256**_DIGEST_BYTES
+    return sum(digests) % _DIGESTS
 
 
 def _list_values_of(column: pa.ChunkedArray) -> Iterator[Bytes | None]:
@@ -57,7 +58,9 @@ def _list_values_of(column: pa.ChunkedArray) -> Iterator[Bytes | None]:
         if is_vector or (_has_width(kind) and kind.bit_width >= 8):
             width, buffer = kind.bit_width // 8, array.buffers()[1]
             data = memoryview(buffer or b"")[first * width :]
-            values = (data[n * width * size :][: width * size] for n in range(len(chunk)))
+            values: Iterator[Bytes] = (
+                data[n * width * size :][: width * size] for n in range(len(chunk))
+            )
         else:
             values = (repr(value).encode() for value in array.to_pylist())
         yield from (value if there else None for value, there in zip(values, valid, strict=True))

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from memwal.ingest.digest import digest_rows
+from memwal.ingest.digest import add_digests, digest_each, digest_rows
 
 COLUMNS = {
     "integers": pa.array([1, None, 3, 4], pa.int32()),
@@ -45,3 +45,19 @@ def test_other_values_have_another(name) -> None:
     for one in range(4):
         for other in range(4):
             assert (told[one] == told[other]) == (values[one] == values[other])
+
+
+def test_rows_in_any_order_and_parts_have_one_digest() -> None:
+    rows = pa.table(COLUMNS)
+    whole = digest_each(rows)
+    parts = [pa.concat_tables([rows.slice(n, 1)]) for n in (2, 0, 3, 1)]
+    assert digest_each(pa.concat_tables(parts)) == whole
+    assert add_digests(digest_each(part.combine_chunks()) for part in parts) == whole
+    assert digest_each(rows.append_column("new", pa.nulls(4, pa.int64()))) == whole
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS.keys() - {"nulls"}))
+def test_rows_that_differ_in_one_value_have_other_digests(name: str) -> None:
+    rows = pa.table({"id": range(4), name: COLUMNS[name]})
+    swapped = pa.table({"id": range(4), name: COLUMNS[name].take(pa.array([2, 1, 0, 3]))})
+    assert digest_each(rows) != digest_each(swapped)

@@ -210,8 +210,8 @@ INGEST: tuple[Mutation, ...] = (
         f"{_SPARK_WRITER} other_rows",
         (
             "spark writes: only the last part's rows are compared",
-            "    return sum(digests) % 256**_DIGEST_BYTES",
-            "    return [*digests][-1] % 256**_DIGEST_BYTES",
+            "    return sum(digests) % _DIGESTS",
+            "    return [*digests][-1] % _DIGESTS",
         ),
     ),
     *mutations(
