@@ -32,6 +32,7 @@ from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
+from memwal.ports import Steps
 from memwal.store.fencing import ShardClaim
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_manifests import Fenced
@@ -158,6 +159,19 @@ class Jobs:
 
     # ---- jobs
 
+    def steps_of(self, actor: Actor) -> Steps:
+        """A job's own steps, before some of which it sleeps, for longer than some leases last."""
+        is_slow = self.setup.job_stalls and actor.name.split("-")[0] in self.setup.slow_jobs
+
+        def step(name: str) -> None:
+            dice = actor.scheduler.dice
+            if is_slow and dice.random() < self.setup.job_stalls:
+                self.seen["jobs stalled"] += 1
+                actor.scheduler.note(f"{actor.name}: stalls before {name}")
+                actor.sleep(dice.choice((10.0, 20.0, 30.0, 400.0)))
+
+        return step
+
     @contextmanager
     def lease_of(self, stores: SimStores, job: str) -> Iterator[SimLease]:
         """The lease of one run, which takes it once there is work; given back at the end."""
@@ -196,6 +210,7 @@ class Jobs:
                         before_commit=watch.before_commit if watched else check,
                         before_view=watch.before_view if watched else (lambda: None),
                         turns=self.turns,
+                        steps=self.steps_of(actor),
                     )
                     if self.setup.shared:
                         results = SharedMerger(single=merger).run(work, MergeRequest())
@@ -257,6 +272,7 @@ class Jobs:
                     take_lease=take_lease,
                     before_commit=lease.check,
                     before_repair=lease.check_unbroken,
+                    steps=self.steps_of(actor),
                 ).run(read())
                 if since:
                     self.refreshed(since[0])

@@ -24,6 +24,8 @@ from memwal.testing import MemoryBucket
 
 NAMESPACE = UUID("8b7c3f0e-0000-4000-8000-000000000000")
 KEY_FIELD = 0
+REPLACED = ("restore", "overwrite")
+"""Commits that no other may land on that began before them."""
 Progress = Mapping[ShardId, int]
 
 
@@ -230,7 +232,8 @@ class Lake:
 
     def restore(self, version: int) -> Version:
         """Bring a retained version back, and its MemWAL index with it. Raises Missing."""
-        return self._store(replace(self.version(version), kind="restore"))
+        fragment = self.latest.next_fragment
+        return self._store(replace(self.version(version), kind="restore", next_fragment=fragment))
 
     def reserve(self) -> Version:
         """Reserve fragment ids, as a compaction does in a version of its own before it commits."""
@@ -336,6 +339,8 @@ class Lake:
         found = range(read + 1, self.latest.number + 1)
         if any(number not in self.versions for number in found):
             raise LostRace("a version in between was expired")
+        if any(self.versions[number].kind in REPLACED for number in found):
+            raise LostRace("Incompatible transaction: preempted by concurrent Restore or Overwrite")
         return [self.versions[number] for number in found]
 
     def _store(self, landed: Version) -> Version:

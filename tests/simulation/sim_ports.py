@@ -121,8 +121,10 @@ class SimStores:
         watch: Watch,
         rules: RowRules = NEWEST_WINS,
         claims: ClaimLimits | None = None,
+        lease_seconds: Sequence[float] = (20.0, 300.0, 3600.0),
     ) -> None:
         self.actor = actor
+        self.lease_seconds = lease_seconds
         self.rules = rules
         self.lake = lake
         self.clock = ActorClock(actor=actor)
@@ -137,7 +139,7 @@ class SimStores:
     @cached_property
     def leases(self) -> StoredLeases:
         # Each run has a setting of its own: nobody may judge another's claim by theirs.
-        length = random.Random(f"lease {self.actor.name}").choice((20.0, 300.0, 3600.0))
+        length = random.Random(f"lease {self.actor.name}").choice(self.lease_seconds)
         return StoredLeases(self.objects, self.clock, ttl_seconds=length, holder=self.actor.name)
 
     # ---- Views

@@ -28,12 +28,15 @@ from tests.simulation.manifest_names import ClaimLimits
 from tests.simulation.row_rules import COUNTERS, NEWEST_WINS
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_ports import SimStores
+from tests.simulation.table_users import TABLE_USERS, TableUsers
 from tests.simulation.truth import Auditor, Truth, Violation
 from tests.simulation.upkeep_actors import UPKEEP, Upkeep
 from tests.simulation.weather import Setup
 
 Body = Callable[[Actor], None]
 ORPHANED_STEPS = 600
+PACES = dict.fromkeys(UPKEEP, 0.2) | {"restorer": 0.3, "overwriter": 0.1}
+"""How likely an actor that is not running is started at a look."""
 
 
 @dataclass(kw_only=True)
@@ -81,6 +84,7 @@ class Simulation:
         # moment until it is repaired.
         shard_rows = "snapshot" not in setup.jobs or setup.counters
         self.upkeep = Upkeep(jobs=self.jobs, shard_rows=shard_rows)
+        self.users = TableUsers(jobs=self.jobs)
         self.number = 0
 
     def _open(self, actor: Actor) -> SimStores:
@@ -89,7 +93,9 @@ class Simulation:
             now_seconds=lambda: self.scheduler.now_seconds,
             seen=self.jobs.seen,
         )
-        return SimStores(actor, self.lake, self._watch, self.truth.rules, claims)
+        return SimStores(
+            actor, self.lake, self._watch, self.truth.rules, claims, self.setup.lease_seconds
+        )
 
     def _watch(self, actor: str, path: str, data: bytes | None) -> None:
         parts = path.split("/")
@@ -159,7 +165,7 @@ class Simulation:
         self.auditor.orphaned = True
         self.lake.overwrite()
         adopt = self.jobs.garbage(wal=True, retention=True, adopt=True)
-        others = (self.upkeep.referrer, self.upkeep.cleaner, self.upkeep.restorer)
+        others = (self.upkeep.referrer, self.upkeep.cleaner, self.users.undecided)
         until = scheduler.steps + ORPHANED_STEPS
         while scheduler.steps < until:
             self._spawn("garbage", adopt)
@@ -203,7 +209,7 @@ class Simulation:
                 self._spawn("writer", self.jobs.writer(shard, dice.randrange(1, 8)))
         for job in self.setup.jobs:
             most = {"merge": self.setup.mergers, "reader": 2}.get(job, 1)
-            if running[job] < most and dice.random() < (0.2 if job in UPKEEP else 0.4):
+            if running[job] < most and dice.random() < PACES.get(job, 0.4):
                 self._spawn(job, self._body(job))
 
     def _body(self, job: str) -> Body:
@@ -226,7 +232,8 @@ class Simulation:
         if job == "garbage":
             wal, retention = dice.random() < 0.7, dice.random() < 0.8
             return self.jobs.garbage(wal=wal, retention=retention, full=False)
-        body: Body = getattr(self.upkeep if job in UPKEEP else self.jobs, job)
+        owner: object = self.upkeep if job in UPKEEP else self.jobs
+        body: Body = getattr(self.users if job in TABLE_USERS else owner, job)
         return body
 
     def _spawn(self, name: str, body: Body) -> Actor:
@@ -246,6 +253,7 @@ class Simulation:
         if "rescue" in self.setup.jobs:
             self._alone("rescue", self.upkeep.rescue)
             self._check_rescued()
+        self._alone("user", self.users.bring_back)
         self._alone("checkpoint", self._drop_checkpoints)
         self._forget_references()
         for shard in self.shards:

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 
 from memwal.format import codec, layout
 from memwal.model import Checkpoint, ShardId, ShardManifest
-from tests.simulation.lake import Lake, Version, decode_changes
+from tests.simulation.lake import REPLACED, Lake, Version, decode_changes
 from tests.simulation.manifest_names import ManifestNames
 from tests.simulation.row_rules import NEWEST_WINS, Changes, RowRules
 from tests.simulation.scheduler import Violation
@@ -46,6 +46,8 @@ class Truth:
     """Manifests that a drop put onto freed names and has not taken back, with its actor."""
     rescue_traces: set[str] = field(default_factory=set)
     """Files of shards that rescues wrote."""
+    restores: list[tuple[int, int]] = field(default_factory=list)
+    """Versions that are restores, the oldest first, and what each brought back."""
     users: State = field(default_factory=dict)
     """A user's own rows."""
     checkpoints: dict[str, tuple[Checkpoint, dict[ShardId, State]]] = field(default_factory=dict)
@@ -56,13 +58,27 @@ class Truth:
     def state(self, shard: ShardId, generation: int, version: int | None = None) -> State:
         """What the shard's rows are when generations up to this one were flushed.
 
-        With what users wrote up to `version` of the base, by default ever.
+        With what users wrote that `version` of the base has, by default the latest.
         """
         return _fold_upto(self, shard, self.replay[shard][generation], version)
 
     def at(self, shard: ShardId, position: int, version: int) -> State:
         """The same with all that the WAL had up to a position."""
         return _fold_upto(self, shard, position, version)
+
+    def includes(self, version: int | None, commit: int) -> bool:
+        """Whether a version, by default the latest, has what another committed."""
+        for restore, restored in reversed(self.restores):
+            if version is None or version >= restore:
+                if commit >= restore:
+                    break
+                version = restored
+        return version is None or commit <= version
+
+    def restored(self, landed: Version, version: int) -> None:
+        """Told of a restore: what was written to the base since is undone, and nothing else."""
+        self.restores.append((landed.number, version))
+        self.users = {k: v for k, (v, _) in landed.rows.items() if k >= USER_KEYS}
 
     def generation(self, shard: ShardId, generation: int) -> dict[int, int | None]:
         """What a flushed generation has to hold."""
@@ -106,7 +122,7 @@ def _plain_by_position(
     """Plain writes, by the position that they come after."""
     found: dict[int, dict[int, int | None]] = {}
     for write in truth.plain[shard]:
-        if version is None or write.version <= version:
+        if truth.includes(version, write.version):
             after = truth.replay[shard][write.after_generation]
             found.setdefault(after, {})[write.key] = write.value
     return found
@@ -333,9 +349,12 @@ class Auditor:
 
     def refreshed(self, since: int) -> None:
         """Invariant 3: told when a refresh that began at version `since` says that it is done."""
+        if not self.lake.latest.has_mem_wal:
+            return
         latest = self.lake.latest.merged
         for number, merged in self.lake.progress.items():
-            for shard, generation in merged.items() if number >= since else ():
+            counts = number >= since and self.truth.includes(None, number)
+            for shard, generation in merged.items() if counts else ():
                 if latest.get(shard, 0) < generation:
                     raise Violation(
                         f"3: a refresh left {shard[:4]} at {latest.get(shard, 0)}, "
@@ -358,7 +377,8 @@ class Auditor:
         self.checks += 1
         for shard in self.shards:
             if self.truth.manifests[shard]:
-                self._reads(shard)
+                if self.lake.latest.has_mem_wal:
+                    self._reads(shard)
                 self._retained(shard)
                 self._durable(shard)
                 self._time_travel(shard)
@@ -399,9 +419,10 @@ class Auditor:
         for name, number in self.lake.tags.items():
             if number not in self.lake.versions:
                 raise Violation(f"6: version {number}, which is tag {name}, was expired")
-            if self._is_released(self.lake.version(number)):
+            tagged = self.lake.version(number)
+            if self._is_released(tagged) or not tagged.has_mem_wal:
                 continue
-            rows = self._merged_read(shard, self.lake.version(number))
+            rows = self._merged_read(shard, tagged)
             wanted = self.truth.state(shard, self.truth.flushed(shard), number)
             if rows != wanted:
                 raise Violation(
@@ -434,7 +455,8 @@ class Auditor:
 
     def _retained(self, shard: ShardId) -> None:
         """Invariant 6: what any retained version has not merged is listed and there."""
-        lowest = min(v.merged.get(shard, 0) for v in self._find_holding())
+        merged = (v.merged.get(shard, 0) for v in self._find_holding() if v.has_mem_wal)
+        lowest = min(merged, default=self.truth.flushed(shard))
         listed = {g.generation: g for g in self.truth.manifests[shard][-1].flushed_generations}
         for number in range(lowest + 1, self.truth.flushed(shard) + 1):
             if number not in listed:
@@ -460,6 +482,8 @@ class Auditor:
     def _progress(self) -> None:
         """Invariant 3, save for the moments in which a refresh puts right what it overwrote."""
         merged = self.lake.latest.merged
+        if self.lake.latest.kind in REPLACED:
+            self.merged_highest = {}
         fell = [s for s, g in self.merged_highest.items() if merged.get(s, 0) < g]
         if fell and self.lake.latest.kind != "mem_wal" and not self.refreshing:
             raise Violation(f"3: progress of {fell[0][:4]} fell to {merged.get(fell[0], 0)}")

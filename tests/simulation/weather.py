@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, replace
 
 from tests.simulation.scheduler import FaultRates
+from tests.simulation.table_users import TABLE_USERS
 from tests.simulation.upkeep_actors import UPKEEP
 
 STEPS_MAX = 1500
@@ -21,7 +22,8 @@ class Setup:
     """One run.
 
     `pace` is how fast time passes; `deletes`, `flushes`, `stalls` and `foreign` are how often a
-    writer deletes, flushes, sleeps at a dangerous place, and claims as pylance does; `woken` is
+    writer deletes, flushes, sleeps at a dangerous place, and claims as pylance does; `job_stalls`
+    is how often the `slow_jobs` sleep before one of their steps, lease in hand; `woken` is
     whether writers that sleep at the end of the chaos wake up when everything else has healed.
     """
 
@@ -38,9 +40,12 @@ class Setup:
     deletes: float = 0.3
     flushes: float = 0.4
     stalls: float = 0.0
+    job_stalls: float = 0.0
+    slow_jobs: tuple[str, ...] = ("merge", "snapshot")
     foreign: float = 0.0
     woken: bool = False
     mergers: int = 2
+    lease_seconds: tuple[float, ...] = (20.0, 300.0, 3600.0)
     watched: bool = True
     """Whether mergers without the lease look out for a refresh, as ours do.
 
@@ -67,6 +72,8 @@ class Setup:
         upkeep = random.Random(f"upkeep {seed}")
         if upkeep.random() < 0.5:
             chosen += [j for j in UPKEEP if upkeep.random() < 0.5]
+        users = random.Random(f"users {seed}")
+        of_table = [j for j in TABLE_USERS if users.random() < 0.5] * (users.random() < 0.4)
         mixed = cls(
             seed=seed,
             shards=dice.choice((1, 1, 2)),
@@ -77,6 +84,10 @@ class Setup:
         )
         (name,) = dice.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))
         made = _made(name, mixed, dice)
+        slow = random.Random(f"slow {seed}").choice((0.0, 0.0, 0.1, 0.3))
+        made = replace(made, jobs=(*made.jobs, *of_table), job_stalls=slow)
+        if "restorer" in of_table and users.random() < 0.5:
+            made = _made("restores", made, users)
         host = random.Random(f"host {seed}")
         made = replace(
             made,
@@ -152,5 +163,20 @@ def _made(name: str, mixed: Setup, dice: random.Random) -> Setup:
             rates=replace(mixed.rates, error_after=0.02, clock_jump=0.0),
             deletes=0.5,
             flushes=0.9,
+        )
+    if name == "restores":
+        # Refreshes sleep, and the table is restored meanwhile.
+        return replace(
+            mixed,
+            shards=1,
+            jobs=("merge", "snapshot", "restorer"),
+            rates=FaultRates(),
+            leases_on=False,
+            watched=dice.random() < 0.5,
+            job_stalls=0.3,
+            slow_jobs=("snapshot",),
+            lease_seconds=(300.0, 3600.0),
+            flushes=0.9,
+            steps_max=800,
         )
     return mixed

@@ -1,0 +1,77 @@
+"""Users who change the whole table while writers, jobs and readers are at work on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tests.simulation.actors import OUTCOMES, Jobs
+from tests.simulation.scheduler import Actor
+from tests.simulation.sim_ports import SimStores
+
+TABLE_USERS = ("restorer", "overwriter")
+"""Their names, which are those of the methods that run them."""
+BEFORE = "before-overwrite"
+CHOSEN_FROM = 4
+"""One of so many newest is restored: older ones would undo all that is merged, again and again."""
+SLEEPS_SECONDS = (0.0, 20.0, 700.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableUsers:
+    """Makes these actors' bodies."""
+
+    jobs: Jobs
+
+    def restorer(self, actor: Actor) -> None:
+        """Opens an earlier version, and restores it a while later, whatever happened since."""
+        stores = self.jobs.open(actor)
+        known, latest = stores.lake.versions.values(), stores.lake.latest
+        versions = sorted(v.number for v in known if v.has_mem_wal and v.merged != latest.merged)
+        if not versions:
+            return
+        version = actor.scheduler.dice.choice(versions[-CHOSEN_FROM:])
+        with suppress(*OUTCOMES):
+            actor.step(f"open version {version}", lambda: stores.lake.version(version))
+            actor.step(f"restore {version}", self._restore(stores, version))
+            self.jobs.seen["versions restored"] += 1
+
+    def overwriter(self, actor: Actor) -> None:
+        """Overwrites the table by mistake, and restores what was there before."""
+        stores = self.jobs.open(actor)
+        lake, dice = stores.lake, actor.scheduler.dice
+        version = lake.latest.number
+        if not lake.latest.has_mem_wal:
+            return
+        with suppress(*OUTCOMES):
+            actor.step(f"tag {version} as {BEFORE}", lambda: lake.tag(BEFORE, version))
+            actor.step("overwrite", lake.overwrite)
+            actor.sleep(dice.choice(SLEEPS_SECONDS))
+            actor.step(f"restore {version}", self._restore(stores, version))
+            self.jobs.seen["overwrites undone"] += 1
+
+    def undecided(self, actor: Actor) -> None:
+        """Brings a version with a MemWAL index back, or overwrites the table once more."""
+        stores = self.jobs.open(actor)
+        lake = stores.lake
+        there = [v.number for v in lake.versions.values() if v.has_mem_wal]
+        with suppress(*OUTCOMES):
+            if lake.latest.has_mem_wal:
+                actor.step("overwrite", lake.overwrite)
+            elif there:
+                version = actor.scheduler.dice.choice(there)
+                actor.step(f"restore {version}", self._restore(stores, version))
+
+    def bring_back(self, actor: Actor) -> None:
+        """Restores the newest version with a MemWAL index, where whoever overwrote it has died."""
+        stores = self.jobs.open(actor)
+        if not stores.lake.latest.has_mem_wal:
+            version = max(v.number for v in stores.lake.versions.values() if v.has_mem_wal)
+            actor.step(f"restore {version}", self._restore(stores, version))
+
+    def _restore(self, stores: SimStores, version: int) -> Callable[[], None]:
+        def restore() -> None:
+            self.jobs.truth.restored(stores.lake.restore(version), version)
+
+        return restore
