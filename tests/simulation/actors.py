@@ -361,6 +361,9 @@ class Jobs:
             elif view.taken_at_millis is not None:
                 began = self.taken[view.taken_at_millis]
                 self.seen["readers by a snapshot"] += 1
+            if view.broken:
+                self.seen["readers that refused"] += 1
+                return
             rows = {key: value for key, (value, _) in stores.rows(view.version).items()}
         except OUTCOMES:
             # Lance expires a version by its age, also one that was the latest a moment ago.

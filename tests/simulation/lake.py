@@ -52,6 +52,12 @@ class Version:
     num_shards: int = 0
     index_uuid: str = str(uuid5(NAMESPACE, "mem_wal"))
     has_mem_wal: bool = True
+    inherited: Progress = field(default_factory=dict)
+    """Progress that came with a clone and was not let go of: nothing of these shards is merged."""
+
+    def own(self, shard: ShardId) -> int:
+        """Up to which of its generations the shard is merged, whatever the MemWAL index says."""
+        return 0 if self.inherited.get(shard, 0) else self.merged.get(shard, 0)
 
     @property
     def fragments(self) -> Mapping[int, int]:
@@ -74,6 +80,9 @@ class Lake:
     now_nanos: Callable[[], int]
     indexes: tuple[str, ...] = ("id_idx",)
     key_type: str = "int64"
+    inherited: Progress = field(default_factory=dict)
+    copied: Mapping[int, int] = field(default_factory=dict)
+    """Of a clone: the progress that was copied with the MemWAL index, and the rows."""
     doubled: set[int] = field(default_factory=set)
     """Keys that two commits inserted, of a type that Lance does not compare."""
     versions: dict[int, Version] = field(default_factory=dict)
@@ -93,9 +102,14 @@ class Lake:
         self._store(
             Version(
                 number=1,
-                kind="create",
+                kind="clone" if self.inherited else "create",
                 at_nanos=self.now_nanos(),
-                covered={name: frozenset() for name in self.indexes},
+                rows={key: (value, 0) for key, value in self.copied.items()},
+                next_fragment=1,
+                merged=self.inherited,
+                inherited=self.inherited,
+                catchup=dict.fromkeys(self.indexes, self.inherited) if self.inherited else {},
+                covered={name: frozenset({0}) for name in self.indexes},
             )
         )
 
@@ -221,11 +235,27 @@ class Lake:
             )
         )
 
+    def let_go(self, read: int) -> Version:
+        """Replace the MemWAL entry by what it was in `read`, without inherited progress."""
+        self._since(read)
+        seen = self.version(read)
+
+        def kept(progress: Progress) -> Progress:
+            return {s: g for s, g in progress.items() if not seen.inherited.get(s, 0)}
+
+        return self._store(
+            replace(
+                self.latest, kind="let go", merged=kept(seen.merged), inherited={},
+                catchup={name: kept(found) for name, found in seen.catchup.items()},
+                touched=frozenset(), changed=frozenset(), indexed=frozenset(),
+            )
+        )  # fmt: skip
+
     def overwrite(self) -> Version:
         """Write the table anew, with the same rows: its MemWAL index is gone."""
         return self._store(
             replace(
-                self.latest, kind="overwrite", merged={}, catchup={}, snapshot=None,
+                self.latest, kind="overwrite", merged={}, inherited={}, catchup={}, snapshot=None,
                 taken_at_millis=0, has_mem_wal=False, touched=frozenset(self.latest.rows),
             )
         )  # fmt: skip
@@ -347,10 +377,13 @@ class Lake:
         number = max(self.versions, default=0) + 1
         landed = replace(landed, number=number, at_nanos=self.now_nanos())
         self.versions[number] = self.latest = landed
-        self.progress[number], self.catchups[number] = landed.merged, landed.catchup
+        self.progress[number] = {shard: landed.own(shard) for shard in landed.merged}
+        self.catchups[number] = landed.catchup
         self.kinds.append(landed.kind)
         for name, reached in landed.catchup.items():
             for shard, generation in reached.items():
+                if landed.inherited.get(shard, 0):
+                    continue
                 highest = self.caught_up_highest.get((name, shard), 0)
                 self.caught_up_highest[name, shard] = max(highest, generation)
         self.bucket.objects[_path(number)] = (_encoded(landed), landed.at_nanos)

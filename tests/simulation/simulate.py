@@ -35,7 +35,7 @@ from tests.simulation.weather import Setup
 
 Body = Callable[[Actor], None]
 ORPHANED_STEPS = 600
-PACES = dict.fromkeys(UPKEEP, 0.2) | {"restorer": 0.3, "overwriter": 0.1}
+PACES = dict.fromkeys(UPKEEP, 0.2) | {"restorer": 0.3, "overwriter": 0.1, "adopter": 0.1}
 """How likely an actor that is not running is started at a look."""
 
 
@@ -61,8 +61,18 @@ class Simulation:
         self.scheduler = Scheduler(seed=setup.seed, rates=setup.rates, pace=setup.pace)
         self.truth = Truth(rules=COUNTERS if setup.counters else NEWEST_WINS)
         self.shards = [ShardId(str(UUID(int=n + 1, version=4))) for n in range(setup.shards)]
+        inherited = dict.fromkeys(self.shards, setup.inherited) if setup.inherited else {}
+        copied = {key: self.truth.rules.value(key) for key in range(setup.keys) if inherited}
+        self.truth.copied = {
+            shard: {k: v for k, v in copied.items() if k % len(self.shards) == place}
+            for place, shard in enumerate(self.shards)
+        }
         self.lake = lake(
-            bucket=MemoryBucket(), now_nanos=self.scheduler.now_nanos, key_type=setup.key_type
+            bucket=MemoryBucket(),
+            now_nanos=self.scheduler.now_nanos,
+            key_type=setup.key_type,
+            inherited=inherited,
+            copied=copied,
         )
         self.auditor = Auditor(
             lake=self.lake,
@@ -254,6 +264,7 @@ class Simulation:
             self._alone("rescue", self.upkeep.rescue)
             self._check_rescued()
         self._alone("user", self.users.bring_back)
+        self._alone("user", self.users.adopter)
         self._alone("checkpoint", self._drop_checkpoints)
         self._forget_references()
         for shard in self.shards:

@@ -10,7 +10,7 @@ from tests.simulation.actors import OUTCOMES, Jobs
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimStores
 
-TABLE_USERS = ("restorer", "overwriter")
+TABLE_USERS = ("restorer", "overwriter", "adopter")
 """Their names, which are those of the methods that run them."""
 BEFORE = "before-overwrite"
 CHOSEN_FROM = 4
@@ -50,6 +50,16 @@ class TableUsers:
             actor.sleep(dice.choice(SLEEPS_SECONDS))
             actor.step(f"restore {version}", self._restore(stores, version))
             self.jobs.seen["overwrites undone"] += 1
+
+    def adopter(self, actor: Actor) -> None:
+        """`memwal init --adopt-clone`, once in a while."""
+        stores = self.jobs.open(actor)
+        with suppress(*OUTCOMES), self.jobs.lease(stores, "snapshot") as check:
+            version = stores.base().version
+            if stores.lake.version(version).inherited:
+                check()
+                actor.step(f"let go of progress of {version}", lambda: stores.lake.let_go(version))
+                self.jobs.seen["clones adopted"] += 1
 
     def undecided(self, actor: Actor) -> None:
         """Brings a version with a MemWAL index back, or overwrites the table once more."""

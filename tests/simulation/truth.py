@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
@@ -36,6 +36,8 @@ class Truth:
     """Entries by position as the WAL took them, who was told of them, and what was flushed."""
 
     rules: RowRules = NEWEST_WINS
+    copied: Mapping[ShardId, State] = field(default_factory=dict)
+    """Rows that a clone was made with."""
     wal: dict[ShardId, dict[int, Changes]] = field(default_factory=lambda: defaultdict(dict))
     acknowledged: dict[ShardId, set[int]] = field(default_factory=lambda: defaultdict(set))
     manifests: dict[ShardId, list[ShardManifest]] = field(default_factory=lambda: defaultdict(list))
@@ -106,7 +108,7 @@ class Truth:
 
 
 def _fold_upto(truth: Truth, shard: ShardId, position: int, version: int | None = None) -> State:
-    state: State = {}
+    state: State = dict(truth.copied.get(shard, {}))
     plain = _plain_by_position(truth, shard, version)
     truth.rules.apply(state, plain.get(0, {}))
     for at in range(1, position + 1):
@@ -243,7 +245,7 @@ class Auditor:
 
     def _proven(self, shard: ShardId, number: int, what: str) -> None:
         """Invariant 6, at the moment in which it counts."""
-        merged = (v.merged.get(shard, 0) for v in self._find_holding() if v.has_mem_wal)
+        merged = (v.own(shard) for v in self._find_holding() if v.has_mem_wal)
         # No version knows the shard any more when all that did were overwritten and expired.
         lowest = min(merged, default=number)
         if lowest < number:
@@ -407,7 +409,7 @@ class Auditor:
             )
 
     def _merged_read(self, shard: ShardId, version: Version) -> State:
-        merged = version.merged.get(shard, 0)
+        merged = version.own(shard)
         rows: State = {k: v for k, (v, _) in version.rows.items() if self._own(shard, k)}
         for generation in self.truth.manifests[shard][-1].flushed_generations:
             if generation.generation > merged:
@@ -455,7 +457,7 @@ class Auditor:
 
     def _retained(self, shard: ShardId) -> None:
         """Invariant 6: what any retained version has not merged is listed and there."""
-        merged = (v.merged.get(shard, 0) for v in self._find_holding() if v.has_mem_wal)
+        merged = (v.own(shard) for v in self._find_holding() if v.has_mem_wal)
         lowest = min(merged, default=self.truth.flushed(shard))
         listed = {g.generation: g for g in self.truth.manifests[shard][-1].flushed_generations}
         for number in range(lowest + 1, self.truth.flushed(shard) + 1):
@@ -482,7 +484,7 @@ class Auditor:
     def _progress(self) -> None:
         """Invariant 3, save for the moments in which a refresh puts right what it overwrote."""
         merged = self.lake.latest.merged
-        if self.lake.latest.kind in REPLACED:
+        if self.lake.latest.kind in (*REPLACED, "let go"):
             self.merged_highest = {}
         fell = [s for s, g in self.merged_highest.items() if merged.get(s, 0) < g]
         if fell and self.lake.latest.kind != "mem_wal" and not self.refreshing:

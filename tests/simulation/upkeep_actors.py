@@ -197,7 +197,7 @@ class Upkeep:
         shard = self.jobs.shards[key % len(self.jobs.shards)]
         self.jobs.truth.plain[shard].append(
             PlainWrite(
-                after_generation=landed.merged.get(shard, 0),
+                after_generation=landed.own(shard),
                 version=landed.number,
                 key=key,
                 value=value,

@@ -14,6 +14,7 @@ from tests.simulation.table_users import TABLE_USERS
 from tests.simulation.upkeep_actors import UPKEEP
 
 STEPS_MAX = 1500
+OF_CLONES = ("merge", "index_catchup", "snapshot", "garbage", "reader", "user", "restorer")
 ALL_JOBS = ("merge", "merge", "index_catchup", "snapshot", "garbage", "garbage", "reader")
 
 
@@ -59,6 +60,8 @@ class Setup:
     """Whether the table has a row-merge policy, by which rows add up."""
     fast_seconds: float = 0.0
     """How far the clock of the host that collects garbage is ahead of the store's."""
+    inherited: int = 0
+    """The table is a clone, whose MemWAL index has that progress of every shard."""
     orphaned: bool = False
     """Whether the table is overwritten at the end, and loses its MemWAL index."""
 
@@ -73,7 +76,7 @@ class Setup:
         if upkeep.random() < 0.5:
             chosen += [j for j in UPKEEP if upkeep.random() < 0.5]
         users = random.Random(f"users {seed}")
-        of_table = [j for j in TABLE_USERS if users.random() < 0.5] * (users.random() < 0.4)
+        of_table = [j for j in ("restorer", "overwriter") if users.random() < 0.5] * (users.random() < 0.4)
         mixed = cls(
             seed=seed,
             shards=dice.choice((1, 1, 2)),
@@ -88,6 +91,10 @@ class Setup:
         made = replace(made, jobs=(*made.jobs, *of_table), job_stalls=slow)
         if "restorer" in of_table and users.random() < 0.5:
             made = _made("restores", made, users)
+        clone = random.Random(f"clone {seed}")
+        if clone.random() < 0.1:
+            jobs = tuple(j for j in made.jobs if j in OF_CLONES)
+            made = replace(made, jobs=(*jobs, "adopter"), inherited=clone.choice((1, 3, 6)))
         host = random.Random(f"host {seed}")
         made = replace(
             made,
