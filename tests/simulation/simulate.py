@@ -108,6 +108,13 @@ class Simulation:
         )
 
     def _watch(self, actor: str, path: str, data: bytes | None) -> None:
+        try:
+            self._judge(actor, path, data)
+        except Violation as found:
+            self.auditor.found = found
+            raise
+
+    def _judge(self, actor: str, path: str, data: bytes | None) -> None:
         parts = path.split("/")
         if data is None:
             self.auditor.watch_delete(actor, path)
@@ -294,8 +301,7 @@ class Simulation:
     def _check_rescued(self) -> None:
         """Every acknowledged row is in a generation, without a writer."""
         for shard in self.shards:
-            known = self.truth.manifests[shard]
-            covered = known[-1].replay_after_wal_entry_position if known else 0
+            covered = self.truth.replay[shard][-1]
             left = [p for p in self.truth.acknowledged[shard] if p > covered]
             if left:
                 raise Violation(f"8: rescue left positions {left} of shard {shard[:4]}")

@@ -42,7 +42,9 @@ class Truth:
     acknowledged: dict[ShardId, set[int]] = field(default_factory=lambda: defaultdict(set))
     manifests: dict[ShardId, list[ShardManifest]] = field(default_factory=lambda: defaultdict(list))
     replay: dict[ShardId, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0]))
-    """Replay position after each generation; the first is before any."""
+    """The last position that each generation covers; the first is before any."""
+    covered: dict[tuple[ShardId, str], int] = field(default_factory=dict)
+    """The same by path, as writers know it: a manifest may say less."""
     plain: dict[ShardId, list[PlainWrite]] = field(default_factory=lambda: defaultdict(list))
     forks: dict[str, str] = field(default_factory=dict)
     """Manifests that a drop put onto freed names and has not taken back, with its actor."""
@@ -152,6 +154,8 @@ class Auditor:
     clocks_agree: Callable[[], bool]
     dropped_at: dict[tuple[ShardId, str], int] = field(default_factory=dict)
     audited: object = None
+    found: Violation | None = None
+    """What was broken in the middle of a step, whatever the actor made of it."""
     merged_highest: dict[ShardId, int] = field(default_factory=dict)
     refreshing: bool = False
     orphaned: bool = False
@@ -218,8 +222,8 @@ class Auditor:
         if old is not None and new.writer_epoch < old.writer_epoch:
             raise Violation(f"a fenced writer committed manifest {new.version}")
         if new.current_generation == len(replay) + 1:
-            replay.append(new.replay_after_wal_entry_position)
             generation = new.flushed_generations[-1]
+            replay.append(self.truth.covered[new.shard_id, generation.path])
             path = data_path(new.shard_id, generation)
             content = _decoded(self.lake.bucket.objects[path][0])
             wanted = self.truth.generation(new.shard_id, generation.generation)
@@ -365,6 +369,8 @@ class Auditor:
 
     def audit(self) -> None:
         """Everything that must hold at this instant."""
+        if self.found is not None:
+            raise self.found
         if self.orphaned:
             self._checkpoints()
             return

@@ -23,7 +23,8 @@ class Setup:
     """One run.
 
     `pace` is how fast time passes; `deletes`, `flushes`, `stalls` and `foreign` are how often a
-    writer deletes, flushes, sleeps at a dangerous place, and claims as pylance does; `job_stalls`
+    writer deletes, flushes, sleeps at a dangerous place, and claims as pylance does; `understates` is how
+    often a flush tells a replay position below what it covers; `job_stalls`
     is how often the `slow_jobs` sleep before one of their steps, lease in hand; `woken` is
     whether writers that sleep at the end of the chaos wake up when everything else has healed.
     """
@@ -41,6 +42,7 @@ class Setup:
     deletes: float = 0.3
     flushes: float = 0.4
     stalls: float = 0.0
+    understates: float = 0.0
     job_stalls: float = 0.0
     slow_jobs: tuple[str, ...] = ("merge", "snapshot")
     foreign: float = 0.0
@@ -91,6 +93,8 @@ class Setup:
         made = replace(made, jobs=(*made.jobs, *of_table), job_stalls=slow)
         if "restorer" in of_table and users.random() < 0.5:
             made = _made("restores", made, users)
+        memtable = random.Random(f"memtable {seed}")
+        made = replace(made, understates=memtable.choice((0.0, 0.0, 0.5)))
         clone = random.Random(f"clone {seed}")
         if clone.random() < 0.1:
             jobs = tuple(j for j in made.jobs if j in OF_CLONES)
@@ -109,7 +113,7 @@ class Setup:
 
 def counting(setup: Setup) -> Setup:
     """The same with a table of counters. Merges fold with the base, so users write to it too."""
-    jobs = tuple(dict.fromkeys((*setup.jobs, "merge", "user")))
+    jobs = tuple(dict.fromkeys((*setup.jobs, "merge", "user", "wal_reader")))
     return replace(setup, jobs=jobs, counters=True, key_type="int64")
 
 
