@@ -1,5 +1,7 @@
 """What several changes of one key come to: the newest wins, or a row-merge policy folds them.
 
+Without a key there is nothing to come to: all rows stay.
+
 A change is a number, or None for a delete. Under the policy of counters a number from 0 on is an
 operand, which adds itself, and one below is a value (`value_of`); a state has values only.
 """
@@ -13,9 +15,10 @@ Changes = Mapping[int, int | None]
 
 
 class RowRules(Protocol):
-    """One of the two."""
+    """One of the three."""
 
     policy_text: str | None
+    primary_key: tuple[str, ...]
 
     def onto(self, older: dict[int, int | None], newer: Changes) -> None:
         """Make one set of changes of two, in `older`."""
@@ -38,6 +41,7 @@ class NewestWins:
     """The newest row of a key is the row."""
 
     policy_text = None
+    primary_key = ("id",)
 
     def onto(self, older: dict[int, int | None], newer: Changes) -> None:
         older.update(newer)
@@ -60,6 +64,7 @@ class Counters:
     """Operands add up, onto the newest value or delete before them, or the base's row."""
 
     policy_text = "counters"
+    primary_key = ("id",)
 
     def onto(self, older: dict[int, int | None], newer: Changes) -> None:
         for key, change in newer.items():
@@ -87,6 +92,27 @@ class Counters:
         return value_of(number)
 
 
+class Appends:
+    """No key: each row stays. A change is how many rows have the number under which it stands."""
+
+    policy_text = None
+    primary_key = ()
+
+    def onto(self, older: dict[int, int | None], newer: Changes) -> None:
+        for number, rows in newer.items():
+            older[number] = (older.get(number) or 0) + (rows or 0)
+
+    def apply(self, state: dict[int, int], changes: Changes) -> None:
+        for number, rows in changes.items():
+            state[number] = state.get(number, 0) + (rows or 0)
+
+    def put(self, number: int) -> int:
+        return 1
+
+    def value(self, number: int) -> int:
+        return 1
+
+
 def value_of(amount: int) -> int:
     """A value's number."""
     return -1 - amount
@@ -94,3 +120,4 @@ def value_of(amount: int) -> int:
 
 NEWEST_WINS = NewestWins()
 COUNTERS = Counters()
+APPENDS = Appends()

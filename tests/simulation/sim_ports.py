@@ -240,7 +240,7 @@ class SimStores:
         return TableView(
             uri=self.objects.uri,
             version=version,
-            primary_key=("id",),
+            primary_key=self.rules.primary_key,
             columns=(
                 ColumnInfo(
                     field_id=KEY_FIELD, name="id", type_text=self.lake.key_type, nullable=False

@@ -1,4 +1,4 @@
-"""The simulation of a table whose rows add up by a row-merge policy: sums are exact at any time."""
+"""The simulation of tables whose rows add up, by a row-merge policy or for want of a key: exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memwal.model import ShardId
 from tests.simulation import simulate
 from tests.simulation.lake import Lake, Version
 from tests.simulation.row_rules import COUNTERS, value_of
-from tests.simulation.weather import Setup, counting
+from tests.simulation.weather import Setup, appending, counting
 
 pytestmark = pytest.mark.integration
 
@@ -30,6 +30,17 @@ def test_seeds(first: int) -> None:
         # A refresh may lower progress for a moment, and operands would count twice.
         assert outcome.seen["versions by mem_wal"] == 0
     assert merges > 0
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, _CHUNK))
+def test_seeds_without_a_key(first: int) -> None:
+    reads = 0
+    for seed in range(first, min(SEEDS, first + _CHUNK)):
+        outcome = simulate.run_setup(appending(Setup.of(seed)))
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
+        assert outcome.seen["versions by merge"] == 0
+        reads += outcome.seen["reads with the WAL"]
+    assert reads > 0
 
 
 def test_a_fold_with_an_older_base_is_noticed() -> None:

@@ -258,6 +258,7 @@ class Upkeep:
             upto = range(acknowledged[shard.shard_id], max(positions, default=0) + 1)
             if not any(mine == truth.at(shard.shard_id, p, view.version) for p in upto):
                 raise Violation(f"5: a read of {shard.shard_id[:4]} with its WAL saw {mine}")
+        self.jobs.seen["reads with the WAL"] += 1
 
     def _excuse(self, actor: Actor, started: float) -> None:
         """A file may only be gone for one that takes longer than the grace."""

@@ -60,6 +60,8 @@ class Setup:
     """Whether the shards of a merge share commits."""
     counters: bool = False
     """Whether the table has a row-merge policy, by which rows add up."""
+    keyless: bool = False
+    """Whether the table has no key: then nothing is merged, and every row stays."""
     fast_seconds: float = 0.0
     """How far the clock of the host that collects garbage is ahead of the store's."""
     inherited: int = 0
@@ -114,7 +116,15 @@ class Setup:
 def counting(setup: Setup) -> Setup:
     """The same with a table of counters. Merges fold with the base, so users write to it too."""
     jobs = tuple(dict.fromkeys((*setup.jobs, "merge", "user", "wal_reader")))
-    return replace(setup, jobs=jobs, counters=True, key_type="int64")
+    return replace(setup, jobs=jobs, counters=True, key_type="int64", inherited=0)
+
+
+def appending(setup: Setup) -> Setup:
+    """The same with a table that has no key, where all that may be done is to read."""
+    jobs = ("merge", "snapshot", "garbage", "reader", "wal_reader")
+    return replace(
+        setup, jobs=jobs, keyless=True, deletes=0.0, orphaned=False, inherited=0, woken=False
+    )
 
 
 WEIGHTS = {"mixed": 3, "duel": 2, "sleepers": 3, "slow flushes": 1, "refreshes": 1}
