@@ -112,8 +112,8 @@ bench-quick: $(READY) ## The same on smaller tables, in less than five minutes
 conformance: $(READY) ## The documents' sentences, the tests that hold them, what pylance 14 does otherwise
 	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)
 
-simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (SEEDS=N); a report
-	@$(SIMULATION).simulate --seeds $(or $(SEEDS),10000) --report simulation-report.json
+simulation: $(READY) ## The next 10,000 seeds of writers, jobs and readers under faults (SEEDS=N); a report
+	@$(SIMULATION).simulate --onwards --seeds $(or $(SEEDS),10000) --report simulation-report.json
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
 	@$(SIMULATION).mutate --seeds $(or $(SEEDS),300) --table mutation-results.json

@@ -80,7 +80,9 @@ class Setup:
         if upkeep.random() < 0.5:
             chosen += [j for j in UPKEEP if upkeep.random() < 0.5]
         users = random.Random(f"users {seed}")
-        of_table = [j for j in ("restorer", "overwriter") if users.random() < 0.5] * (users.random() < 0.4)
+        of_table = [j for j in ("restorer", "overwriter") if users.random() < 0.5] * (
+            users.random() < 0.4
+        )
         mixed = cls(
             seed=seed,
             shards=dice.choice((1, 1, 2)),
