@@ -422,7 +422,7 @@ class Session:
         foreign = dice.random() < self.jobs.setup.foreign
         claim = self._claimed_as_pylance() if foreign else self.open()
         for _ in range(puts):
-            self._put(claim, self._changes())
+            self.put(claim, self._changes())
             if dice.random() < self.jobs.setup.flushes:
                 claim = self.flush(claim)
         if dice.random() < 0.7:
@@ -475,7 +475,7 @@ class Session:
             self._take_in(manifest, data)
         self.next_position = upto
 
-    def _put(self, claim: ShardClaim, changes: dict[int, int | None]) -> None:
+    def put(self, claim: ShardClaim, changes: dict[int, int | None]) -> None:
         """Append an entry; told to the client when it is stored."""
         data = encode_entry(changes, claim.writer_epoch, claim.manifest.current_generation)
         path = layout.wal_entry_path(self.shard, self.next_position)

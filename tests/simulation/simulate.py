@@ -23,12 +23,13 @@ from memwal.testing import MemoryBucket
 from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, RETENTION_SECONDS, Jobs, decode_entry
 from tests.simulation.explore import explore
+from tests.simulation.ingest_actors import Ingests
 from tests.simulation.lake import Lake
 from tests.simulation.manifest_names import ClaimLimits
 from tests.simulation.row_rules import APPENDS, COUNTERS, NEWEST_WINS
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_ports import SimStores
-from tests.simulation.table_users import TABLE_USERS, TableUsers
+from tests.simulation.table_users import TableUsers
 from tests.simulation.totals import Totals
 from tests.simulation.truth import Auditor, Truth, Violation
 from tests.simulation.upkeep_actors import UPKEEP, Upkeep
@@ -97,6 +98,7 @@ class Simulation:
         shard_rows = "snapshot" not in setup.jobs or setup.counters
         self.upkeep = Upkeep(jobs=self.jobs, shard_rows=shard_rows)
         self.users = TableUsers(jobs=self.jobs)
+        self.ingests = Ingests(jobs=self.jobs)
         self.number = 0
 
     def _open(self, actor: Actor) -> SimStores:
@@ -251,8 +253,8 @@ class Simulation:
         if job == "garbage":
             wal, retention = dice.random() < 0.7, dice.random() < 0.8
             return self.jobs.garbage(wal=wal, retention=retention, full=False)
-        owner: object = self.upkeep if job in UPKEEP else self.jobs
-        body: Body = getattr(self.users if job in TABLE_USERS else owner, job)
+        owners = (self.jobs, self.upkeep, self.users, self.ingests)
+        body: Body = next(getattr(owner, job) for owner in owners if hasattr(owner, job))
         return body
 
     def _spawn(self, name: str, body: Body) -> Actor:

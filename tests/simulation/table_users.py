@@ -10,8 +10,6 @@ from tests.simulation.actors import OUTCOMES, Jobs
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimStores
 
-TABLE_USERS = ("restorer", "overwriter", "adopter")
-"""Their names, which are those of the methods that run them."""
 BEFORE = "before-overwrite"
 CHOSEN_FROM = 4
 """One of so many newest is restored: older ones would undo all that is merged, again and again."""

@@ -1,4 +1,4 @@
-"""The simulation of tables whose rows add up, by a row-merge policy or for want of a key: exactly."""
+"""Tables whose rows add up, by a row-merge policy or for want of a key: exactly at any time."""
 
 from __future__ import annotations
 

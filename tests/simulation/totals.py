@@ -64,7 +64,7 @@ _MAPS = ("injected", "found")
 
 
 def find_layer(failure: str) -> str:
-    """What a violation is of: an invariant by its number, a command, or an actor that broke down."""
+    """What a violation is of: an invariant by its number, a command, or none of these."""
     last = failure.strip().splitlines()[-1].removeprefix("tests.simulation.scheduler.Violation: ")
     layer, colon, _ = last.partition(": ")
     if not colon:

@@ -134,7 +134,7 @@ def _plain_by_position(
 
 def may_write(actor: str) -> bool:
     """Whether this actor is a shard's writer: others leave the shards' data alone."""
-    return actor.split("-")[0] in ("writer", "rescue")
+    return actor.split("-")[0] in ("writer", "rescue", "ingest")
 
 
 @cache

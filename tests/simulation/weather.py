@@ -10,7 +10,6 @@ import random
 from dataclasses import dataclass, replace
 
 from tests.simulation.scheduler import FaultRates
-from tests.simulation.table_users import TABLE_USERS
 from tests.simulation.upkeep_actors import UPKEEP
 
 STEPS_MAX = 1500
@@ -23,9 +22,9 @@ class Setup:
     """One run.
 
     `pace` is how fast time passes; `deletes`, `flushes`, `stalls` and `foreign` are how often a
-    writer deletes, flushes, sleeps at a dangerous place, and claims as pylance does; `understates` is how
-    often a flush tells a replay position below what it covers; `job_stalls`
-    is how often the `slow_jobs` sleep before one of their steps, lease in hand; `woken` is
+    writer deletes, flushes, sleeps at a dangerous place, and claims as pylance does; `understates`
+    is how often a flush tells a replay position below what it covers; `job_stalls` how often the
+    `slow_jobs` sleep before one of their steps, lease in hand; `woken` is
     whether writers that sleep at the end of the chaos wake up when everything else has healed.
     """
 
@@ -99,6 +98,8 @@ class Setup:
             made = _made("restores", made, users)
         memtable = random.Random(f"memtable {seed}")
         made = replace(made, understates=memtable.choice((0.0, 0.0, 0.5)))
+        if random.Random(f"ingest {seed}").random() < 0.15:
+            made = replace(made, jobs=(*made.jobs, "ingest"))
         clone = random.Random(f"clone {seed}")
         if clone.random() < 0.1:
             jobs = tuple(j for j in made.jobs if j in OF_CLONES)
@@ -117,7 +118,9 @@ class Setup:
 
 def counting(setup: Setup) -> Setup:
     """The same with a table of counters. Merges fold with the base, so users write to it too."""
+    # What is stored twice counts twice: that is how it is.
     jobs = tuple(dict.fromkeys((*setup.jobs, "merge", "user", "wal_reader")))
+    jobs = tuple(job for job in jobs if job != "ingest")
     return replace(setup, jobs=jobs, counters=True, key_type="int64", inherited=0)
 
 
