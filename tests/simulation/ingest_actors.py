@@ -73,8 +73,8 @@ class Ingests:
     def _calls(self, shard: ShardId, number: int) -> list[tuple[int, int]]:
         """A row each, many of the same key as the one before. No value is there twice."""
         jobs, dice = self.jobs, random.Random(f"source {self.jobs.setup.seed} {shard} {number}")
-        keys = range(jobs.shards.index(shard), jobs.setup.keys, len(jobs.shards)) or range(1)
-        chosen = dice.choices(keys[:2], k=dice.randint(2, CALLS_MAX))
+        place, shards = jobs.shards.index(shard), len(jobs.shards)
+        chosen = dice.choices((place, place + shards), k=dice.randint(2, CALLS_MAX))
         return [(key, dice.getrandbits(30)) for key in chosen]
 
     def _check(self, shard: ShardId, calls: list[tuple[int, int]]) -> None:
