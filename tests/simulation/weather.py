@@ -100,10 +100,6 @@ class Setup:
         made = replace(made, understates=memtable.choice((0.0, 0.0, 0.5)))
         if random.Random(f"ingest {seed}").random() < 0.15:
             made = replace(made, jobs=(*made.jobs, "ingest"))
-        clone = random.Random(f"clone {seed}")
-        if clone.random() < 0.1:
-            jobs = tuple(j for j in made.jobs if j in OF_CLONES)
-            made = replace(made, jobs=(*jobs, "adopter"), inherited=clone.choice((1, 3, 6)))
         host = random.Random(f"host {seed}")
         made = replace(
             made,
@@ -121,15 +117,20 @@ def counting(setup: Setup) -> Setup:
     # What is stored twice counts twice: that is how it is.
     jobs = tuple(dict.fromkeys((*setup.jobs, "merge", "user", "wal_reader")))
     jobs = tuple(job for job in jobs if job != "ingest")
-    return replace(setup, jobs=jobs, counters=True, key_type="int64", inherited=0)
+    return replace(setup, jobs=jobs, counters=True, key_type="int64")
+
+
+def cloned(setup: Setup) -> Setup:
+    """The same with a table that is a clone, or a branch, with progress that is not its own."""
+    dice = random.Random(f"clone {setup.seed}")
+    jobs = tuple(job for job in setup.jobs if job in OF_CLONES)
+    return replace(setup, jobs=(*jobs, "adopter"), inherited=dice.choice((1, 3, 6)), orphaned=False)
 
 
 def appending(setup: Setup) -> Setup:
     """The same with a table that has no key, where all that may be done is to read."""
     jobs = ("merge", "snapshot", "garbage", "reader", "wal_reader")
-    return replace(
-        setup, jobs=jobs, keyless=True, deletes=0.0, orphaned=False, inherited=0, woken=False
-    )
+    return replace(setup, jobs=jobs, keyless=True, deletes=0.0, orphaned=False, woken=False)
 
 
 WEIGHTS = {"mixed": 3, "duel": 2, "sleepers": 3, "slow flushes": 1, "refreshes": 1}
