@@ -41,7 +41,7 @@ class NewestWins:
     """The newest row of a key is the row."""
 
     policy_text = None
-    primary_key = ("id",)
+    primary_key: tuple[str, ...] = ("id",)
 
     def onto(self, older: dict[int, int | None], newer: Changes) -> None:
         older.update(newer)
@@ -64,7 +64,7 @@ class Counters:
     """Operands add up, onto the newest value or delete before them, or the base's row."""
 
     policy_text = "counters"
-    primary_key = ("id",)
+    primary_key: tuple[str, ...] = ("id",)
 
     def onto(self, older: dict[int, int | None], newer: Changes) -> None:
         for key, change in newer.items():
@@ -96,7 +96,7 @@ class Appends:
     """No key: each row stays. A change is how many rows have the number under which it stands."""
 
     policy_text = None
-    primary_key = ()
+    primary_key: tuple[str, ...] = ()
 
     def onto(self, older: dict[int, int | None], newer: Changes) -> None:
         for number, rows in newer.items():
