@@ -267,7 +267,7 @@ READ: tuple[Mutation, ...] = (
         ),
         (
             "replay: a flushed generation is replayed again",
-            "        flushed = generation < current",
+            "        flushed = is_flushed(manifest, entry)",
             "        flushed = False",
         ),
         (
