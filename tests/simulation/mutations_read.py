@@ -178,6 +178,29 @@ READ: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/read/store/text_search.py",
+        "tests/read/test_search_limit.py",
+        (
+            "search: rows that a flush has deleted count for nothing",
+            "return None if _has_deleted(one.dataset) else limit",
+            "return limit",
+        ),
+    ),
+    *mutations(
+        "memwal/read/store/text_statistics.py",
+        "tests/read/test_search_limit.py",
+        (
+            "search: so many texts as are asked for are all that have a word",
+            "        most = max(_SAMPLES, limit or 0)",
+            "        most = limit or _SAMPLES",
+        ),
+        (
+            "search: texts that are alike tell how long the others are",
+            "            if tells_mean(samples, most):",
+            "            if True:",
+        ),
+    ),
+    *mutations(
+        "memwal/read/store/text_search.py",
         "tests/read/test_search.py -k 'lacks_rows or stop_words or ranks or ties'",
         (
             "search: an index that lacks rows is believed",

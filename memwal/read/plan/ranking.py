@@ -66,6 +66,17 @@ def add_up(found: Iterable[Statistics]) -> Statistics:
     )
 
 
+def tells_mean(samples: Mapping[str, Sequence[Sample]], most: int) -> bool:
+    """Whether samples, of each word up to `most`, tell the mean length behind their scores.
+
+    They don't where a word has more texts than that, and those that are known are alike.
+    """
+    known = [some for some in samples.values() if some]
+    return not known or any(
+        len(some) < most or _find_firmness(some) >= _FIRMNESS_MIN for some in known
+    )
+
+
 def read_off(documents: int, samples: Mapping[str, Sequence[Sample]], most: int) -> Statistics:
     """The statistics by which Lance has scored these samples, of each word up to `most`."""
     known = {term: some for term, some in samples.items() if some}
@@ -134,6 +145,13 @@ def _weigh_count(count: int, length: int, mean: float) -> float:
     return count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * length / mean))
 
 
+def _find_firmness(some: Sequence[Sample]) -> float:
+    """How different texts are, as far as their scores tell lengths: 0 where they are alike."""
+    rows = [(s.count + _K1 * (1 - _B), _K1 * _B * s.length) for s in some]
+    aa, ab, bb = (fsum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    return 1 - ab * ab / (aa * bb)
+
+
 def _find_mean_length(documents: int, found: Iterable[Sequence[Sample]], most: int) -> float:
     """The mean length behind the scores, by the word whose texts tell it best; 0 without any.
 
@@ -151,7 +169,7 @@ def _find_mean_length(documents: int, found: Iterable[Sequence[Sample]], most: i
         ]
         aa, ab, bb = (fsum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
         ay, by = (fsum(r[i] * r[2] for r in rows) for i in (0, 1))
-        firmness = 1 - ab * ab / (aa * bb)
+        firmness = _find_firmness(some)
         inverse, inverse_by_mean = bb * ay - ab * by, aa * by - ab * ay
         if firmness < _FIRMNESS_MIN and len(some) < most:
             inverse = 1 / _weigh_word(documents, len(some))

@@ -102,7 +102,9 @@ class TextSearch:
             # Lance scores by the statistics of the filtered rows then: nothing tells the rest.
             return None
         if limit is None or isinstance(one.table, Part):
-            return limit
+            # Lance's scores of a generation count rows that its flush has deleted, and these alone
+            # tell by how much a row may be better by the scores of all.
+            return None if _has_deleted(one.dataset) else limit
         return limit + limit // 2 + _SPARE
 
     def _open_base(self, base: Base) -> Searched:
@@ -281,6 +283,11 @@ def _find_whole_indexes(dataset: Any, column: str) -> tuple[TextIndex, ...]:
 def _count_texts(dataset: Any, column: str) -> int:
     """The texts of a table that are not empty."""
     return int(dataset.count_rows(filter=f"`{column}` != ''"))
+
+
+def _has_deleted(dataset: Any) -> bool:
+    """Whether rows of it are deleted, as those that a later one of the same flush replaced."""
+    return any(fragment.num_deletions for fragment in dataset.get_fragments())
 
 
 def _find_least(batches: Sequence[pa.RecordBatch]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -11,15 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from memwal.read.plan.ranking import Sample, Scored, Statistics, measure, read_off
+from memwal.read.plan.ranking import (
+    Sample,
+    Scored,
+    Statistics,
+    measure,
+    read_off,
+    tells_mean,
+)
 from memwal.read.plan.request import SCORE, Search
 from memwal.read.store.faults import guard
 from memwal.read.store.sources import Batches, Found, Part, Rows, Table
 from memwal.read.store.texts import TextIndex, build_query
 from memwal.read.store.threads import map_in_order
 
-# So many texts tell what an index holds of a word.
+# So many texts tell what an index holds of a word; so many at most, where those are alike.
 _SAMPLES = 8
+_SAMPLES_MAX = 10_000
 # Texts whose words are kept, as most are asked for twice.
 _COUNTED_MAX = 4096
 # Numbers about indexes that are kept, some 200 bytes each.
@@ -51,6 +58,10 @@ class Searched:
         if self.copied and isinstance(self.table, Part):
             return self.table.scan_copy(self.dataset, rows)
         return self.table.scan(rows)
+
+
+Sampled = tuple[Mapping[str, Sequence[Sample]], int]
+"""Texts of each word, and up to how many."""
 
 
 class _Kept:
@@ -114,15 +125,14 @@ class QueryWords:
         base = tables[0]
         if self._probes is None or (len(tables) == 1 and not base.uncovered):
             return None
-        most = _SAMPLES if limit is None else limit
+        most = max(_SAMPLES, limit or 0)
         scored = [list(self._count_words(batches, most)) for _, batches in found]
-        any_words = next((some[0].counts for some in scored if some), Counter[str]())
         own = map_in_order(
             lambda place: self._read_own(tables[place], scored[place], limit),
             range(1, len(tables)),
             threads,
         )
-        return [self._read_base(base, scored[0], any_words), *((one,) for _, one in own)]
+        return [self._read_base(base, scored[0]), *((one,) for _, one in own)]
 
     def _read_own(self, one: Searched, scored: Sequence[Scored], limit: int | None) -> Statistics:
         """A generation's: none of its rows are ever deleted, so that matches can be counted."""
@@ -147,16 +157,13 @@ class QueryWords:
             return found
         return Statistics(documents=one.documents, mean_length=mean, having=having)
 
-    def _read_base(
-        self, one: Searched, scored: Sequence[Scored], any_words: Mapping[str, int]
-    ) -> tuple[Statistics, ...]:
-        """The base's, which `any_words` tell more of where it has no word of the query."""
+    def _read_base(self, one: Searched, scored: Sequence[Scored]) -> tuple[Statistics, ...]:
         probes = self._probes or {}
-        indexed = self._read_index(one, scored, any_words)
+        indexed = self._read_index(one, scored)
         if not one.uncovered:
             return (indexed,)
         documents = one.documents + sum(fragment.count_rows() for fragment in one.uncovered)
-        whole = read_off(documents, self._sample(one, probes, fragments=one.uncovered), _SAMPLES)
+        whole = read_off(documents, *self._sample(one, probes, fragments=one.uncovered))
         both = dict(indexed.having)
         both.update(whole.having)
         mean = whole.mean_length or indexed.mean_length
@@ -165,29 +172,42 @@ class QueryWords:
         least = replace(indexed, having=both)
         return indexed, least, replace(whole, mean_length=mean, having=both)
 
-    def _read_index(
-        self, one: Searched, scored: Sequence[Scored], any_words: Mapping[str, int]
-    ) -> Statistics:
+    def _read_index(self, one: Searched, scored: Sequence[Scored]) -> Statistics:
         probes = self._probes or {}
         kept = {term: _KEPT.get(one.identity, term) for term in (*probes, _MEAN)}
         mean = kept.pop(_MEAN)
         if mean is not None and None not in kept.values():
             having = {term: count for term, count in kept.items() if count}
             return Statistics(documents=one.documents, mean_length=mean, having=having)
+        sampled: Sampled | None = None
         if len(self.terms) == 1 and self._matches_any and not one.uncovered:
             samples = {term: _as_samples(term, scored[:_SAMPLES]) for term in probes}
-        else:
-            samples = self._sample(one, probes, fast_search=True)
-        found = read_off(one.documents, samples, _SAMPLES)
-        words = iter([word for word in any_words if self._index.cut(word) == [word]][:_SAMPLES])
-        while not found.mean_length and one.documents and (word := next(words, None)):
+            sampled = samples, _SAMPLES
+        if sampled is None or not tells_mean(*sampled):
+            sampled = self._sample(one, probes, fast_search=True)
+        found = read_off(one.documents, *sampled)
+        # Where it has no word of the query, others tell how long its texts are.
+        words = iter(() if found.mean_length or not one.documents else self._find_words(one))
+        while not found.mean_length and (word := next(words, None)):
             other = self._sample(one, {word: word}, fast_search=True)
-            mean = read_off(one.documents, other, _SAMPLES).mean_length
+            mean = read_off(one.documents, *other).mean_length
             found = replace(found, mean_length=mean)
         for term in probes:
             _KEPT.keep(one.identity, term, found.having.get(term, 0))
         _KEPT.keep(one.identity, _MEAN, found.mean_length or None)
         return found
+
+    def _find_words(self, one: Searched) -> list[str]:
+        """Some words that are in the table, each a query of its own."""
+        scan = partial(
+            one.dataset.scanner,
+            columns=[one.column],
+            filter=f"`{one.column}` IS NOT NULL",
+            limit=_SAMPLES,
+        )
+        texts = guard(one.table.where, lambda: scan().to_table())[one.column].to_pylist()
+        words = dict.fromkeys(word for text in texts for word in self.count(text))
+        return [word for word in words if self._index.cut(word) == [word]][:_SAMPLES]
 
     @property
     def _matches_any(self) -> bool:
@@ -202,19 +222,25 @@ class QueryWords:
             for text, score in zip(texts, batch[SCORE].to_pylist(), strict=True):
                 yield Scored(counts=self.count(text), score=score)
 
-    def _sample(
-        self, one: Searched, probes: Mapping[str, str], **options: Any
-    ) -> dict[str, list[Sample]]:
-        """Of each word some texts that have it."""
+    def _sample(self, one: Searched, probes: Mapping[str, str], **options: Any) -> Sampled:
+        """Of each word some texts that have it, and up to how many: more where some are alike."""
+        for most in (_SAMPLES, _SAMPLES_MAX):
+            samples = self._find_samples(one, probes, most, options)
+            if tells_mean(samples, most):
+                break
+        return samples, most
 
+    def _find_samples(
+        self, one: Searched, probes: Mapping[str, str], most: int, options: Mapping[str, Any]
+    ) -> dict[str, list[Sample]]:
         def find(term: str, probe: str) -> list[Sample]:
             query = build_query(Search(column=one.column, query=probe))
             columns = [one.column, SCORE]
             scanner = one.dataset.scanner(
-                columns=columns, full_text_query=query, limit=_SAMPLES, **options
+                columns=columns, full_text_query=query, limit=most, **options
             )
             batches = scanner.to_table().to_batches()
-            return _as_samples(term, list(self._count_words(batches, _SAMPLES)))
+            return _as_samples(term, list(self._count_words(batches, most)))
 
         return {
             term: guard(one.table.where, partial(find, term, probe))

@@ -1,0 +1,71 @@
+"""A search with a limit gives the beginning of the search without one, whatever lies where."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from memwal.read import Search, open_table
+from memwal.read.store import text_statistics
+from tests.support.texts import TextTable, make_texts, rows_of
+
+pytestmark = pytest.mark.integration
+
+_MORE = int(os.environ.get("MEMWAL_SEARCH_SEEDS", 0))
+# Of the first hundred, some that showed another beginning once.
+SEEDS = range(_MORE) if _MORE else (2, 6, 10, 14, 27, 33, 52, 69)
+
+
+class Words:
+    """Texts of a base or of a generation: how long they are, and which words are frequent."""
+
+    def __init__(self, rng: random.Random, vocabulary: list[str]) -> None:
+        self._rng, self._vocabulary = rng, vocabulary
+        self._weights = [rng.random() ** rng.choice([1, 4]) + 1e-3 for _ in vocabulary]
+        self._shortest = rng.choice([1, 1, 3, 10])
+        self._longest = self._shortest + rng.choice([0, 0, 3, 30])
+
+    def text(self) -> str:
+        length = self._rng.randint(self._shortest, self._longest)
+        return " ".join(self._rng.choices(self._vocabulary, self._weights, k=length))
+
+
+def make_table(rng: random.Random, path: Path, vocabulary: list[str]) -> TextTable:
+    words, rows = Words(rng, vocabulary), rng.choice([5, 40, 150])
+    table = make_texts(path, {n: words.text() for n in range(rows)}, maintained=rng.random() < 0.7)
+    for _ in range(rng.randint(1, 4)):
+        words = Words(rng, vocabulary)
+        some = {rng.randrange(250): words.text() for _ in range(rng.choice([3, 20, 60]))}
+        if rng.random() < 0.3:
+            with table.writer() as writer:  # rows that the flush deletes, and its index counts
+                writer.put(rows_of(some))
+                writer.put(rows_of({key: words.text() for key in list(some)[::2]}))
+        else:
+            table.flush(some, deletes=rng.sample(range(250), rng.choice([0, 3])))
+        if rng.random() < 0.25:
+            table.merge()
+        if rng.random() < 0.15:
+            table.catch_up()
+    return table
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_limited_search_is_the_beginning_of_an_unlimited_one(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    vocabulary = [f"w{chr(97 + n)}" for n in range(rng.choice([3, 8, 20]))]
+    table = open_table(make_table(rng, tmp_path / "t", vocabulary).uri)
+    for _ in range(6):
+        query = " ".join(rng.choices(vocabulary, k=rng.choice([1, 2, 3])))
+        limit = rng.choice([1, 2, 3, 5, 10])
+        operator = "or" if rng.random() < 0.7 else "and"
+        found = []
+        for asked in (limit, None):
+            text_statistics._KEPT._numbers.clear()
+            wanted = Search(column="text", query=query, operator=operator)
+            rows = table.read(search=wanted, limit=asked).read_all().slice(0, limit).to_pylist()
+            found.append([(row["id"], pytest.approx(row["_score"], rel=1e-3)) for row in rows])
+        assert [key for key, _ in found[0]] == [key for key, _ in found[1]], query
+        assert [score.expected for _, score in found[0]] == [score for _, score in found[1]], query
