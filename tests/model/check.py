@@ -56,6 +56,7 @@ _SMALL_WAL = ("WRITERS=3", "LAST=4", "COLLECTIONS=1")
 _TWO_WRITERS = ("WRITERS=2", "LAST=5", "DROPS=1", "COLLECTIONS=1")
 _ONE_WRITER = ("WRITERS=1", "LAST=6", "DROPS=2", "COLLECTIONS=1")
 _SNAPSHOT_READER = ("READER", "MERGERS=1", "VERSIONS=5")
+_SNAPSHOT_RESTORE = ("RESTORE", "MERGERS=1", "VERSIONS=6")
 _SMALL_MERGE = ("GENERATIONS=2", "READS=1")
 
 
@@ -134,6 +135,30 @@ VARIANTS = (
     Variant(
         model="snapshot", name="killed before its repair, 8-bit keys",
         switches=("KILLED_UNCOMPARED",),
+    ),
+    Variant(
+        model="snapshot", name="as it is, with a restore", switches=_SNAPSHOT_RESTORE,
+        safe=True, quick=True,
+    ),
+    Variant(
+        model="snapshot", name="as it is, with a restore and a reader",
+        switches=("RESTORE", "GENERATIONS=2", *_SNAPSHOT_READER), safe=True, deep=True,
+    ),
+    Variant(
+        model="snapshot", name="as it is, with a restore, two mergers", safe=True, deep=True,
+        switches=("RESTORE", "GENERATIONS=2", "VERSIONS=6"),
+    ),
+    Variant(
+        model="snapshot", name="what a restore lowered is raised", quick=True,
+        switches=("RAISE_RESTORED", *_SNAPSHOT_RESTORE),
+    ),
+    Variant(
+        model="snapshot", name="no reply is taken for no commit", quick=True,
+        switches=("NO_REPLY_NO_COMMIT", *_SNAPSHOT_RESTORE),
+    ),
+    Variant(
+        model="snapshot", name="what was flushed is not read again",
+        switches=("READ_ONCE", "RESTORE", "GENERATIONS=2", *_SNAPSHOT_READER),
     ),
     Variant(model="lease", name="as it is", switches=("HOLDERS=2",), safe=True),
     Variant(model="lease", name="as it is, three holders", safe=True, deep=True),

@@ -11,12 +11,21 @@
    version's progress over the version's rows. It looks for the confirmation after the version. Each
    commit of a refresh has a stamp of its own.
 
-   Properties: a refresh that reports success has lowered nothing; no key is there twice; no reader
-   puts a generation over rows of a newer one.
+   With RESTORE, a user restores any version, once, and a commit of the refresh may land without a
+   reply. Lance refuses whatever was read before a restore. The refresh then begins anew: it knows its
+   own commits in the versions since, lets go of all that was before the restore, and reads anew what
+   is flushed.
+
+   Properties: a refresh that reports success has lowered nothing, but for what a user turned back; no
+   version says of a generation that it is merged without having its rows; no key is there twice; no
+   reader puts a generation over rows of a newer one.
 
    Unsafe variants: NO_REPAIR; KILLED_UNCOMPARED, the exception that README.md names: the refresh
    dies before its repair, and the keys are of a type that Lance does not compare; UNCONFIRMED, where
-   readers go by any snapshot; ONE_STAMP, where a repair has that of the commit that it repairs. */
+   readers go by any snapshot; ONE_STAMP, where a repair has that of the commit that it repairs;
+   RAISE_RESTORED, where whatever fell since the first attempt is raised; NO_REPLY_NO_COMMIT, where a
+   commit without a reply is taken for one that did not land; READ_ONCE, where an attempt stores what
+   the first one read, though a user may have restored a version whose progress was not repaired yet. */
 
 #ifndef VERSIONS
 #define VERSIONS 8
@@ -24,8 +33,12 @@
 #ifndef MERGERS
 #define MERGERS 2
 #endif
+#ifndef GENERATIONS
 #define GENERATIONS 3
+#endif
+#define NONE 255
 #define BIT(g) (1 << (g))
+#define HAS_ROWS(v) (!((BIT(merged[v] + 1) - 2) & ~rows[v]))
 
 #ifdef KILLED_UNCOMPARED
 #define COMPARED false
@@ -44,6 +57,31 @@ byte flushed = GENERATIONS;
 byte listed[VERSIONS + 1];
 byte stamp[VERSIONS + 1];
 byte confirmed;
+byte restored;
+bool ours[VERSIONS + 1];
+
+proctype User()
+{
+  byte to;
+
+  do
+  :: to < latest -> to++
+  :: break
+  od;
+  atomic {
+    if
+    :: latest < VERSIONS ->
+       latest++;
+       restored = latest;
+       merged[latest] = merged[to];
+       rows[latest] = rows[to];
+       listed[latest] = listed[to];
+       stamp[latest] = stamp[to];
+       printf("user: version %d restores version %d, merged up to %d\n", latest, to, merged[to])
+    :: else
+    fi
+  }
+}
 
 proctype Writer()
 {
@@ -83,7 +121,7 @@ proctype Merger(byte me)
        :: else
        fi;
        if
-       :: latest == VERSIONS || mark <= merged[latest] ||
+       :: latest == VERSIONS || mark <= merged[latest] || restored > from ||
           (COMPARED && (BIT(mark) & ~rows[from] & rows[latest])) ->
           printf("merger %d: generation %d is refused\n", me, mark)
        :: else ->
@@ -93,6 +131,7 @@ proctype Merger(byte me)
           rows[latest] = rows[latest - 1] | BIT(mark);
           listed[latest] = listed[latest - 1];
           stamp[latest] = stamp[latest - 1];
+          assert(HAS_ROWS(latest));
           printf("merger %d: version %d merges generation %d, read at version %d\n",
             me, latest, mark, from)
        fi
@@ -103,28 +142,48 @@ proctype Merger(byte me)
 
 proctype Refresh()
 {
-  byte floor, from, landed, lowered, number, read, v;
+  byte first, floor, from, landed, looked, lowered, number, read, v;
 
   read = flushed;
 #ifdef ONE_STAMP
   number = 1;
 #endif
-  from = latest;
+  d_step {
+    from = latest;
+    first = from;
+    looked = from;
+    lowered = merged[from]
+  };
+#ifdef RAISE_RESTORED
   floor = from;
-  lowered = merged[from];
+#else
+  floor = NONE;
+#endif
   do
   :: atomic {
        latest < VERSIONS ->
-       latest++;
-       landed = latest;
-       merged[landed] = lowered;
-       rows[landed] = rows[landed - 1];
+       landed = NONE;
+       if
+       :: restored > from -> printf("refresh: a commit read at version %d is refused\n", from)
+       :: else ->
+          latest++;
+          merged[latest] = lowered;
+          rows[latest] = rows[latest - 1];
+          ours[latest] = true;
 #ifndef ONE_STAMP
-       number++;
+          number++;
 #endif
-       listed[landed] = read;
-       stamp[landed] = number;
-       printf("refresh: version %d says merged up to %d\n", landed, lowered)
+          listed[latest] = read;
+          stamp[latest] = number;
+          printf("refresh: version %d says merged up to %d\n", latest, lowered);
+          assert(HAS_ROWS(latest));
+          if
+          :: landed = latest; looked = landed; floor = (from < floor -> from : floor)
+#ifdef RESTORE
+          :: printf("refresh: there is no reply\n")
+#endif
+          fi
+       fi
      };
 #ifdef KILLED_UNCOMPARED
      if
@@ -132,11 +191,37 @@ proctype Refresh()
      :: true
      fi;
 #endif
+#ifndef READ_ONCE
+     if
+     :: landed == NONE -> read = flushed
+     :: else
+     fi;
+#endif
      d_step {
-       lowered = merged[landed];
+       if
+       :: landed == NONE ->
+          v = from;
+          from = latest;
+          do
+          :: looked < from ->
+             looked++;
+             if
+#ifndef RAISE_RESTORED
+             :: looked == restored -> floor = NONE
+#endif
+#ifndef NO_REPLY_NO_COMMIT
+             :: ours[looked] -> floor = (v < floor -> v : floor)
+#endif
+             :: else
+             fi
+          :: else -> break
+          od
+       :: else -> from = landed
+       fi;
+       lowered = merged[from];
        v = floor;
        do
-       :: v < landed ->
+       :: v < from ->
           if
           :: merged[v] > lowered -> lowered = merged[v]
           :: else
@@ -147,14 +232,22 @@ proctype Refresh()
        v = 0
      };
      if
+     :: landed == NONE
 #ifndef NO_REPAIR
-     :: lowered > merged[landed] -> printf("refresh: progress fell below %d\n", lowered)
-     :: else ->
+     :: landed != NONE && lowered > merged[landed] ->
+        printf("refresh: progress fell below %d\n", lowered)
+     :: landed != NONE && lowered == merged[landed] ->
 #else
-     :: true ->
+     :: landed != NONE ->
 #endif
-        assert(lowered == merged[landed]);
-        confirmed = number;
+        d_step {
+          v = (restored > first && restored < landed -> restored : first);
+          do
+          :: v < landed -> assert(merged[v] <= merged[landed]); v++
+          :: else -> break
+          od;
+          confirmed = number
+        };
         break
      fi
   :: latest == VERSIONS -> break
@@ -173,6 +266,9 @@ init
 #ifdef READER
     run Writer();
     run Reader();
+#endif
+#ifdef RESTORE
+    run User();
 #endif
     run Refresh();
     m = 0
