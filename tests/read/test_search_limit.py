@@ -10,6 +10,7 @@ import pytest
 
 from memwal.read import Search, open_table
 from memwal.read.store import text_statistics
+from memwal.read.table import ReadableTable
 from tests.support.texts import TextTable, make_texts, rows_of
 
 pytestmark = pytest.mark.integration
@@ -60,12 +61,22 @@ def test_a_limited_search_is_the_beginning_of_an_unlimited_one(tmp_path: Path, s
     for _ in range(6):
         query = " ".join(rng.choices(vocabulary, k=rng.choice([1, 2, 3])))
         limit = rng.choice([1, 2, 3, 5, 10])
-        operator = "or" if rng.random() < 0.7 else "and"
-        found = []
-        for asked in (limit, None):
-            text_statistics._KEPT._numbers.clear()
-            wanted = Search(column="text", query=query, operator=operator)
-            rows = table.read(search=wanted, limit=asked).read_all().slice(0, limit).to_pylist()
-            found.append([(row["id"], pytest.approx(row["_score"], rel=1e-3)) for row in rows])
-        assert [key for key, _ in found[0]] == [key for key, _ in found[1]], query
-        assert [score.expected for _, score in found[0]] == [score for _, score in found[1]], query
+        check_beginning(table, query, limit, "or" if rng.random() < 0.7 else "and")
+
+
+def test_texts_that_are_alike_tell_nothing_of_the_others(tmp_path: Path) -> None:
+    short, long = dict.fromkeys(range(20), "wa"), dict.fromkeys(range(20, 40), "wa" + " wb" * 30)
+    table = make_texts(tmp_path / "t", {**short, **long})
+    table.flush({100: "wa wc", 101: "wa wc wd"})
+    check_beginning(open_table(table.uri), "wa", 1, "or")
+
+
+def check_beginning(table: ReadableTable, query: str, limit: int, operator: str) -> None:
+    found = []
+    for asked in (limit, None):
+        text_statistics._KEPT._numbers.clear()
+        wanted = Search(column="text", query=query, operator=operator)
+        rows = table.read(search=wanted, limit=asked).read_all().slice(0, limit).to_pylist()
+        found.append({row["id"]: row["_score"] for row in rows})
+    assert list(found[0]) == list(found[1]), query
+    assert found[0] == pytest.approx(found[1], rel=1e-3), query
