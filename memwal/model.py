@@ -307,7 +307,7 @@ class TableView:
     `settled_ids` are of records of what an earlier MemWAL index had merged.
     `taken_at_millis` is when the shard snapshot was begun that the shards are from; None where they
     are from manifests that were just read, with `snapshot_unused` saying why where a snapshot was
-    asked for.
+    asked for. `is_legacy`: its files are in Lance's first format, which no merge can write to.
     """
 
     uri: str
@@ -325,6 +325,7 @@ class TableView:
     settled_ids: tuple[str, ...] = ()
     taken_at_millis: int | None = None
     snapshot_unused: str | None = None
+    is_legacy: bool = False
 
     def describe_columns(self) -> dict[str, str]:
         """The types of the columns by their names, for reports."""
@@ -350,7 +351,8 @@ class TableView:
         """What an operator should hear about the table, whatever the job."""
         strangers = tuple(f"_mem_wal/{name} is not a shard; left alone" for name in self.strangers)
         no_key = () if self.primary_key else ("the table has no primary key: it can't be merged",)
-        return strangers + no_key
+        legacy = ("its files are in Lance's legacy format: it can't be merged (MW-K10)",)
+        return strangers + no_key + (legacy if self.is_legacy else ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -370,6 +370,11 @@ def file_bytes_of(dataset: Any) -> int | None:
     return data + sum(indexes)
 
 
+def is_legacy(dataset: Any) -> bool:
+    """Whether its files are in Lance's first format, that of 0.1."""
+    return str(dataset.data_storage_version) in ("legacy", "0.1")
+
+
 def primary_key_of(dataset: Any) -> tuple[str, ...]:
     """The unenforced primary key's columns in key order; empty when the table has none."""
     keys = [f for f in dataset.lance_schema.fields() if f.is_unenforced_primary_key()]

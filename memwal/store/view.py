@@ -46,7 +46,13 @@ from memwal.store.shard_listing import (
 )
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.shard_snapshots import ShardSnapshots
-from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
+from memwal.store.table import (
+    LanceTables,
+    columns_of,
+    file_bytes_of,
+    is_legacy,
+    primary_key_of,
+)
 from memwal.store.table_manifests import check_table_folder, require_mem_wal
 from memwal.store.view_details import ViewDetails
 from memwal.threads import side_by_side
@@ -317,6 +323,7 @@ class StoredViews(StoredLineage):
             file_bytes=file_bytes_of(dataset) if sizes else None,
             policy_text=dataset.config().get(STORED_KEY),
             settled_ids=list_named(dataset.config()),
+            is_legacy=is_legacy(dataset),
         )
 
     def _open(self, at: int | None) -> tuple[Any, VersionManifest]:

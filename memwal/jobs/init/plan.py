@@ -178,6 +178,12 @@ def _find_mover(view: TableView, request: InitRequest) -> str:
 
 def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalError]:
     columns = {column.name: column for column in view.columns}
+    if view.is_legacy:
+        yield Unsupported(
+            "MW-T12",
+            "its files are in Lance's legacy format, to which nothing can be merged: write it anew "
+            f'(`lance.write_dataset(lance.dataset("{view.uri}"), NEW)`), and init that',
+        )
     if view.primary_key and request.primary_key not in ((), view.primary_key):
         yield Refused(
             "MW-T02", f"its primary key is {_list(view.primary_key)}, and Lance changes no key"

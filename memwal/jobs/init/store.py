@@ -20,7 +20,7 @@ from memwal.store.lance_calls import call_lance
 from memwal.store.mem_wal_entry import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.shard_listing import list_shards
 from memwal.store.stored_policy import check_fits
-from memwal.store.table import columns_of, primary_key_of
+from memwal.store.table import columns_of, is_legacy, primary_key_of
 from memwal.store.table_manifests import check_table_folder
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
@@ -43,6 +43,7 @@ def read_view(stores: Stores) -> TableView:
         mem_wal=manifest.mem_wal or _NO_MEM_WAL,
         shards=(),
         policy_text=base.config().get(STORED_KEY),
+        is_legacy=is_legacy(base),
     )
 
 

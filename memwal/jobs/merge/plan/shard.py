@@ -105,13 +105,22 @@ def choose_generations(shard: ShardView, request: MergeRequest) -> tuple[Flushed
 def check_table(view: TableView) -> None:
     """Raise Unsupported for a table that no merge can work on.
 
-    One without a primary key, or with a key column that pylance 14.0.2's merge-insert can't name.
+    One in the legacy format, without a primary key, or with a key column that pylance 14.0.2's
+    merge-insert can't name.
     """
     if not view.primary_key:
         raise Unsupported(
             "MW-K02",
             f"{view.uri}: the table has no primary key; merging it would need an atomic way to add "
             "rows exactly once, which there is not yet",
+        )
+    if view.is_legacy:
+        raise Unsupported(
+            "MW-K10",
+            f"{view.uri}: its files are in Lance's legacy format, to which nothing can be merged. "
+            "Close its writers and write it anew, pending rows included: `memwal rescue`, then "
+            f"`memwal read {view.uri} --output rows.parquet`, `lance.write_dataset` of that to a "
+            "new place, and `memwal init` there",
         )
     for name in view.primary_key:
         if "`" in name or '"' in name:
