@@ -1,0 +1,156 @@
+"""What runs in processes of its own, and may be killed or stopped on any line."""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from tests.torture.history import History, now
+from tests.torture.judge import operand
+
+KEYS: dict[str, tuple[tuple[str, pa.DataType], ...]] = {
+    "int64": (("k", pa.int64()),),
+    "int32": (("k", pa.int32()),),
+    "utf8": (("k", pa.string()),),
+    "binary": (("k", pa.binary()),),
+    "utf8+int64": (("k1", pa.string()), ("k2", pa.int64())),
+}
+_IS_KEY = {"lance-schema:unenforced-primary-key": "true"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A table: where it is, and what it looks like."""
+
+    name: str
+    uri: str
+    folder: str
+    """Of the history."""
+    key: str = "int64"
+    policy: bool = False
+    keyed: bool = True
+    shards: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> pa.Schema:
+        marked = _IS_KEY if self.keyed else {}
+        keys = [
+            pa.field(
+                name,
+                kind,
+                nullable=False,
+                metadata=marked
+                | ({f"{next(iter(_IS_KEY))}:position": str(n)} if marked and "+" in self.key else {}),
+            )
+            for n, (name, kind) in enumerate(KEYS[self.key], start=1)
+        ]
+        plain = [("i", pa.int64()), ("n", pa.int64()), ("text", pa.string())]
+        folded = [("total", pa.int64()), ("log", pa.list_(pa.int64()))] if self.policy else []
+        return pa.schema([*keys, *(pa.field(*f) for f in [*plain, *folded])])
+
+    def key_of(self, i: int) -> dict[str, Any]:
+        values = {pa.int64(): i, pa.int32(): i, pa.string(): f"it's {i}", pa.binary(): b"%d" % i}
+        return {name: values[kind] for name, kind in KEYS[self.key]}
+
+    def rows(self, keys: Sequence[int], op: int) -> pa.Table:
+        rest = {"n": op, "text": f"row {op}", "total": operand(op), "log": [op]}
+        rows = [{**self.key_of(i), "i": i, **rest} for i in keys]
+        return pa.Table.from_pylist(rows, schema=self.schema)
+
+    def dataset(self, version: int | None = None) -> Any:
+        return lance.dataset(self.uri, version=version, storage_options=dict(self.options) or None)
+
+    def told(self, rows: pa.Table) -> list[list[Any]]:
+        """Rows as a history has them."""
+        names = ["i", "n", *(["total", "log"] if self.policy else [])]
+        return [list(row.values()) for row in rows.select(names).to_pylist()]
+
+
+def write(
+    place: Place, shard: str, session: int, steps: Sequence[tuple[str, Sequence[int]]], **limits: Any
+) -> None:
+    """One session of pylance's writer: puts and deletes, each put on record before and after."""
+    history = History(place.folder)
+    facts = {"table": place.name, "shard": shard, "session": session}
+    keys_only = pa.schema([place.schema.field(name) for name, _ in KEYS[place.key]])
+    writer = place.dataset().mem_wal_writer(shard, max_wal_flush_interval_ms=1, **limits)
+    history.add("open", **facts)
+    for number, (what, keys) in enumerate(steps):
+        if what == "sleep":
+            time.sleep(keys[0] / 1000)
+            continue
+        op = session * 1000 + number
+        history.add("op", **facts, id=op, deletes=what == "delete", keys=keys)
+        if what == "put":
+            writer.put(place.rows(keys, op))
+        else:
+            rows = [place.key_of(i) for i in keys]
+            writer.delete(pa.Table.from_pylist(rows, schema=keys_only))
+        history.add("ack", id=op)
+    begin = now()
+    writer.close()
+    history.add("flush", **facts, begin=begin)
+
+
+def read_base(place: Place, seconds: float) -> None:
+    """Plain reads of the base table, one of every version that it comes across."""
+    history, until, last = History(place.folder), time.monotonic() + seconds, None
+    while time.monotonic() < until:
+        begin = now()
+        with suppress(OSError, ValueError):  # expired meanwhile
+            dataset = place.dataset()
+            if dataset.version != last:
+                rows = place.told(dataset.to_table())
+                last = dataset.version
+                history.add(
+                    "read", table=place.name, level="base", by="base", begin=begin, exit=0,
+                    rows=rows, keys=None, moment=None, name=f"version {last}", said="",
+                )  # fmt: skip
+        time.sleep(0.01)
+
+
+def upkeep(place: Place, what: str, argument: int, seed: int) -> None:
+    """One of Lance's own commands."""
+    history, chance, begin = History(place.folder), random.Random(seed), now()
+    dataset = place.dataset()
+    if what == "compact_files":
+        dataset.optimize.compact_files()
+    elif what == "optimize_indices":
+        dataset.optimize.optimize_indices()
+    elif what == "cleanup":
+        age = timedelta(seconds=argument)
+        dataset.cleanup_old_versions(older_than=age, error_if_tagged_old_versions=False)
+    elif what == "branch":
+        dataset.create_branch(f"b{seed}", dataset.version)
+    elif what == "restore":
+        # Back and forth between an older state and the newest: each is a commit that somebody undoes.
+        old = place.dataset(chance.randrange(max(argument, dataset.version - 8), dataset.version))
+        for number in range(chance.choice((1, 2, 9, 15))):
+            begin = now()
+            goal = old if number % 2 == 0 else dataset
+            with suppress(OSError):
+                place.dataset(goal.version).restore()
+            history.add("restore", table=place.name, begin=begin, version=goal.version)
+            time.sleep(chance.random() * 0.1)
+    history.add("upkeep", table=place.name, name=what, begin=begin, argument=argument)
+
+
+def run_command(arguments: Sequence[str], out: str) -> None:
+    """The command line of what is tortured, with its output in a file."""
+    file = os.open(out, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+    os.dup2(file, 1)
+    os.dup2(os.open(f"{out}.err", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644), 2)
+    sys.argv = ["memwal", *arguments]
+    runpy.run_module("memwal", run_name="__main__")

@@ -1,0 +1,400 @@
+"""The oracle: judges a history. It knows nothing of memwal, and what readers are promised only.
+
+All that writers did to a shard is one sequence: sessions in the order of their claims, operations
+in the order of a session. What a reader sees of a shard has to be the state after some prefix of it
+(an operation that was never acknowledged may be in or not). The prefix may not be shorter than
+
+- what was acknowledged before the read began: in the WAL for a reader of the WAL, flushed for one
+  of the MemWAL, flushed before a refresh for one by the snapshot, before a merge for the base;
+- what an earlier read of the same kind, or of one that sees less, has shown. A restore takes back
+  what the base and the snapshot have shown, and nothing that the others have.
+
+Nor may it be longer than what was begun before the read ended. A row that nobody wrote, a row
+that is there twice, and operands that were left out or counted twice are faults at once.
+
+    python -m tests.torture.judge FOLDER
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sys
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from math import inf
+from pathlib import Path
+
+from tests.torture.history import Event, load
+
+BASE, SNAPSHOT, LATEST, WAL = range(4)
+LEVELS = {"base": BASE, "snapshot": SNAPSHOT, "latest": LATEST, "wal": WAL}
+MERGES = ("merge", "maintain")
+REFRESHES = ("snapshot", "maintain")
+_CORRUPT = 8
+_REFUSED = (5, 7, 8)
+Interval = tuple[float, float]
+
+
+def operand(op: int) -> int:
+    """What an operation adds to its keys' sums."""
+    return op * 7919 % 1000 + 1
+
+
+@dataclass(slots=True)
+class Op:
+    """A put or a delete. Times are nanoseconds; infinity: it never was."""
+
+    id: int
+    session: int
+    keys: Sequence[int]
+    deletes: bool
+    begin: float
+    acked: float = inf
+    flushed: float = inf
+    position: int = -1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was promised otherwise."""
+
+    what: str
+    table: str
+    line: int
+    detail: str
+
+
+class Timeline:
+    """How far a sequence was at a time."""
+
+    def __init__(self, points: Iterable[tuple[float, int]]) -> None:
+        self._times: list[float] = []
+        self._highest: list[int] = []
+        for time, position in sorted(points):
+            if time < inf:
+                self._times.append(time)
+                self._highest.append(max(position, self._highest[-1] if self._highest else -1))
+
+    def before(self, time: float) -> int:
+        place = bisect_left(self._times, time)
+        return self._highest[place - 1] if place else -1
+
+
+@dataclass
+class Sequence_:
+    """All that was done to one shard, or to one key where shards aren't known."""
+
+    ops: list[Op] = field(default_factory=list)
+    chains: dict[int, list[Op]] = field(default_factory=lambda: defaultdict(list))
+    flushes: list[tuple[float, float, float]] = field(default_factory=list)
+    """(begin, end, session)"""
+
+    def settle(self) -> None:
+        """Number the operations, and find when each was flushed."""
+        self.ops.sort(key=lambda op: (op.session, op.id))
+        self.flushes.sort()
+        begins = [begin for begin, _, _ in self.flushes]
+        for position, op in enumerate(self.ops):
+            op.position = position
+            for key in op.keys:
+                self.chains[key].append(op)
+            if op.session == 0:
+                op.flushed = -1
+                continue
+            later = self.flushes[bisect_left(begins, op.acked) :] if op.acked < inf else ()
+            op.flushed = next((end for _, end, session in later if session >= op.session), inf)
+        self.acked = Timeline((op.acked, op.position) for op in self.ops)
+        self.flushed = Timeline((op.flushed, op.position) for op in self.ops if op.acked < inf)
+        self.begun = Timeline((op.begin, op.position) for op in self.ops)
+
+    def intervals(self, key: int, seen: int | None) -> list[Interval]:
+        """The prefixes after which the key shows this operation, or is absent."""
+        chain = self.chains[key]
+        shown = [-1] if seen is None else []
+        shown += [
+            place for place, op in enumerate(chain) if (op.deletes if seen is None else op.id == seen)
+        ]
+        found = []
+        for place in shown:
+            later = (op.position for op in chain[place + 1 :] if op.acked < inf)
+            found.append((chain[place].position if place >= 0 else -1, next(later, inf)))
+        return found
+
+
+class Table:
+    """One table's events, and what its reads have shown so far."""
+
+    def __init__(self, event: Event) -> None:
+        self.name = event["table"]
+        self.policy, self.keyed = event["policy"], event["keyed"]
+        self.by_key, self.is_clone = event["by_key"], event["clone"]
+        self.start = event
+        self.groups: dict[str, Sequence_] = defaultdict(Sequence_)
+        self.ops: dict[int, Op] = {}
+        self.events: list[Event] = []
+        self.findings: list[Finding] = []
+        self.moments: dict[str, tuple[int, str]] = {}
+        self.judged: Counter[str] = Counter()
+        by_shard: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for key, op in event["rows"]:
+            by_shard[self.group_of(event["shards"][key % len(event["shards"])], key), op].append(key)
+        for (group, op), keys in by_shard.items():
+            # Of session 0, acknowledged and merged before anything else.
+            first = Op(op, 0, keys, False, -1, -1)
+            self.groups[group].ops.append(first)
+            self.ops[op] = first
+
+    def group_of(self, shard: str, key: int) -> str:
+        return f"key {key}" if self.by_key else shard
+
+    def take(self, event: Event) -> None:
+        if event["kind"] == "op":
+            op = Op(event["id"], event["session"], event["keys"], event["deletes"], event["at"])
+            self.ops[op.id] = op
+            self.groups[self.group_of(event["shard"], op.keys[0])].ops.append(op)
+        elif event["kind"] == "flush" and not self.by_key:
+            flush = (event["begin"], event["at"], event["session"])
+            self.groups[event["shard"]].flushes.append(flush)
+        else:
+            self.events.append(event)
+
+    def settle(self) -> None:
+        """Once all has been taken."""
+        jobs = [e for e in self.events if e["kind"] == "job" and e["exit"] == 0]
+        for group in self.groups.values():
+            # Each put of theirs is flushed when it returns.
+            own = [(op.acked, op.acked, op.session) for op in group.ops if op.acked < inf]
+            group.flushes += own if self.by_key else []
+            group.flushes += [(e["begin"], e["at"], inf) for e in jobs if e["name"] == "rescue"]
+            group.settle()
+        self.merges = [(e["begin"], e["at"]) for e in jobs if e["name"] in MERGES]
+        self.refreshes = [(e["begin"], e["at"]) for e in jobs if e["name"] in REFRESHES]
+        self.restores = [(e["begin"], e["at"]) for e in self.events if e["kind"] == "restore"]
+
+    # -- judging
+
+    def judge(self) -> None:
+        """Judge every read and every job, in the order in which they began."""
+        shown: list[dict[str, int]] = [defaultdict(lambda: -1) for _ in LEVELS]
+        ended: list[tuple[int, int, int, int, dict[str, int]]] = []
+        restored = -1.0
+        for event in sorted(self.events, key=lambda e: e.get("begin", e["at"])):
+            if event["kind"] == "job":
+                self._judge_exit(event)
+            if event["kind"] != "read":
+                continue
+            self._judge_exit(event)
+            if event["exit"] != 0:
+                continue
+            self.judged[event["by"]] += 1
+            begin, end = event["moment"] or (event["begin"], event["at"])
+            latest = max((e for b, e in self.restores if b < end), default=-1)
+            if latest > restored:
+                restored = latest
+                shown[BASE].clear()
+                shown[SNAPSHOT].clear()
+            while ended and ended[0][0] < event["begin"]:
+                _, _, level, read_begin, prefixes = heapq.heappop(ended)
+                # What was shown before a restore binds those only that a restore doesn't change.
+                for at_least in shown[level if read_begin > restored else max(level, LATEST) :]:
+                    for group, prefix in prefixes.items():
+                        at_least[group] = max(at_least[group], prefix)
+            level = LEVELS[event["level"]]
+            if event["moment"]:
+                self._judge_moment(event)
+                self._judge_rows(event, level, {}, begin, end, restored)
+                continue
+            prefixes = self._judge_rows(event, level, shown[level], begin, end, restored)
+            heapq.heappush(ended, (event["at"], event["line"], level, event["begin"], prefixes))
+
+    def _judge_exit(self, event: Event) -> None:
+        what = f"{event.get('name') or event['by']}: exit {event['exit']}, {event['said'][-600:]}"
+        if self.is_clone and event["exit"] in _REFUSED:
+            return
+        if event["exit"] == _CORRUPT:
+            self._find("sound table called corrupt", event, what)
+        elif event.get("final") and event["exit"] != 0:
+            self._find("not healed", event, what)
+        elif "Traceback (most recent" in event["said"]:
+            self._find("unexpected error", event, what)
+
+    def _judge_moment(self, event: Event) -> None:
+        rows = json.dumps(sorted(event["rows"]))
+        line, first = self.moments.setdefault(event["name"], (event["line"], rows))
+        if rows != first:
+            self._find("checkpoint changed", event, f"{event['name']} was another in line {line}")
+
+    def _judge_rows(
+        self,
+        event: Event,
+        level: int,
+        shown: dict[str, int],
+        begin: float,
+        end: float,
+        restored: float,
+    ) -> dict[str, int]:
+        """The least prefix of each shard that explains the rows."""
+        seen = self._seen(event)
+        prefixes: dict[str, int] = {}
+        for name, group in self.groups.items():
+            sure = group.acked.before(begin) if level == WAL else -1
+            if level == LATEST:
+                sure = group.flushed.before(begin)
+            if level <= SNAPSHOT:
+                merged = [b for b, e in self.merges if restored < b and e < begin]
+                if level == SNAPSHOT:
+                    merged += [b for b, e in self.refreshes if restored < b and e < begin]
+                sure = group.flushed.before(max(merged, default=0))
+            keys = group.chains if event["keys"] is None else [
+                key for key in event["keys"] if key in group.chains
+            ]
+            wanted = {key: group.intervals(key, seen.get(key)) for key in keys}
+            limit = group.begun.before(end)
+            floor = max(sure, shown.get(name, -1))
+            prefix, key = _explain(wanted, floor, limit)
+            if key is None:
+                prefixes[name] = prefix
+            else:
+                self._find_unexplained(event, group, wanted, key, seen, sure, floor, limit)
+        return prefixes
+
+    def _seen(self, event: Event) -> dict[int, int]:
+        """The operation that each key shows. Rows that can't be right are findings."""
+        seen: dict[int, int] = {}
+        for key, op, *folded in event["rows"]:
+            if op not in self.ops or key not in self.ops[op].keys:
+                self._find("row that nobody wrote", event, f"key {key} shows operation {op}")
+            elif key in seen:
+                self._find("row twice", event, f"key {key} shows operations {seen[key]} and {op}")
+            else:
+                seen[key] = op
+                if folded:
+                    self._judge_folded(event, key, op, *folded)
+        return seen
+
+    def _judge_folded(self, event: Event, key: int, op: int, total: int, log: list[int]) -> None:
+        chain = next(g.chains[key] for g in self.groups.values() if key in g.chains)
+        places = {o.id: place for place, o in enumerate(chain) if not o.deletes}
+        counted = [places[o] for o in log if o in places]
+        why = ""
+        if len(counted) != len(log) or not log or log[-1] != op:
+            why = "has operands of nobody, or not its last"
+        elif len(set(log)) != len(log):
+            why = "counts operands twice"
+        elif counted != sorted(counted):
+            why = "folds in another order"
+        elif total != sum(map(operand, log)):
+            why = f"has the sum {total} instead of {sum(map(operand, log))}"
+        else:
+            since = max((p for p, o in enumerate(chain[: counted[0]]) if o.deletes), default=-1)
+            between = [o for o in chain[since + 1 : counted[-1]] if o.acked < inf]
+            if any(o.deletes or o.id not in log for o in between):
+                why = "leaves out operands or deletes"
+        if why:
+            self._find("folded wrongly", event, f"key {key} {why}: {log}, total {total}")
+
+    def _find_unexplained(
+        self,
+        event: Event,
+        group: Sequence_,
+        wanted: dict[int, list[Interval]],
+        key: int,
+        seen: dict[int, int],
+        sure: int,
+        floor: int,
+        limit: int,
+    ) -> None:
+        prefix, other = _explain(wanted, -1, limit)
+        chain = [(o.id, "delete" if o.deletes else "put", o.position) for o in group.chains[key]]
+        shows = f"key {key} shows {seen.get(key, 'nothing')}, of (id, what, position) {chain[-6:]}"
+        if other is not None:
+            self._find("a state that never was", event, f"{shows}; so does no prefix")
+        elif floor <= sure:
+            late = sum(not any(hi > sure for _, hi in w) for w in wanted.values())
+            text = f"{shows}; promised up to {sure}, explained by {prefix}; {late} keys"
+            self._find("acknowledged rows lost", event, text)
+        else:
+            text = f"{shows}; had shown {floor}, now explained by {prefix}, promised {sure}"
+            self._find("went backwards", event, text)
+
+    def _find(self, what: str, event: Event, detail: str) -> None:
+        name = event.get("by") or event.get("name")
+        self.findings.append(Finding(what, self.name, event["line"], f"{name}: {detail}"))
+
+
+def _explain(
+    wanted: dict[int, list[Interval]], floor: float, limit: float
+) -> tuple[int, int | None]:
+    """The least prefix from `floor` on that has all intervals, or the key that none of them has."""
+    prefix = floor
+    moved = True
+    while moved:
+        moved = False
+        for key, intervals in wanted.items():
+            low = next((low for low, high in intervals if high > prefix), inf)
+            if low > limit:
+                return -1, key
+            if low > prefix:
+                prefix, moved = low, True
+    return int(prefix), None
+
+
+@dataclass
+class Verdict:
+    """What was judged, and what was found."""
+
+    findings: list[Finding]
+    judged: dict[str, int]
+    acked: int
+    merges: int
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+
+def judge(folder: Path) -> Verdict:
+    """Judge the history of a folder."""
+    tables: dict[str, Table] = {}
+    acks: dict[int, float] = {}
+    for event in load(folder):
+        if event["kind"] == "table":
+            tables[event["table"]] = Table(event)
+        elif event["kind"] == "ack":
+            acks[event["id"]] = event["at"]
+        elif event["kind"] != "stop":
+            tables[event["table"]].take(event)
+    judged: Counter[str] = Counter()
+    for table in tables.values():
+        for op in table.ops.values():
+            op.acked = acks.get(op.id, op.acked)
+        table.settle()
+        table.judge()
+        judged += table.judged
+    return Verdict(
+        findings=[finding for table in tables.values() for finding in table.findings],
+        judged=dict(judged),
+        acked=len(acks),
+        merges=sum(len(table.merges) for table in tables.values()),
+    )
+
+
+def show(verdict: Verdict, findings_max: int = 20) -> None:
+    kinds = Counter(finding.what for finding in verdict.findings)
+    print(
+        f"{verdict.acked} acknowledged operations, {verdict.merges} merges, "
+        f"reads judged {verdict.judged}; findings {dict(kinds) or 'none'}"
+    )
+    shown: Counter[str] = Counter()
+    for found in verdict.findings:
+        shown[found.what] += 1
+        if shown[found.what] <= 3 and sum(shown.values()) <= findings_max:
+            print(f"- {found.what}, {found.table}, line {found.line}: {found.detail}")
+
+
+if __name__ == "__main__":
+    verdict = judge(Path(sys.argv[1]))
+    show(verdict)
+    sys.exit(bool(verdict.findings))
