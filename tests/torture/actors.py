@@ -136,8 +136,8 @@ def upkeep(place: Place, what: str, argument: int, seed: int) -> None:
         dataset.create_branch(f"b{seed}", dataset.version)
     elif what == "restore":
         # Back and forth between an older state and the newest: each is a commit that somebody undoes.
-        old = place.dataset(chance.randrange(max(argument, dataset.version - 8), dataset.version))
-        for number in range(chance.choice((1, 2, 9, 15))):
+        old = place.dataset(argument)
+        for number in range(chance.choice((1, 3, 9, 15))):
             begin = now()
             goal = old if number % 2 == 0 else dataset
             with suppress(OSError):

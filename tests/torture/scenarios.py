@@ -101,7 +101,7 @@ def _restore(chance: random.Random) -> Scenario:
     """A user goes back to older versions, and changes their mind, while everything runs."""
     return replace(
         _mixed(chance), name="restore", moves=0, shards=1, pause_ms=5, clones=False,
-        jobs={"merge": 2.0, "snapshot": 3.0, _COLLECT: 0.5, "index-catchup": 0.3},
+        job_threads=1, jobs={"snapshot": 5.0, _COLLECT: 0.5, "merge": 0.3},
         lance={"restore": 1.0}, reads={"": 3.0, "--consistency snapshot": 1.0, "--with-wal": 1.0},
     )  # fmt: skip
 
