@@ -27,7 +27,7 @@ export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
 	model chromium spin prometheus azurite lancedb reference clean distclean
 
 help: ## List the targets
@@ -114,6 +114,9 @@ conformance: $(READY) ## The documents' sentences, the tests that hold them, wha
 
 simulation: $(READY) ## The next 10,000 seeds of writers, jobs and readers under faults (SEEDS=N); a report
 	@$(SIMULATION).simulate --onwards --seeds $(or $(SEEDS),10000) --report simulation-report.json
+
+torture: $(READY) ## Ten minutes of real writers, jobs, kills and Lance's own commands on one table (MINUTES=N)
+	@$(BIN)/python -m tests.torture --seconds $$(($(or $(MINUTES),10) * 60)) $(TORTURE_ARGS)
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
 	@$(SIMULATION).mutate --seeds $(or $(SEEDS),300) --table mutation-results.json

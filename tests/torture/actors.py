@@ -7,9 +7,9 @@ import random
 import runpy
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -26,7 +26,7 @@ KEYS: dict[str, tuple[tuple[str, pa.DataType], ...]] = {
     "binary": (("k", pa.binary()),),
     "utf8+int64": (("k1", pa.string()), ("k2", pa.int64())),
 }
-_IS_KEY = {"lance-schema:unenforced-primary-key": "true"}
+_IS_KEY = "lance-schema:unenforced-primary-key"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +41,13 @@ class Place:
     policy: bool = False
     keyed: bool = True
     shards: Sequence[str] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema(self) -> pa.Schema:
-        marked = _IS_KEY if self.keyed else {}
+        marks = [{_IS_KEY: "true", f"{_IS_KEY}:position": str(n)} for n in (1, 2)]
         keys = [
-            pa.field(
-                name,
-                kind,
-                nullable=False,
-                metadata=marked
-                | ({f"{next(iter(_IS_KEY))}:position": str(n)} if marked and "+" in self.key else {}),
-            )
-            for n, (name, kind) in enumerate(KEYS[self.key], start=1)
+            pa.field(name, kind, nullable=False, metadata=mark if self.keyed else None)
+            for (name, kind), mark in zip(KEYS[self.key], marks, strict=False)
         ]
         plain = [("i", pa.int64()), ("n", pa.int64()), ("text", pa.string())]
         folded = [("total", pa.int64()), ("log", pa.list_(pa.int64()))] if self.policy else []
@@ -70,7 +63,7 @@ class Place:
         return pa.Table.from_pylist(rows, schema=self.schema)
 
     def dataset(self, version: int | None = None) -> Any:
-        return lance.dataset(self.uri, version=version, storage_options=dict(self.options) or None)
+        return lance.dataset(self.uri, version=version)
 
     def told(self, rows: pa.Table) -> list[list[Any]]:
         """Rows as a history has them."""
@@ -79,7 +72,11 @@ class Place:
 
 
 def write(
-    place: Place, shard: str, session: int, steps: Sequence[tuple[str, Sequence[int]]], **limits: Any
+    place: Place,
+    shard: str,
+    session: int,
+    steps: Sequence[tuple[str, Sequence[int]]],
+    **limits: Any,
 ) -> None:
     """One session of pylance's writer: puts and deletes, each put on record before and after."""
     history = History(place.folder)
@@ -125,17 +122,16 @@ def upkeep(place: Place, what: str, argument: int, seed: int) -> None:
     """One of Lance's own commands."""
     history, chance, begin = History(place.folder), random.Random(seed), now()
     dataset = place.dataset()
-    if what == "compact_files":
-        dataset.optimize.compact_files()
-    elif what == "optimize_indices":
-        dataset.optimize.optimize_indices()
+    if what in ("compact_files", "optimize_indices"):
+        with suppress(OSError):  # it lost a race
+            getattr(dataset.optimize, what)()
     elif what == "cleanup":
         age = timedelta(seconds=argument)
         dataset.cleanup_old_versions(older_than=age, error_if_tagged_old_versions=False)
     elif what == "branch":
         dataset.create_branch(f"b{seed}", dataset.version)
     elif what == "restore":
-        # Back and forth between an older state and the newest: each is a commit that somebody undoes.
+        # Back and forth between an older state and the newest: each is undone by the next.
         old = place.dataset(argument)
         for number in range(chance.choice((1, 3, 9, 15))):
             begin = now()

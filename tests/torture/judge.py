@@ -23,7 +23,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from pathlib import Path
 
@@ -84,8 +84,8 @@ class Timeline:
 
 
 @dataclass
-class Sequence_:
-    """All that was done to one shard, or to one key where shards aren't known."""
+class Chain:
+    """All that was done to one shard."""
 
     ops: list[Op] = field(default_factory=list)
     chains: dict[int, list[Op]] = field(default_factory=lambda: defaultdict(list))
@@ -115,7 +115,9 @@ class Sequence_:
         chain = self.chains[key]
         shown = [-1] if seen is None else []
         shown += [
-            place for place, op in enumerate(chain) if (op.deletes if seen is None else op.id == seen)
+            place
+            for place, op in enumerate(chain)
+            if (op.deletes if seen is None else op.id == seen)
         ]
         found = []
         for place in shown:
@@ -130,9 +132,9 @@ class Table:
     def __init__(self, event: Event) -> None:
         self.name = event["table"]
         self.policy, self.keyed = event["policy"], event["keyed"]
-        self.by_key, self.is_clone = event["by_key"], event["clone"]
+        self.is_clone = event["clone"]
         self.start = event
-        self.groups: dict[str, Sequence_] = defaultdict(Sequence_)
+        self.groups: dict[str, Chain] = defaultdict(Chain)
         self.ops: dict[int, Op] = {}
         self.events: list[Event] = []
         self.findings: list[Finding] = []
@@ -140,22 +142,20 @@ class Table:
         self.judged: Counter[str] = Counter()
         by_shard: dict[tuple[str, int], list[int]] = defaultdict(list)
         for key, op in event["rows"]:
-            by_shard[self.group_of(event["shards"][key % len(event["shards"])], key), op].append(key)
-        for (group, op), keys in by_shard.items():
+            by_shard[event["shards"][key % len(event["shards"])], op].append(key)
+        for (shard, op), keys in by_shard.items():
             # Of session 0, acknowledged and merged before anything else.
             first = Op(op, 0, keys, False, -1, -1)
-            self.groups[group].ops.append(first)
-            self.ops[op] = first
-
-    def group_of(self, shard: str, key: int) -> str:
-        return f"key {key}" if self.by_key else shard
+            self.groups[shard].ops.append(first)
+            every = [*self.ops[op].keys, *keys] if op in self.ops else keys
+            self.ops[op] = replace(first, keys=every)
 
     def take(self, event: Event) -> None:
         if event["kind"] == "op":
             op = Op(event["id"], event["session"], event["keys"], event["deletes"], event["at"])
             self.ops[op.id] = op
-            self.groups[self.group_of(event["shard"], op.keys[0])].ops.append(op)
-        elif event["kind"] == "flush" and not self.by_key:
+            self.groups[event["shard"]].ops.append(op)
+        elif event["kind"] == "flush":
             flush = (event["begin"], event["at"], event["session"])
             self.groups[event["shard"]].flushes.append(flush)
         else:
@@ -165,9 +165,6 @@ class Table:
         """Once all has been taken."""
         jobs = [e for e in self.events if e["kind"] == "job" and e["exit"] == 0]
         for group in self.groups.values():
-            # Each put of theirs is flushed when it returns.
-            own = [(op.acked, op.acked, op.session) for op in group.ops if op.acked < inf]
-            group.flushes += own if self.by_key else []
             group.flushes += [(e["begin"], e["at"], inf) for e in jobs if e["name"] == "rescue"]
             group.settle()
         self.merges = [(e["begin"], e["at"]) for e in jobs if e["name"] in MERGES]
@@ -248,9 +245,11 @@ class Table:
                 if level == SNAPSHOT:
                     merged += [b for b, e in self.refreshes if restored < b and e < begin]
                 sure = group.flushed.before(max(merged, default=0))
-            keys = group.chains if event["keys"] is None else [
-                key for key in event["keys"] if key in group.chains
-            ]
+            keys = (
+                group.chains
+                if event["keys"] is None
+                else [key for key in event["keys"] if key in group.chains]
+            )
             wanted = {key: group.intervals(key, seen.get(key)) for key in keys}
             limit = group.begun.before(end)
             floor = max(sure, shown.get(name, -1))
@@ -299,7 +298,7 @@ class Table:
     def _find_unexplained(
         self,
         event: Event,
-        group: Sequence_,
+        group: Chain,
         wanted: dict[int, list[Interval]],
         key: int,
         seen: dict[int, int],

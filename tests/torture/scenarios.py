@@ -48,7 +48,6 @@ class Scenario:
     pause_ms: int = 20
     """About as long as a writer waits between two puts."""
     indexed: bool = True
-    spec: str = "manual"
     jobs: Mapping[str, float] = field(default_factory=lambda: JOBS)
     job_threads: int = 2
     reads: Mapping[str, float] = field(default_factory=lambda: READS)
@@ -58,10 +57,6 @@ class Scenario:
     stalls: float = 0.1
     """The part of processes that are stopped for a while."""
     clones: bool = False
-    lancedb: bool = False
-    store: str = "local"
-    faults: float = 0.0
-    """The part of the store's requests that fail."""
 
 
 def _mixed(chance: random.Random) -> Scenario:
@@ -79,7 +74,14 @@ def _mixed(chance: random.Random) -> Scenario:
 
 def _counters(chance: random.Random) -> Scenario:
     return replace(
-        _mixed(chance), name="counters", key="utf8", policy=True, indexed=False, moves=0, keys=10
+        _mixed(chance),
+        name="counters",
+        key="utf8",
+        policy=True,
+        indexed=False,
+        moves=0,
+        keys=10,
+        clones=False,
     )
 
 
@@ -119,22 +121,6 @@ def _clone(chance: random.Random) -> Scenario:
     return replace(_mixed(chance), name="clone", clones=True, moves=0, pause_ms=5)
 
 
-def _lancedb(chance: random.Random) -> Scenario:
-    return Scenario(
-        name="lancedb", lancedb=True, pause_ms=5, keys=30, indexed=False,
-        spec=chance.choice(["unsharded", "bucket"]), clones=chance.random() < 0.3,
-        reads={r: weight for r, weight in READS.items() if "--search" not in r},
-    )  # fmt: skip
-
-
-def _faults(chance: random.Random) -> Scenario:
-    """On S3, where requests fail, and replies are lost."""
-    return replace(
-        chance.choice([_mixed, _counters, _restore])(chance), name="faults", store="s3",
-        faults=chance.choice([0.0, 0.01, 0.03]), pause_ms=100, clones=False,
-    )  # fmt: skip
-
-
 SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "clone": _clone,
     "restore": _restore,
@@ -143,6 +129,4 @@ SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "mixed": _mixed,
     "counters": _counters,
     "keyless": _keyless,
-    "lancedb": _lancedb,
-    "faults": _faults,
 }
