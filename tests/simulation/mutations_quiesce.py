@@ -195,6 +195,24 @@ _REAL = "tests/jobs/init/test_init.py"
 _INIT = (
     *mutations(
         "memwal/jobs/init/plan.py",
+        "tests/jobs/merge/test_formats.py -k legacy",
+        (
+            "init: a table in the legacy format is made ready",
+            "    if view.is_legacy:",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/merge/plan/shard.py",
+        "tests/jobs/merge/test_formats.py -k legacy",
+        (
+            "merge: a table in the legacy format is tried again and again",
+            "    if view.is_legacy:",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/init/plan.py",
         _REAL,
         (
             "init: a former MemWAL's rows are not in the way",
