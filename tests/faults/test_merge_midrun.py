@@ -8,6 +8,7 @@ import lance
 import pytest
 
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.ports import no_steps
 from tests.support import builders
 from tests.support.builders import INDEX_FAVOURED, Delete, Put
 
@@ -63,3 +64,31 @@ def test_an_anchor_that_a_user_deletes_under_the_delete_pass(tmp_path: Path) -> 
     assert done == ["delete_pass", "commit"]
     assert merge.outcome == "done"
     builders.check_merged(table)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_between_the_deletes_and_the_rows(tmp_path: Path, dies: bool) -> None:
+    """What GUARANTEES says of more deletes than a commit takes, and of the run after it."""
+    table = builders.make_table(tmp_path / "t", rows=range(600))
+    (shard,) = table.shards
+    table.flush(shard, Put([1, 700], 5), Delete(range(300, 600)))
+    before, merging = table.base_rows(), table.lsm_rows()
+    seen: list[bool] = []
+
+    def steps(step: str) -> None:
+        if step == "between_passes":
+            base = table.base_rows()
+            seen.append(len(base) == 300 and all(before[key] == base[key] for key in base))
+            seen.append(table.lsm_rows() == merging and table.progress() == {})
+            if dies:
+                raise KeyboardInterrupt
+
+    if dies:
+        with pytest.raises(KeyboardInterrupt):
+            table.merger(steps=steps).run(shard, MergeRequest())
+        table.flush(shard, Put([300, 301], 6))  # keys that are gone from the base already
+        assert table.lsm_rows() == table.truth()
+        steps = no_steps
+    assert table.merger(steps=steps).run(shard, MergeRequest()).outcome == "done"
+    assert seen == [True, True]
+    assert table.base_rows() == table.truth()
