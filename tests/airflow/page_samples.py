@@ -160,7 +160,7 @@ def lease(state: str = "held", **changes: Any) -> Json:
     found = {
         "state": state,
         "token": 41,
-        "holder": "worker-3:20117",
+        "holder": "spark@worker-3:20117 (start 460620, boot 47c0aa11bb22cc33)",
         "job": "merge",
         "acquired_at": ago(minutes=1),
         "expires_at": ago(minutes=-4),
@@ -204,7 +204,7 @@ def run(job: str = "merge", minutes_ago: float = 5, **changes: Any) -> Json:
         "exit_code": 0,
         "error": None,
         "engine": "spark",
-        "holder": "worker-3:20117",
+        "holder": "spark@worker-3:20117 (start 460620, boot 47c0aa11bb22cc33)",
         "version_before": 8,
         "version_after": 9,
         "summary": summaries.get(job, {}),

@@ -174,10 +174,23 @@ def test_the_plots_are_drawn(visit: Callable[..., Visit]) -> None:
         bars = page.locator(f"[data-plot={key}] rect.bar")
         assert bars.count() == 3, key
         assert all(float(bar.get_attribute("height") or 0) > 0.5 for bar in bars.all())
+    cut = """svg => [...svg.querySelectorAll(".axes text")].filter(text => {
+        const [box, around] = [text.getBoundingClientRect(), svg.getBoundingClientRect()];
+        return box.left < around.left || box.right > around.right + 1;
+    }).map(text => text.textContent)"""
+    for drawn in page.locator("[data-plot] .canvas svg").all():
+        assert drawn.evaluate(cut) == []
     kinds = page.locator("[data-plot=storage] .stack rect")
     assert kinds.count() >= 3
     label = page.locator("[data-plot=backlog-generations] svg").get_attribute("aria-label") or ""
     assert re.match(r"Backlog, generations: 5 at .*; highest 1\d at .*; \d+ points\.", label), label
+
+
+def test_a_run_is_told_by_its_host(visit: Callable[..., Visit]) -> None:
+    page = visit("viewer").alone("#/table/orders")
+    where = page.locator("td[data-label=Where]").first
+    assert re.match(r"(local|spark) · [^\s@:(]+(\s|$)", where.inner_text()), where.inner_text()
+    assert re.search(r"@.*:\d+ \(start", where.get_attribute("title") or "")
 
 
 def test_a_plot_is_read_with_pointer_and_keys(visit: Callable[..., Visit]) -> None:

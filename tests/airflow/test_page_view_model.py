@@ -171,7 +171,7 @@ def test_a_shard_that_looks_abandoned_is_lagging_and_is_found() -> None:
 def test_worse_states_win() -> None:
     both = look(shards=[samples.shard(0, pending=5)], lease=samples.lease())
     assert state(both) == "due"
-    assert judge_health(both, NOW, LIMITS).reasons[-1] == "merge is at work: worker-3:20117"
+    assert judge_health(both, NOW, LIMITS).reasons[-1] == "merge is at work: spark@worker-3:20117"
 
 
 def test_reasons_are_bounded() -> None:

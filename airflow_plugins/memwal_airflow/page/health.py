@@ -106,7 +106,7 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
         found += _name(DUE, ["a merge is due"])
     lease = read_lease(status, now)
     if lease and lease.state == HELD:
-        text = f"{lease.job} is at work: {lease.holder}"
+        text = f"{lease.job} is at work: {lease.holder.partition(' (')[0]}"
         found += _name(HELD, [text], parse_time(lease.acquired_at), "held")
     found.sort(key=lambda finding: STATES.index(finding.state))
     return Health(state=found[0].state if found else OK, findings=tuple(found))

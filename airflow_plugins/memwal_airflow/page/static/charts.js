@@ -5,7 +5,10 @@ import { when } from "./format.js";
 import { briefly, offset } from "./zone.js";
 
 const HEIGHT = 168;
-const PAD = { top: 12, right: 14, bottom: 26, left: 58 };
+const PAD = { top: 12, right: 14, bottom: 26 };
+// Room for the values of the left axis: at least so much, and what their letters take.
+const LEFT_MIN = 58;
+const LETTER = 6.8;
 const SECOND = 1000;
 const DAY = 86400;
 // Distances between marks on the time axis, in seconds.
@@ -45,18 +48,20 @@ function known(points) {
   return points.filter((point) => point.y !== null && point.y !== undefined);
 }
 
-function scales(points, width, binary) {
+function scales(points, width, binary, format) {
   const times = points.map((point) => point.x);
   let [from, to] = [Math.min(...times), Math.max(...times)];
   if (to - from < 10 * SECOND) [from, to] = [from - 5 * SECOND, to + 5 * SECOND];
   const ticks = valueTicks(Math.max(...points.map((point) => point.y)), binary);
-  const inner = { width: width - PAD.left - PAD.right, height: HEIGHT - PAD.top - PAD.bottom };
+  const left = Math.max(LEFT_MIN, 14 + LETTER * Math.max(...ticks.map((value) => String(format(value)).length)));
+  const inner = { width: width - left - PAD.right, height: HEIGHT - PAD.top - PAD.bottom };
   return {
     ticks,
     from,
     to,
     inner,
-    x: (at) => PAD.left + ((at - from) / (to - from)) * inner.width,
+    left,
+    x: (at) => left + ((at - from) / (to - from)) * inner.width,
     y: (value) => PAD.top + inner.height - (value / ticks.at(-1)) * inner.height,
   };
 }
@@ -68,12 +73,12 @@ function axes(scale, format) {
     "g",
     { class: "axes", "aria-hidden": "true" },
     scale.ticks.map((value) => [
-      s("line", { x1: PAD.left, x2: PAD.left + scale.inner.width, y1: scale.y(value), y2: scale.y(value), class: value === 0 ? "zero" : "grid" }),
-      s("text", { x: PAD.left - 8, y: scale.y(value), class: "value" }, format(value)),
+      s("line", { x1: scale.left, x2: scale.left + scale.inner.width, y1: scale.y(value), y2: scale.y(value), class: value === 0 ? "zero" : "grid" }),
+      s("text", { x: scale.left - 8, y: scale.y(value), class: "value" }, format(value)),
     ]),
     ticks.map((at) => [
       s("line", { x1: scale.x(at), x2: scale.x(at), y1: bottom, y2: bottom + 4, class: "zero" }),
-      s("text", { x: Math.min(scale.x(at), PAD.left + scale.inner.width - 4), y: bottom + 17, class: "time" }, label(at)),
+      s("text", { x: Math.min(scale.x(at), scale.left + scale.inner.width - 4), y: bottom + 17, class: "time" }, label(at)),
     ]),
   );
 }
@@ -95,7 +100,7 @@ function bars(points, scale) {
   const gap = scale.inner.width / Math.max(points.length, 8);
   const width = Math.max(2, Math.min(14, gap * 0.6));
   return points.map((point) => {
-    const x = Math.min(Math.max(scale.x(point.x), PAD.left + width / 2), PAD.left + scale.inner.width - width / 2);
+    const x = Math.min(Math.max(scale.x(point.x), scale.left + width / 2), scale.left + scale.inner.width - width / 2);
     const top = scale.y(point.y);
     return s("rect", { x: (x - width / 2).toFixed(1), y: top.toFixed(1), width: width.toFixed(1), height: Math.max(scale.y(0) - top, 0.5).toFixed(1), class: "bar", rx: 1.5 });
   });
@@ -143,7 +148,7 @@ export function plot({ key, title, points, format, kind, binary, empty }) {
 }
 
 function canvas({ shown, width, format, kind, binary, summary, reading, rest, key }) {
-  const scale = scales(shown, width, binary);
+  const scale = scales(shown, width, binary, format);
   const svg = s(
     "svg",
     { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", tabindex: 0, "aria-label": summary, "data-key": `plot-${key}` },

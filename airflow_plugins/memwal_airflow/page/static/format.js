@@ -96,3 +96,8 @@ export function tick(root) {
     if (time.textContent !== text) time.textContent = text;
   }
 }
+
+// The host of `user@host:pid (start TICKS, boot DIGEST)`; what else there is tells programs more than people.
+export function hostOf(holder) {
+  return holder.replace(/^[^@]*@/, "").replace(/:\d+( \(.*\))?$/, "");
+}

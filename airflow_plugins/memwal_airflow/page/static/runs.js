@@ -2,7 +2,7 @@
 // page's address: #/table/orders?job=merge&outcome=failed, or ?run=ID for the jobs of one run.
 
 import { h } from "./dom.js";
-import { NOTHING, bytes, count, duration, moment, plural } from "./format.js";
+import { NOTHING, bytes, count, duration, hostOf, moment, plural } from "./format.js";
 import { mirrorAddress, openInAirflow } from "./frame.js";
 import { outcome } from "./icons.js";
 import { zoneName } from "./zone.js";
@@ -59,7 +59,7 @@ function runRow(run) {
     h("td", { "data-label": "Outcome" }, outcome(run.outcome)),
     h("td", { "data-label": "Took", class: "number" }, duration(run.seconds)),
     h("td", { "data-label": "Did", class: "did" }, run.did.map(deed).join(" · ") || NOTHING, run.error && h("span", { class: "error" }, run.error)),
-    h("td", { "data-label": "Where", class: "muted" }, [run.engine, run.holder].filter(Boolean).join(" · "), taskLinks(run.airflow)));
+    h("td", { "data-label": "Where", class: "muted", title: run.holder || "" }, [run.engine, run.holder && hostOf(run.holder)].filter(Boolean).join(" · "), taskLinks(run.airflow)));
 }
 
 function nothing(page, query) {

@@ -4,7 +4,7 @@ import { alertList } from "./alerts.js";
 import { openBackfill } from "./backfill.js";
 import { plot, stack } from "./charts.js";
 import { h, swap } from "./dom.js";
-import { NOTHING, bytes, compact, count, duration, plural, since } from "./format.js";
+import { NOTHING, bytes, compact, count, duration, hostOf, plural, since } from "./format.js";
 import { stateBadge, stateIcon } from "./icons.js";
 import { checkpointSection, garbageSection } from "./kept.js";
 import { lagText, storageLabel, storageParts } from "./overview.js";
@@ -111,7 +111,7 @@ function keptNote({ late_since: late, merges, kept }) {
 }
 
 function leaseNote(lease) {
-  const parts = [lease.state === "released" ? `last: ${lease.job}` : `${lease.job} · ${lease.holder}`];
+  const parts = [lease.state === "released" ? `last: ${lease.job}` : `${lease.job} · ${hostOf(lease.holder)}`];
   if (lease.state === "held" && lease.expires_at) parts.push(" · expires ", since(lease.expires_at));
   if (lease.reason) parts.push(` · ${lease.reason}`);
   return parts;
