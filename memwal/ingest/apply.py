@@ -123,14 +123,20 @@ class Ingester:
         unfinished = before if before is not None and not is_finished(*before) else None
         if self.options.dry_run:
             return self._forecast(before, unfinished)
-        if self.options.staged is not None and before is not None:
-            check_turn(self.options.staged, *before, finished=unfinished is None)
+        staged = self.options.staged
+        if staged is not None and unfinished is not None and staged.number > unfinished[0].number:
+            # Spark repeated that batch, got no rows for it, and takes it for written.
+            report = self._go_on(*unfinished)
+            if report.exit_code:
+                return report
+            before, unfinished = self.rounds.read_latest(), None
+        if staged is not None and before is not None:
+            check_turn(staged, *before, finished=unfinished is None)
         if before is not None and rejects is not None:
             rejects.update(*before)  # the run that set them aside may have died before it could
         self._merge_first()
         if unfinished is not None:
-            check_same(unfinished[1], self.options.request, self._table.spec_id)
-            self._table.check_shards(list_unfinished_places(*unfinished))
+            self._check_unfinished(*unfinished)
         elif before is not None and before[1].staged is not None:
             # The run that finished may have died before it could.
             self._forget_staged(before[0])
@@ -138,9 +144,9 @@ class Ingester:
         if found is None:
             return self._report(NOTHING_TO_DO)
         report = self._write(*found)
-        if self.options.staged is not None and not report.exit_code:
+        if staged is not None and not report.exit_code:
             # An earlier run's rows were gone on with: they have to be these.
-            check_turn(self.options.staged, *found, finished=True)
+            check_turn(staged, *found, finished=True)
         if rejects is not None:
             rejects.update(*found)
         elif report.rows_rejected:
@@ -148,6 +154,15 @@ class Ingester:
         seconds = clock.monotonic_seconds() - began
         speed = round(report.rows_written / seconds, 1) if seconds else 0.0
         return report.model_copy(update={"seconds": round(seconds, 3), "rows_per_second": speed})
+
+    def _go_on(self, found: Round, plan: PlanRecord) -> IngestTableReport:
+        """Finish a round that was stopped."""
+        self._check_unfinished(found, plan)
+        return self._write(found, plan)
+
+    def _check_unfinished(self, found: Round, plan: PlanRecord) -> None:
+        check_same(plan, self.options.request, self._table.spec_id)
+        self._table.check_shards(list_unfinished_places(found, plan))
 
     # ---- sources
 

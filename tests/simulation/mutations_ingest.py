@@ -127,7 +127,7 @@ INGEST: tuple[Mutation, ...] = (
         f"{_SPARK_WRITER} under_its_id",
         (
             "spark writes: who brings other rows is told that they are in",
-            "            check_turn(self.options.staged, *found, finished=True)",
+            "            check_turn(staged, *found, finished=True)",
             "            pass",
         ),
     ),
@@ -140,11 +140,6 @@ INGEST: tuple[Mutation, ...] = (
             "    if False:",
         ),
         (
-            "spark writes: a batch that is not finished is passed",
-            "    if staged.number > number and not finished:",
-            "    if False:",
-        ),
-        (
             "spark writes: other rows under the number of a written batch are nothing to do",
             "    if staged.number == number and finished and planned != rows:",
             "    if False:",
@@ -153,6 +148,15 @@ INGEST: tuple[Mutation, ...] = (
             "spark writes: rows go where an older shard spec had them go",
             "    if staged.spec_id != table.spec_id:",
             "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/apply.py",
+        f"{_SPARK_WRITER} without_rows",
+        (
+            "spark writes: a batch that is not finished is passed",
+            "        if staged is not None and unfinished is not None and staged.number > unfinished[0].number:",
+            "        if False:",
         ),
     ),
     *mutations(
