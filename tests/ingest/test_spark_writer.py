@@ -202,8 +202,8 @@ def test_a_batch_that_comes_again_without_rows_is_finished_by_the_next(
     write_batch(table, 1, rows_of([]))
     for _ in range(2):
         write_batch(table, 2, rows_of([6, 7], 5))
-    assert sum(map(len, wal_rows(table).values())) == 3 + 2
-    assert values(table) == {4: 4, 5: 4, 6: 5, 7: 5}
+        assert sum(map(len, wal_rows(table).values())) == 3 + 2
+        assert values(table) == {4: 4, 5: 4, 6: 5, 7: 5}
 
 
 @pytest.mark.parametrize("step", ["claim", "session"])
