@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     streams.prepare()
     from memwal.run import logs
 
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = _spell_out(sys.argv[1:] if arguments is None else arguments)
     if logs.find_format(arguments) == logs.JSON:
         logs.start()
     from memwal.cli.commands import make_app
@@ -42,3 +42,15 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(problem and f"error: stdout: {problem}") from None
     finally:
         logs.stop()
+
+
+def _spell_out(arguments: list[str]) -> list[str]:
+    """What people type before they know any command."""
+    match arguments:
+        case []:
+            return ["--help"]
+        case ["help", *command]:
+            return [*command, "--help"]
+        case ["version"]:
+            return ["--version"]
+    return arguments

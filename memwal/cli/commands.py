@@ -52,6 +52,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
         cls=GroupedHelp,
         help="Keeps the MemWAL write tier of Lance tables healthy.",
         no_args_is_help=True,
+        context_settings={"help_option_names": ["--help", "-h"]},
         add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

@@ -20,6 +20,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import zip_longest
 from typing import TextIO, cast
 
 from memwal.clock import SystemClock
@@ -220,7 +221,7 @@ def stop() -> None:
 def find_format(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
     """The format that a command line asks for, before anything has parsed it."""
     found = environment.get("MEMWAL_LOG_FORMAT", TEXT)
-    for name, value in zip(arguments, [*arguments[1:], ""], strict=True):
+    for name, value in zip_longest(arguments, arguments[1:], fillvalue=""):
         if name == "--log-format":
             found = value
         elif name.startswith("--log-format="):

@@ -8,7 +8,9 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from memwal import __version__
 from memwal.cli.commands import SECTIONS, make_app
+from tests.support.nursery import run_memwal
 
 NAMES = " ".join(SECTIONS.values()).split()
 ALONE = [name for name in NAMES if name != "submit"]
@@ -43,3 +45,21 @@ def _describe(command: Any) -> Any:
     if isinstance(command, TyperGroup):
         return {name: _describe(each) for name, each in command.commands.items()}
     return command.help, [(p.name, p.opts, getattr(p, "help", "")) for p in command.params]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("typed", "shows"),
+    [
+        ([], "memwal [OPTIONS] COMMAND"),
+        (["-h"], "memwal [OPTIONS] COMMAND"),
+        (["help"], "memwal [OPTIONS] COMMAND"),
+        (["help", "merge"], "memwal merge [OPTIONS]"),
+        (["merge", "-h"], "memwal merge [OPTIONS]"),
+        (["version"], f"memwal {__version__}"),
+    ],
+)
+def test_what_is_typed_first(typed: list[str], shows: str) -> None:
+    done = run_memwal(*typed)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert shows in done.stdout
