@@ -36,7 +36,7 @@ LEVELS = {"base": BASE, "snapshot": SNAPSHOT, "latest": LATEST, "wal": WAL}
 MERGES = ("merge", "maintain")
 REFRESHES = ("snapshot", "maintain")
 _CORRUPT = 8
-_REFUSED = (5, 7, 8)
+_REFUSED = (5, 6, 7, 8)
 Interval = tuple[float, float]
 
 
@@ -183,6 +183,8 @@ class Table:
         for event in sorted(self.events, key=lambda e: e.get("begin", e["at"])):
             if event["kind"] == "job":
                 self._judge_exit(event)
+                if event["name"] == "init" and event["exit"] == 0:
+                    self.is_clone = False  # adopted: it is a table as any other
             if event["kind"] != "read":
                 continue
             self._judge_exit(event)
@@ -253,12 +255,12 @@ class Table:
                 else [key for key in event["keys"] if key in group.chains]
             )
             wanted = {key: group.intervals(key, seen.get(key)) for key in keys}
-            if level <= SNAPSHOT:  # many deletes are a commit ahead of the rows beside them
-                for gone in [key for key in wanted if key not in seen]:
-                    if any(op.deletes for op in group.chains[gone]):
-                        del wanted[gone]
             limit = group.begun.before(end)
             floor = max(sure, shown.get(name, -1))
+            if level <= SNAPSHOT:  # many deletes are a commit ahead of the rows beside them
+                for gone in [key for key in wanted if key not in seen]:
+                    if any(o.deletes and floor < o.position <= limit for o in group.chains[gone]):
+                        del wanted[gone]
             prefix, key = _explain(wanted, floor, limit)
             if key is None:
                 prefixes[name] = prefix

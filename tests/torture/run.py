@@ -328,9 +328,9 @@ class World:
         self.command(place, "read", final=True)
         # A table without a key can't be merged.
         merged, _ = self.command(place, "merge --engine local", final=place.keyed)
-        if merged in (5, 7, 8) and place.name != "t":
-            self.command(place, "init --adopt-clone")
-            self.command(place, "merge --engine local")
+        if merged in (5, 6, 7, 8) and place.name != "t":
+            self.command(place, "init --adopt-clone", final=True)
+            self.command(place, "merge --engine local", final=True)
         for line in (
             "index-catchup --engine local",
             "snapshot --engine local",

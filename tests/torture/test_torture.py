@@ -84,3 +84,34 @@ def test_operands_count_once(tmp_path: Path) -> None:
     assert kept(tmp_path, [right], policy=True) == []
     twice = [2, 1002, sum(map(operand, [*log, 1002])), [*log, 1002]]
     assert "folded wrongly" in kept(tmp_path, [twice], policy=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        # A delete that is on its way may be in the base before the row that was put with it.
+        ([], []),
+        ([[2, 1000]], []),
+        ([[2, 1000], [4, 1002]], []),
+        # That one of these keys was deleted long ago excuses nothing.
+        ([[4, 1002]], ["a state that never was"]),
+    ],
+)
+def test_only_a_delete_to_come_excuses_the_base(
+    tmp_path: Path, rows: list[list[int]], found: list[str]
+) -> None:
+    history, facts = History(tmp_path), {"table": "t", "shard": "s", "session": 1}
+    history.add("table", table="t", rows=[], policy=False, keyed=True, clone=False, shards=["s"])
+    is_late = found == []
+    done = [(999, True, [2]), (1000, False, [2]), (1002, False, [4])]
+    for op, deletes, keys in [*done, (1003, True, [2])] if is_late else done:
+        history.add("op", **facts, id=op, deletes=deletes, keys=keys)
+        history.add("ack", id=op)
+    if not is_late:
+        history.add("flush", **facts, begin=now())
+        history.add("job", table="t", name="merge", args=[], begin=now(), exit=0, said="")
+    history.add(
+        "read", table="t", level="base", by="base", begin=now(), exit=0, rows=rows, keys=None,
+        moment=None, name="", said="",
+    )  # fmt: skip
+    assert [finding.what for finding in judge(tmp_path).findings] == found
