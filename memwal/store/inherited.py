@@ -12,15 +12,16 @@ shard the time of its flush, and a listing and a manifest. What a process has re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
-from memwal.errors import Missing
+from memwal.errors import MemWalError, Missing
 from memwal.format import layout
 from memwal.model import (
+    BrokenShard,
     FlushedGeneration,
     ShardId,
     ShardView,
@@ -68,7 +69,7 @@ class InheritedProgress:
     _manifests: TableManifests
 
     def part(self, view: TableView) -> TableView:
-        """The view with such shards among the broken ones. Raises what reading raises.
+        """The view with such shards among the broken ones, and those that can't be judged.
 
         Shards of a snapshot are older than the base: progress may well be ahead of them.
         """
@@ -79,6 +80,7 @@ class InheritedProgress:
             for s in view.shards
             if is_below(s.manifest, s.merged_generation)
         }
+        unread: dict[ShardId, MemWalError] = {}
         sound = _recall_sound(self._objects.store, self._objects.uri)
         suspects = [
             shard
@@ -88,14 +90,16 @@ class InheritedProgress:
             and (_first(shard).path, view.mem_wal.index_uuid) not in sound
         ]
         if suspects:
-            hidden = self._find_hidden(view, suspects)
+            flushed, unread = self._read_flushed(suspects)
+            hidden = self._find_hidden(view, suspects, flushed)
             found |= hidden
             if len(sound) > _SOUND_MAX:
                 sound.clear()
             uuid = view.mem_wal.index_uuid
-            sound |= {(_first(s).path, uuid) for s in suspects if s.shard_id not in hidden}
-        if not found:
+            sound |= {(_first(s).path, uuid) for s in suspects if s.shard_id not in hidden | unread}
+        if not (found or unread):
             return view
+        broken = (BrokenShard(shard_id=s, error=error) for s, error in unread.items())
         strangers = (
             StrangerShard(
                 shard_id=s.shard_id,
@@ -107,13 +111,14 @@ class InheritedProgress:
         )
         return replace(
             view,
-            shards=tuple(s for s in view.shards if s.shard_id not in found),
-            broken=(*view.broken, *strangers),
+            shards=tuple(s for s in view.shards if s.shard_id not in found | unread),
+            broken=(*view.broken, *strangers, *broken),
         )
 
-    def _find_hidden(self, view: TableView, shards: Sequence[ShardView]) -> dict[str, int]:
+    def _find_hidden(
+        self, view: TableView, shards: Sequence[ShardView], flushed: Mapping[ShardId, int]
+    ) -> dict[str, int]:
         """Those of them with rows that hide, and how far the progress goes that is not theirs."""
-        flushed = self._read_flushed(shards)
         versions = self._manifests.attached_versions(view.version)
         oldest = self._read(versions[0]) if versions else None
         doubtful = [
@@ -133,22 +138,29 @@ class InheritedProgress:
                 found[shard.shard_id] = origin.merged[shard.shard_id]
         return found
 
-    def _read_flushed(self, shards: Sequence[ShardView]) -> dict[ShardId, int]:
-        """When their first generations were flushed, of those that are there."""
+    def _read_flushed(
+        self, shards: Sequence[ShardView]
+    ) -> tuple[dict[ShardId, int], dict[ShardId, MemWalError]]:
+        """When their first generations were flushed, of those there; what can't be read."""
         known = _recall_flushed(self._objects.store, self._objects.uri)
         new = [shard for shard in shards if _first(shard).path not in known]
         if len(known) > _SOUND_MAX:
             known.clear()
 
-        def read(shard: ShardView) -> int | None:
+        def read(shard: ShardView) -> int | MemWalError:
             try:
                 return TableManifests(self._objects, root=_folder(shard)).committed_at_nanos(1)
-            except Missing:
-                return None  # collected: what hid in it is gone
+            except MemWalError as error:
+                return error
 
-        times = side_by_side(read, new, _READERS_MAX)
-        known |= {_first(s).path: at for s, at in zip(new, times, strict=True) if at is not None}
-        return {s.shard_id: known[_first(s).path] for s in shards if _first(s).path in known}
+        unread: dict[ShardId, MemWalError] = {}
+        for shard, at in zip(new, side_by_side(read, new, _READERS_MAX), strict=True):
+            if isinstance(at, int):
+                known[_first(shard).path] = at
+            elif not isinstance(at, Missing):  # collected: what hid in it is gone
+                unread[shard.shard_id] = at
+        read_ones = (s for s in shards if _first(s).path in known)
+        return {s.shard_id: known[_first(s).path] for s in read_ones}, unread
 
     def _trace(self, view: TableView, versions: Sequence[int]) -> list[Origin]:
         """The versions that the view's progress came by, newest first, as far as they are there."""

@@ -48,7 +48,7 @@ def test_the_lines_of_the_page(tmp_path: Path, client: LanceDb) -> None:
     found = re.findall(r"```python\n(.*?)```|^    memwal ([^\n]*)$", text, re.DOTALL | re.MULTILINE)
     programs = [program for program, command in found if program]
     commands = [command for program, command in found if command]
-    assert (len(programs), len(commands)) == (5, 5)
+    assert (len(programs), len(commands)) == (6, 6)
     for program, command in found:
         if command:
             code, shown = run(command)
