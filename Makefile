@@ -119,7 +119,7 @@ torture: $(READY) ## Ten minutes of real writers, jobs, kills and Lance's own co
 	@$(BIN)/python -m tests.torture --seconds $$(($(or $(MINUTES),10) * 60)) $(TORTURE_ARGS)
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
-	@$(SIMULATION).mutate --seeds $(or $(SEEDS),300) --table mutation-results.json
+	@$(SIMULATION).mutate --seeds $(or $(SEEDS),1000) --table mutation-results.json
 
 # About thirty parsers, one after the other.
 fuzz: $(READY) ## Ten minutes of damaged and forged bytes for every parser (MINUTES=N)

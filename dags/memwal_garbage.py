@@ -1,5 +1,6 @@
-"""Collects garbage where indexes caught up, and daily everywhere. Lists it only, unless
-`garbage_execute = true` stands in `[airflow]`.
+"""Collects garbage where indexes caught up, and daily everywhere. Deletes it from tables
+that have a `retention` in memwal.toml, or from all with `garbage_execute = true` in `[airflow]`; of
+the others it is listed.
 """
 
 from memwal_airflow.asset_events import INDEXED

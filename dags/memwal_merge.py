@@ -3,7 +3,7 @@
 It runs by the clock, and for the tables that an ingest has written to.
 """
 
-from airflow.sdk import dag
+from airflow.sdk import dag as make_dag
 from memwal_airflow.asset_events import INGESTED
 from memwal_airflow.forms import build_run_fields, build_run_params
 from memwal_airflow.plan_operator import MemWalPlanOperator
@@ -19,13 +19,13 @@ from memwal_airflow.task_groups import (
 CONFIG = read_dag_config()
 
 
-@dag(
+@make_dag(
     schedule=build_event_schedule(INGESTED, CONFIG, or_cron=CONFIG.airflow.merge_schedule),
     max_active_runs=CONFIG.airflow.runs_in_flight_max,
     params=build_run_params(CONFIG, "merge", "those that are due"),
     **build_dag_fields("merge", CONFIG, __doc__),
 )
-def memwal_merge():
+def memwal_merge() -> None:
     """The tables that are due, then their merges."""
     due = MemWalPlanOperator(
         task_id="plan",
@@ -38,4 +38,4 @@ def memwal_merge():
     map_job("merge", due.output, CONFIG, **build_run_fields("merge"))
 
 
-memwal_merge()
+dag = memwal_merge()

@@ -23,6 +23,7 @@ from memwal.config import (
     Config,
     EngineName,
     ResolvedTable,
+    check_options,
     load_config,
     make_settings,
     read_environment_options,
@@ -113,7 +114,7 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
     from memwal.ingest.table import IngestTable
     from memwal.run.stores import open_stores
 
-    stores = open_stores(uri, storage_options or {})
+    stores = open_stores(uri, check_options(storage_options or {}))
     table = IngestTable.read(stores, stores.views.table(), None)
     return table.find_shards(read_rows(rows, table.schema, None, missing_as_null=True))
 
@@ -242,7 +243,7 @@ class Table:
         retention_seconds: float | None = None,
         grace_seconds: float = _HOUR_SECONDS,
         ingest_idle_seconds: float = 14 * _DAY_SECONDS,
-        wal: bool = False,
+        wal: bool | None = None,
         allow_short_retention: bool = False,
         adopt_orphans: bool = False,
         full: bool = False,
@@ -250,10 +251,12 @@ class Table:
     ) -> GarbageTableReport:
         """List, or with `execute` delete, what is provably unused: each of the report's `items`.
 
-        retention_seconds: with `execute`, first expire table versions that are older; None: none.
+        retention_seconds: with `execute`, first expire table versions that are older; None: as
+            `retention` is configured, else none.
         grace_seconds: how long unused things are kept for readers.
         ingest_idle_seconds: how long rows are kept that an unfinished ingest staged.
-        wal, adopt_orphans: also covered WAL entries; shards of a table whose MemWAL index is gone.
+        wal: also covered WAL entries; None: where a retention is configured.
+        adopt_orphans: also shards of a table whose MemWAL index is gone.
         allow_short_retention: permit a retention under a day and a grace under ten minutes.
         full: look at all shards of a large table, not only at what changed since a pass.
         """
@@ -265,12 +268,13 @@ class Table:
             dry_run=dry_run,
             execute=execute,
             retention_seconds=retention_seconds,
+            wal_kept=wal is False,
             short_allowed=allow_short_retention,
             full=full,
             limits=GarbageLimits(
                 grace_seconds=grace_seconds,
                 ingest_idle_seconds=ingest_idle_seconds,
-                wal=wal,
+                wal=bool(wal),
                 adopt_orphans=adopt_orphans,
             ),
         )
@@ -306,7 +310,7 @@ class Table:
         retention_seconds: float | None = None,
         grace_seconds: float = _HOUR_SECONDS,
         ingest_idle_seconds: float = 14 * _DAY_SECONDS,
-        wal: bool = False,
+        wal: bool | None = None,
         allow_short_retention: bool = False,
         dry_run: bool = False,
     ) -> MaintainTableReport:
@@ -323,9 +327,10 @@ class Table:
             compaction=choose_mode(compaction),
             execute=execute,
             retention_seconds=retention_seconds,
+            wal_kept=wal is False,
             short_allowed=allow_short_retention,
             limits=GarbageLimits(
-                grace_seconds=grace_seconds, ingest_idle_seconds=ingest_idle_seconds, wal=wal
+                grace_seconds=grace_seconds, ingest_idle_seconds=ingest_idle_seconds, wal=bool(wal)
             ),
         )
         return take_report(run_maintain(options, LogProgress()), MaintainTableReport)

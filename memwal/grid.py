@@ -33,16 +33,6 @@ def format_size(value: int | None) -> str:
     return f"{amount:.1f} TiB"
 
 
-def format_age(seconds: float | None) -> str:
-    """A time span for people, in its largest fitting unit; `?` when unknown."""
-    if seconds is None:
-        return "?"
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def format_count(value: int | None) -> str:
     """A count for people; `?` when unknown."""
     return "?" if value is None else f"{value:,}"
@@ -118,7 +108,7 @@ def build_table(
 
 def start_table() -> Table:
     """An empty table in the style of all."""
-    return Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
+    return Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold dim")
 
 
 def _format_cell(value: str | Text | int | None) -> str | Text:

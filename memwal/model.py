@@ -147,26 +147,31 @@ class VersionManifest:
     mem_wal: MemWalState | None
     indexes: tuple[IndexEntry, ...] = ()
     branch: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
     file_bytes: int = 0
     requests: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionFacts:
-    """What a version's manifest file says of the table besides: its key, rows and configuration."""
+    """What a version's manifest file says of the table besides: its key and rows."""
 
     manifest: VersionManifest
     primary_key: tuple[str, ...]
     rows: int
-    config: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFiles:
-    """A shard's WAL entries with their positions, and how many objects its manifests are."""
+    """A shard's WAL entries with their positions, and how many objects its manifests are.
+
+    `former` has the sizes in bytes, by folder, of generations that a former MemWAL index had
+    merged, and that nothing lists any more.
+    """
 
     wal: Sequence[tuple[int, StoredFile]]
     manifests: int
+    former: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

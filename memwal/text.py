@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -84,6 +84,17 @@ def name_some(lines: Sequence[str], lines_max: int, what: str) -> tuple[str, ...
     return (*lines[:lines_max], *([f"and {more} more {what}"] if more > 0 else ()))
 
 
+def count_of(number: int, what: str) -> str:
+    """`1 shard`, `2 shards`: for words that take an s."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def name_columns(names: Iterable[str]) -> str:
+    """`column a`, or `columns a, b`; the names come quoted."""
+    found = list(names)
+    return f"column{'' if len(found) == 1 else 's'} {', '.join(found)}"
+
+
 def format_mb(size: float) -> str:
     """Bytes as `268 MB`, in which they can be given as well."""
     return f"{size / 1e6:,.0f} MB"
@@ -106,3 +117,13 @@ def parse_seconds(text: str) -> float:
     if seconds is None or seconds > _SECONDS_MAX:
         raise ValueError(f"{text!r}: {SECONDS_EXPECTED}")
     return seconds
+
+
+def format_age(seconds: float | None) -> str:
+    """A time span for people, in its largest fitting unit; `?` when unknown."""
+    if seconds is None:
+        return "?"
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"

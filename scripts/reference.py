@@ -16,9 +16,10 @@ import typer
 from memwal import errors
 from memwal.cli.app import app
 from memwal.cli.commands import SECTIONS
-from memwal.cli.config import VARIABLES, list_keys
+from memwal.cli.config import list_keys
 from memwal.cli.flags import JobFlags, ReadFlags
 from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
+from memwal.config.known_names import VARIABLES
 from memwal.run.metrics.catalogue import METRICS
 from memwal.text import name_some
 

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import obstore
 import pytest
 
 import memwal
+from memwal import shard_of
 from memwal.cli import main
 from memwal.cli.parse import parse_pairs
 from memwal.config import (
     Config,
     Settings,
+    check_options,
     load_config,
     make_settings,
     name_variable,
     resolve_table,
 )
 from memwal.errors import NotATable, Usage
+from memwal.ingest.writer import TableWriter
 from tests.support import builders
 
 FILE = """
 [defaults]
 engine = "local"
 generations_per_commit_max = 3
-storage_options = { region = "eu-1", key = "${MEMWAL_TEST_KEY}" }
+storage_options = { region = "eu-1", token = "${MEMWAL_TEST_KEY}" }
 
 [tables.users]
 uri = "s3://bucket/users"
@@ -190,7 +196,7 @@ def test_a_table_s_own_section_beats_the_defaults(file: Path) -> None:
     assert (users.name, users.uri) == ("users", "s3://bucket/users")
     assert users.settings.generations_per_commit_max == 5
     assert users.settings.engine == "local"
-    assert users.storage_options == {"region": "us-2", "key": "from the environment"}
+    assert users.storage_options == {"region": "us-2", "token": "from the environment"}
 
     plain = resolve_table("plain", config, {}, SECRET)
     assert plain.settings.generations_per_commit_max == 3
@@ -224,7 +230,7 @@ def test_a_name_that_leads_nowhere_says_where_it_was_looked_for(
 
 @pytest.mark.parametrize("address", ["s3://lake/orders", "/lake/orders", "./orders", ".", ".."])
 def test_an_address_is_never_looked_up(tmp_path: Path, address: str) -> None:
-    text = f"[tables.'{address}']\nuri = '/elsewhere'\nstorage_options = {{ key = 'theirs' }}\n"
+    text = f"[tables.'{address}']\nuri = '/elsewhere'\nstorage_options = {{ token = 'theirs' }}\n"
     found = resolve_table(address, load_config(written(tmp_path, text), {}), {}, {})
     assert (found.name, found.uri, found.storage_options) == (address, address, {})
 
@@ -247,25 +253,27 @@ def test_no_variable_becomes_part_of_an_address(tmp_path: Path, option: str) -> 
 
 def test_an_option_beats_the_file(file: Path) -> None:
     found = resolve_table("users", load_config(str(file), {}), {"region": "option"}, SECRET)
-    assert found.storage_options == {"region": "option", "key": "from the environment"}
+    assert found.storage_options == {"region": "option", "token": "from the environment"}
 
 
 def test_variables_are_replaced_anywhere_in_a_value(tmp_path: Path) -> None:
-    text = "[tables.t]\nuri = '/t'\nstorage_options = { a = 'x-${ONE}-${TWO}', b = '$ONE' }"
+    text = (
+        "[tables.t]\nuri = '/t'\nstorage_options = { token = 'x-${ONE}-${TWO}', region = '$ONE' }"
+    )
     config = load_config(written(tmp_path, text), {})
     found = resolve_table("t", config, {}, {"ONE": "1", "TWO": "${ONE}"})
     # What a variable holds is a value, not another template.
-    assert found.storage_options == {"a": "x-1-${ONE}", "b": "$ONE"}
+    assert found.storage_options == {"token": "x-1-${ONE}", "region": "$ONE"}
 
 
 def test_a_variable_that_is_not_set_is_named(file: Path) -> None:
-    with pytest.raises(Usage, match=r"'key'.*MEMWAL_TEST_KEY is not set"):
+    with pytest.raises(Usage, match=r"'token'.*MEMWAL_TEST_KEY is not set"):
         resolve_table("users", load_config(str(file), {}), {}, {})
 
 
 def test_a_variable_is_not_needed_where_an_option_beats_it(file: Path) -> None:
-    found = resolve_table("users", load_config(str(file), {}), {"key": "option"}, {})
-    assert found.storage_options["key"] == "option"
+    found = resolve_table("users", load_config(str(file), {}), {"token": "option"}, {})
+    assert found.storage_options["token"] == "option"
 
 
 def test_options_are_key_value_pairs() -> None:
@@ -280,6 +288,163 @@ def test_other_options_are_refused_without_their_values(pair: str) -> None:
         assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("aws_endpont", r"'aws_endpont' \(is aws_endpoint meant\?\).*'raw:aws_endpont'"),
+        ("AWS_REGON", r"'AWS_REGON' \(is aws_region meant\?\)"),
+        ("something_else", r"unknown storage option 'something_else': it would be ignored"),
+        ("raw", "unknown storage option 'raw'"),
+        ("", "unknown storage option ''"),
+    ],
+)
+def test_a_storage_option_that_nobody_takes_is_refused(option: str, says: str) -> None:
+    secret = "hunter2"
+    resolvers: list[Callable[[], object]] = [
+        lambda: resolve_table("s3://lake/t", Config(), {option: secret}, {}),
+        lambda: shard_of("s3://lake/t", [], {option: secret}),
+        lambda: TableWriter("s3://lake/t", {option: secret}),
+    ]
+    for resolve in resolvers:
+        with pytest.raises(Usage, match=says) as refused:
+            resolve()
+        assert secret not in str(refused.value)
+
+
+def test_a_storage_option_is_passed_on_as_it_is_where_one_asks_for_it() -> None:
+    given = {"raw:brand_new": "1", "AWS_Region": "eu-1", "headers.x-tenant": "me"}
+    assert resolve_table("s3://lake/t", Config(), given, {}).storage_options == {
+        "brand_new": "1",
+        "AWS_Region": "eu-1",
+        "headers.x-tenant": "me",
+    }
+    with pytest.raises(Usage, match="'region' is given twice"):
+        resolve_table("s3://lake/t", Config(), {"raw:region": "1", "region": "2"}, {})
+
+
+@pytest.mark.parametrize("store", ["aws", "azure", "gcs"])
+def test_options_that_stores_take_are_known(store: str) -> None:
+    """As obstore's stubs list them, which is built on what pylance is: a newer one fails here."""
+    stub = ast.parse((Path(obstore.__file__).parent / f"_store/_{store}.pyi").read_text())
+    config = next(n for n in stub.body if isinstance(n, ast.ClassDef) and "Config" in n.name)
+    names = {n.target.id: "" for n in config.body if isinstance(n, ast.AnnAssign)}
+    assert len(names) > 5
+    assert check_options(names) == names
+
+
+@pytest.mark.parametrize("variable", ["MEMWAL_FRESHNES", "MEMWAL_CONFG", "MEMWAL_RETENTON"])
+def test_a_variable_that_looks_misspelt_is_refused(variable: str) -> None:
+    with pytest.raises(Usage, match=rf"unknown variable {variable} \(is MEMWAL_\w+ meant\?\)"):
+        resolve_table("/t", Config(), {}, {variable: "1"})
+
+
+def test_variables_of_others_are_none_of_ours() -> None:
+    theirs = ("MEMWAL_PORT", "MEMWAL_SERVICE_HOST", "MEMWAL_PORT_80_TCP_ADDR", "MEMWAL_LOG_FORMAT")
+    resolve_table("/t", Config(), {}, dict.fromkeys(theirs, "json"))
+
+
+def test_a_relative_uri_is_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(
+        f"[tables.{name}]\nuri = '{uri}'\n"
+        for name, uri in {
+            "plain": "orders.lance",
+            "dotted": "../orders",
+            "absolute": "/data/orders",
+            "address": "s3://lake/orders",
+            "namespaced": "lake:orders",
+        }.items()
+    )
+    (tmp_path / "conf").mkdir()
+    file = written(tmp_path / "conf", text + "[namespaces.lake]\nimpl = 'dir'\nroot = '/lake'\n")
+    monkeypatch.chdir(tmp_path)
+    config = load_config(os.path.relpath(file), {})
+    assert {name: table.uri for name, table in config.tables.items()} == {
+        "plain": str(tmp_path / "conf" / "orders.lance"),
+        "dotted": str(tmp_path / "conf" / ".." / "orders"),
+        "absolute": "/data/orders",
+        "address": "s3://lake/orders",
+        "namespaced": "lake:orders",
+    }
+
+
+_POLICY = "policy.columns = {{ total = '{operator}' }}\n"
+
+
+@pytest.mark.parametrize("given", ["{there}", "{there}/", "file://{there}", "sub/../t", "link"])
+def test_a_table_by_its_address_has_the_policy_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """Rows would be merged without it."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "link").symlink_to("t")
+    monkeypatch.chdir(tmp_path)
+    text = f"[tables.t]\nuri = 't'\nmemory_bytes_max = 7\n{_POLICY.format(operator='sum')}"
+    config = load_config(written(tmp_path, text), {})
+    found = resolve_table(given.format(there=tmp_path / "t"), config, {}, {})
+    named = resolve_table("t", config, {}, {})
+    assert named.policy is not None
+    assert found.policy == named.policy
+    assert found.settings == Settings()
+    assert resolve_table(str(tmp_path / "other"), config, {}, {}).policy is None
+
+
+@pytest.mark.parametrize("given", ["account_name", "azure_storage_account_name"])
+def test_a_store_is_the_same_however_its_options_are_spelt(tmp_path: Path, given: str) -> None:
+    text = (
+        f"[tables.t]\nuri = 'az://lake/t'\n{_POLICY.format(operator='sum')}"
+        "[tables.t.storage_options]\nazure_account_name = '${ACCOUNT}'\n"
+    )
+    config = load_config(written(tmp_path, text), {})
+    found = resolve_table("az://lake/t", config, {given: "ours"}, {"ACCOUNT": "ours"})
+    assert found.policy is not None
+    assert resolve_table("az://lake/t", config, {given: "x"}, {"ACCOUNT": "ours"}).policy is None
+    # Whether it is that table can't be told: nothing is merged without its policy.
+    with pytest.raises(Usage, match="ACCOUNT is not set"):
+        resolve_table("az://lake/t", config, {given: "ours"}, {})
+
+
+def test_the_same_address_in_another_store_is_another_table(tmp_path: Path) -> None:
+    text = (
+        "[tables.t]\nuri = 's3://lake/t'\n"
+        + _POLICY.format(operator="sum")
+        + "[tables.t.storage_options]\naws_endpoint = 'http://one'\n"
+    )
+    config = load_config(written(tmp_path, text), {})
+
+    def find(endpoint: str) -> object:
+        return resolve_table("s3://lake/t", config, {"aws_endpoint": endpoint}, {}).policy
+
+    assert find("http://one") is not None
+    assert find("http://two") is None
+
+
+def test_two_policies_for_one_address_are_refused(tmp_path: Path) -> None:
+    text = "".join(
+        f"[tables.{name}]\nuri = '/t'\n{_POLICY.format(operator=operator)}"
+        for name, operator in {"one": "sum", "two": "max"}.items()
+    )
+    config = load_config(written(tmp_path, text), {})
+    with pytest.raises(Usage, match=r"/t is one and two in .*policies that differ"):
+        resolve_table("/t", config, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[table.x]\nuri = '/t'", r"unknown key 'table' \(is tables meant\?\)"),
+        ("[tables.t]\nurl = '/t'", r"'tables.t.url' \(is uri meant\?\)"),
+        ("[default]\nengine = 'local'", r"'default' \(is defaults meant\?\)"),
+        ("[defaults]\nretenton = '7d'", r"'defaults.retenton' \(is retention meant\?\)"),
+        ("[watch]\ncatchup = 1", r"unknown key 'watch.catchup'"),
+    ],
+)
+def test_a_misspelt_key_is_named_with_what_may_be_meant(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(Usage, match=says):
+        load_config(written(tmp_path, text), {})
+
+
 # ---- flag over environment over file
 
 
@@ -291,6 +456,7 @@ SETTINGS = {
     "materialize_deletions_threshold": "0.5",
     "lease_seconds": "20",
     "compaction": "auto",
+    "retention": "7d",
 }
 
 

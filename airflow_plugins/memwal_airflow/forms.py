@@ -37,6 +37,12 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
     return {
         **params,
         "execute": build_execute_param(dags.garbage_execute),
+        "as_configured": Param(
+            True,
+            type="boolean",
+            title="As configured",
+            description="Delete from tables for which memwal.toml sets a retention, by it",
+        ),
         "retention": build_duration_param(
             "Retention", dags.retention, "Expire table versions that are older, such as 7d", "none"
         ),
@@ -67,7 +73,7 @@ def build_run_fields(job: str) -> dict[str, Any]:
     names = {
         "verify": (),
         "rescue": ("dry_run", "shards", "idle", "drop_torn", "yes"),
-        "garbage": ("dry_run", "execute", "retention", "grace", "wal"),
+        "garbage": ("dry_run", "execute", "as_configured", "retention", "grace", "wal"),
     }.get(job, ("dry_run",))
     return {"configured_only": True, **{name: f"{{{{ params.{name} }}}}" for name in names}}
 

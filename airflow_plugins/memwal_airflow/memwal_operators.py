@@ -23,6 +23,7 @@ _LIMITS = ("until_generation", "generations_per_commit_max", "bytes_per_commit_m
 _MERGE_SWITCHES = ("allow_index_join", "allow_holes", "allow_reinitialised")
 _COMPACTION_VALUES = ("target_rows_per_fragment", "tasks_max", "materialize_deletions_threshold")
 _GARBAGE_VALUES = ("retention", "grace", "ingest_idle")
+_GARBAGE_OWN = ("adopt_orphans", "as_configured", "full")
 _GARBAGE_SWITCHES = ("garbage_execute", "wal", "allow_short_retention")
 
 
@@ -235,22 +236,29 @@ class MemWalGarbageOperator(_DeletingOperator):
     :param allow_short_retention: permit a retention under a day, a grace under ten minutes
         (templated)
     :param adopt_orphans: also delete the shards of a table whose MemWAL index is gone (templated)
+    :param as_configured: drop and delete where memwal.toml sets a `retention`, by it (templated)
     :param full: look at all shards of a large table, not only at what changed (templated)
     """
 
     default_job = "garbage"
-    template_fields: Sequence[str] = (*_DeletingOperator.template_fields, "adopt_orphans", "full")
+    template_fields: Sequence[str] = (*_DeletingOperator.template_fields, *_GARBAGE_OWN)
 
     def __init__(
-        self, *, adopt_orphans: bool | str = False, full: bool | str = False, **kwargs: Any
+        self,
+        *,
+        adopt_orphans: bool | str = False,
+        as_configured: bool | str = False,
+        full: bool | str = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.adopt_orphans = adopt_orphans
+        self.as_configured = as_configured
         self.full = full
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return [*super().options(), *self._switch("adopt_orphans", "full")]
+        return [*super().options(), *self._switch(*_GARBAGE_OWN)]
 
 
 class MemWalMaintainOperator(_DeletingOperator):

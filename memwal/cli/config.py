@@ -9,18 +9,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel
 
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.output import Document
 from memwal.config import (
-    AirflowDags,
+    SECTIONS,
     Config,
-    NamespaceSettings,
-    PolicySettings,
     Settings,
-    TableSettings,
-    WatchSettings,
     load_config,
     mask_address,
     name_variable,
@@ -30,24 +25,6 @@ from memwal.config import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-SECTIONS: Mapping[str, type[BaseModel]] = {
-    "defaults": Settings,
-    "tables.NAME": TableSettings,
-    "tables.NAME.policy": PolicySettings,
-    "namespaces.NAME": NamespaceSettings,
-    "watch": WatchSettings,
-    "airflow": AirflowDags,
-}
-"""What stands in a file. `[tables.NAME]` takes the keys of `[defaults]`, too."""
-VARIABLES = {
-    "MEMWAL_CONFIG": "The configuration file, where no --config is given",
-    "MEMWAL_STORAGE_OPTIONS": "A JSON object of storage options, which may be secrets",
-    "MEMWAL_DEBUG": "As --debug",
-    "MEMWAL_RUN_ID": "The id of the run, for logs, leases and run records",
-    "MEMWAL_AIRFLOW_TASK": "A JSON object that names the task of Airflow that runs it",
-    "MEMWAL_MANIFEST_CACHE": "off: shard manifests are not remembered below ~/.cache/memwal",
-}
-"""Of the environment, besides those of the settings."""
 _UNITS = ("rows", "bytes", "seconds", "percent", "generations", "shards", "tasks")
 _SECRET = "storage_options"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import islice
 from shutil import get_terminal_size
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from memwal.grid import STYLE, Column, build_table, numbers, style_outcome, words
@@ -56,18 +57,63 @@ def _escape(text: Text) -> Text:
 
 
 class _ResultTerminal(Terminal):
-    """Rich would end the process when a reader closes its end."""
+    """Nothing is cut to 80 columns: a count would be another one.
+
+    On a screen, a table that is wider folds its sentences; one that still is becomes a paragraph a
+    row. Elsewhere a path that is folded can't be copied.
+    """
+
+    def __init__(self) -> None:
+        shown = sys.stdout is not None and sys.stdout.isatty()
+        self._screen = get_terminal_size().columns if shown else None
+        super().__init__(width=max(_WIDTH, self._screen or 0))
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """As wide as the screen, if there is one."""
+        if self._screen and isinstance(renderable, Table):
+            for column in renderable.columns:
+                if column.no_wrap:
+                    cells = (_as_text(cell).cell_len for cell in (column.header, *column.cells))
+                    column.min_width = max(cells)
+            options = (options or self.options).update(max_width=sys.maxsize)
+            least = renderable.__rich_measure__(self, options).minimum
+            options = options.update(max_width=self._screen)
+            if least > self._screen:
+                renderable = Group(*self._list_rows(renderable, self._screen - 2))
+        return super().render(renderable, options)
+
+    def _list_rows(self, table: Table, width: int) -> Iterator[Text]:
+        """The first cell of each row, and below it the others, each after its heading."""
+        first, *others = table.columns
+        rows = zip(*(column.cells for column in others), strict=True)
+        for head, cells in zip(first.cells, rows, strict=True):
+            yield _as_text(head)
+            told = [
+                Text.assemble((str(column.header), "dim"), " ", cell)
+                for column, cell in zip(others, map(_as_text, cells), strict=True)
+                if cell.plain.strip()
+            ]
+            for line in Text(", ").join(told).wrap(self, width):
+                line.rstrip()
+                yield Text("  ").append(line)
 
     def on_broken_pipe(self) -> None:
+        """Rich would end the process when a reader closes its end."""
         raise
+
+
+def _as_text(cell: RenderableType) -> Text:
+    if isinstance(cell, Text):
+        return cell if cell.plain.isprintable() else _escape(cell)
+    # A bar is left out where there is no room for it.
+    return Text(one_line(cell) if isinstance(cell, str) else "")
 
 
 def stdout() -> Console:
     """The console for results. Printing raises OSError where stdout takes no more."""
-    # Nothing is cut to 80 columns: a count would be another one. A terminal breaks long lines, the
-    # headings like the rows; elsewhere a path that is folded can't be copied.
-    shown = sys.stdout is not None and sys.stdout.isatty()
-    return _ResultTerminal(width=max(_WIDTH, get_terminal_size().columns if shown else 0))
+    return _ResultTerminal()
 
 
 def stderr() -> Console:
@@ -120,6 +166,12 @@ class RunProgress:
         if self._debug:
             print_trace(text, self._console)
 
+    def clear(self) -> None:
+        """Take the bar away: somebody else has something to show."""
+        if self._made is not None:
+            self._made.stop()
+            self._made = None
+
     def __enter__(self) -> RunProgress:
         self._warnings = _Warnings(self.warn)
         _LOG.addHandler(self._warnings)
@@ -129,8 +181,7 @@ class RunProgress:
     def __exit__(self, *error: object) -> None:
         _LOG.removeHandler(self._warnings)
         _LOG.propagate = True
-        if self._made is not None:
-            self._made.stop()
+        self.clear()
 
     def _display(self) -> Display:
         if self._made is None:
@@ -162,10 +213,12 @@ def show_report(
     *,
     show_table: Callable[[Any], Iterable[RenderableType]] | None = None,
     show_tables: Callable[[Sequence[TableReport]], Iterable[RenderableType]] | None = None,
+    show_end: Callable[[Sequence[TableReport]], Iterable[RenderableType]] | None = None,
 ) -> None:
     """Print a job's report.
 
-    `show_table` stands in for that of the reports' own `show`; `show_tables` shows them together.
+    `show_table` stands in for that of the reports' own `show`; `show_tables` shows them together,
+    and `show_end` what stands behind them.
     """
     parts: Iterable[RenderableType]
     if show_tables is not None:
@@ -175,6 +228,8 @@ def show_report(
     else:
         parts = _find_view(report).show_job(report)
     for part in parts:
+        console.print(part)
+    for part in () if show_end is None else show_end(report.tables):
         console.print(part)
     engine = f" on {report.engine.name}" if report.engine and report.engine.name != "none" else ""
     dry = " (dry run: nothing was changed)" if report.dry_run else ""

@@ -20,7 +20,9 @@ Folder = Annotated[
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(metavar="auto|spark|local", help="Where the work runs (default: spark)."),
+    typer.Option(
+        metavar="auto|spark|local", help="Where the work runs (default: spark, if installed)."
+    ),
 ]
 
 
@@ -43,9 +45,11 @@ def demo(
         return run_demo(
             folder,
             # With --json the story goes to stderr: stdout holds one document.
-            Story(console=stderr() if as_json else stdout(), show=show_report),
+            Story(
+                console=stderr() if as_json else stdout(), show=show_report, clear=progress.clear
+            ),
             progress,
-            engine=parse_engine(engine) or settings.get("engine", "spark"),
+            engine=parse_engine(engine) or settings.get("engine"),
             master=master or settings.get("master"),
         )
 

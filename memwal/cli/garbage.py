@@ -16,13 +16,20 @@ Retention = Annotated[
     typer.Option(
         "--retention",
         metavar="7d",
-        help="With --execute: first expire table versions that are older. Default: none.",
+        help="Expire table versions that are older before anything is deleted. Default: as "
+        "configured, else none.",
     ),
 ]
 Grace = Annotated[
     str, typer.Option("--grace", metavar="1h", help="How long to keep unused objects for readers.")
 ]
-Wal = Annotated[bool, typer.Option("--wal/--no-wal", help="Also delete covered WAL entries.")]
+Wal = Annotated[
+    bool | None,
+    typer.Option(
+        "--wal/--no-wal",
+        help="Also delete covered WAL entries. Default: where a retention is configured.",
+    ),
+]
 Execute = Annotated[
     bool,
     typer.Option(
@@ -52,6 +59,13 @@ AdoptOrphans = Annotated[
 ]
 
 
+AsConfigured = Annotated[
+    bool,
+    typer.Option(
+        "--as-configured",
+        help="Delete from the tables for which a retention is configured, by it.",
+    ),
+]
 Full = Annotated[
     bool,
     typer.Option(
@@ -68,7 +82,7 @@ class DeletingFlags(JobFlags):
     retention: Retention = None
     grace: Grace = "1h"
     ingest_idle: IngestIdle = "14d"
-    wal: Wal = False
+    wal: Wal = None
     execute: Execute = False
     allow_short_retention: ShortRetention = False
 
@@ -82,11 +96,12 @@ class DeletingFlags(JobFlags):
             "retention_seconds": (
                 None if retention is None else parse_duration(retention, "--retention")
             ),
+            "wal_kept": self.wal is False,
             "short_allowed": self.allow_short_retention,
             "limits": GarbageLimits(
                 grace_seconds=parse_duration(self.grace, "--grace"),
                 ingest_idle_seconds=parse_duration(self.ingest_idle, "--ingest-idle"),
-                wal=self.wal,
+                wal=bool(self.wal),
                 **limits,
             ),
         }
@@ -97,6 +112,7 @@ def garbage(
     tables: Tables,
     *,
     adopt_orphans: AdoptOrphans = False,
+    as_configured: AsConfigured = False,
     full: Full = False,
     flags: DeletingFlags,
 ) -> Job:
@@ -107,4 +123,5 @@ def garbage(
     from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 
     options = flags.garbage_options(adopt_orphans=adopt_orphans)
-    return flags.job(run_garbage, GarbageOptions, tables, full=full, **options)
+    options |= {"as_configured": as_configured, "full": full}
+    return flags.job(run_garbage, GarbageOptions, tables, **options)

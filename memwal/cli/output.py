@@ -22,9 +22,10 @@ from memwal.cli.console import RunProgress, print_trace, show_document, show_rep
 from memwal.cli.files import check_place, write_whole
 from memwal.cli.measures import Measures
 from memwal.cli.parse import parse_log_format
+from memwal.clock import SystemClock
 from memwal.errors import EXIT_CANCELLED, MemWalError, Usage, unexpected
 from memwal.report import DONE, JobReport, TableReport
-from memwal.run import logs
+from memwal.run import logs, signals
 from memwal.run.options import choose_run_id
 
 _TABLES_NAMED_MAX = 20
@@ -77,16 +78,22 @@ class ReportPlace:
         return lambda document: objects.put(name, document.encode())
 
 
+_LOOKING = frozenset(("doctor", "inspect", "read", "runs", "shard", "status", "verify", "wait"))
+"""Commands that commit nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Document:
     """What a command has to say: one JSON document, and how people see it.
 
-    `report` is the job's report that it was made of, if it was.
+    `report` is the job's report that it was made of, if it was; `tells_errors`: what people see
+    has those of its tables.
     """
 
     content: Mapping[str, Any]
     show: Show = show_document
     report: JobReport | None = None
+    tells_errors: bool = False
 
     @classmethod
     def of(cls, report: JobReport, **views: Any) -> Document:
@@ -95,6 +102,7 @@ class Document:
             content=report.to_json(),
             show=lambda content, console: show_report(report, console, **views),
             report=report,
+            tells_errors=type(report) is JobReport,
         )
 
     @cached_property
@@ -120,6 +128,8 @@ class Output:
     log_format: str | None = None
     choose_id: Callable[[], str] = choose_run_id
     table: str | None = None
+    _clock: SystemClock = field(default_factory=SystemClock)
+    _began: float = 0.0
     _run_id: str | None = None
     _facts: Mapping[str, str] = field(default_factory=dict)
 
@@ -145,7 +155,11 @@ class Output:
         report = document.report
         shown = self._show(document)
         if report is not None and not is_quiet(self.as_json):
+            seen = document.tells_errors and self.shows and shown and not self.as_json
+            once = seen and logs.current() is None and streams.is_one_place()
             for table, error in _list_errors(report):
+                if once and table is not None:
+                    continue  # it stands just above
                 with logs.about(**(self._facts if table is None else self._describe(table))):
                     stderr().print(f"error: {error}", style="red")
         stored = all([self._store(document), self._measure(report)])
@@ -172,6 +186,8 @@ class Output:
         return report.model_copy(update={"run_id": self._run_id})
 
     def _guard(self, work: Callable[[RunProgress], JobReport | Document]) -> JobReport | Document:
+        signals.wake_main_thread()
+        self._began = self._clock.monotonic_seconds()
         signal.signal(signal.SIGTERM, _interrupt)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, _interrupt)
@@ -186,7 +202,9 @@ class Output:
             with RunProgress(debug=self.debug, quiet=is_quiet(self.as_json)) as progress:
                 return work(progress)
         except KeyboardInterrupt as error:
-            text = "cancelled; what was committed stays, run again to go on"
+            text = "cancelled"
+            if self.job not in _LOOKING:
+                text += "; what was committed stays, run again to go on"
             return self._from_error(error, "failed", EXIT_CANCELLED, text)
         except MemWalError as error:
             return self._from_error(error, error.outcome, error.exit_code)
@@ -204,7 +222,13 @@ class Output:
             print_trace(trace, stderr())
         elif self.debug:
             self._facts = {"exception": trace}
-        return JobReport(job=self.job, outcome=outcome, error=text or str(error), exit_code=code)
+        return JobReport(
+            job=self.job,
+            outcome=outcome,
+            error=text or str(error),
+            exit_code=code,
+            seconds=self._clock.monotonic_seconds() - self._began,
+        )
 
     def _show(self, document: Document) -> bool:
         """Put the result on stdout. What can't go there is said on stderr, with what the run did.

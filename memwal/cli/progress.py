@@ -29,7 +29,7 @@ from structlog.typing import EventDict
 from memwal.clock import SystemClock
 from memwal.ports import Clock
 from memwal.run.logs import JsonLog
-from memwal.text import one_line
+from memwal.text import count_of, one_line
 
 ROWS = "rows"
 """The one unit that is counted fast enough to have a speed. A total of 0 is unknown."""
@@ -41,8 +41,8 @@ class RowsColumn(DownloadColumn):
 
     def render(self, task: Task) -> Text:
         """`1,000/9,000 rows 1.0/9.0 MiB`."""
-        total = f"/{task.fields['rows']:,}" if task.fields["rows"] else ""
-        rows = Text(f"{task.fields['count']:,}{total} rows")
+        count, total = task.fields["count"], task.fields["rows"]
+        rows = Text((f"{count:,}/" if total else "") + count_of(total or count, "row"))
         return rows.append(" ").append(super().render(task)) if task.fields["in_bytes"] else rows
 
 

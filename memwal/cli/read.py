@@ -55,6 +55,15 @@ Metric = Annotated[
 Probes = Annotated[
     int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to search.")
 ]
+RefineFactor = Annotated[
+    int | None,
+    typer.Option(
+        "--refine-factor",
+        metavar="N",
+        min=1,
+        help="Compare N times k candidates of an index exactly (default: 1).",
+    ),
+]
 SearchFor = Annotated[
     str | None,
     typer.Option(
@@ -92,6 +101,10 @@ OutputFile = Annotated[
 ]
 
 
+def _choose_limit(limit: int | None, *, shown: bool) -> int | None:
+    return SHOWN_ROWS if limit is None and shown else limit
+
+
 @command()
 def read(
     table: OneTable,
@@ -106,6 +119,7 @@ def read(
     k: K = None,
     metric: Metric = None,
     nprobes: Probes = None,
+    refine_factor: RefineFactor = None,
     search: SearchFor = None,
     operator: Operator = None,
     phrase: Phrase = False,
@@ -123,15 +137,13 @@ def read(
 
     The newest row of each key, with deletes applied.
     """
-    from memwal.read.job import ReadOptions, run_read
-    from memwal.read.show import show_explain, show_rows
+    from memwal.read import job, show
 
-    for_people = not flags.as_json and output is None and not explain
-    options = ReadOptions(
+    options = job.ReadOptions(
         table=flags.table(table).with_settings(parse_memory_max(memory_max)),
         columns=columns,
         filter=condition,
-        limit=SHOWN_ROWS if limit is None and for_people else limit,
+        limit=_choose_limit(limit, shown=not flags.as_json and output is None and not explain),
         version=version,
         merged_only=merged_only,
         checkpoint=checkpoint,
@@ -140,6 +152,7 @@ def read(
         k=k,
         metric=metric,
         nprobes=nprobes,
+        refine_factor=refine_factor,
         search=search,
         operator=operator,
         phrase=phrase,
@@ -151,5 +164,5 @@ def read(
         reinitialised_allowed=allow_reinitialised,
         untested_lance_allowed=flags.allow_untested_lance,
     )
-    content = {**run_read(options), "run_id": flags.run_id}
-    return Document(content=content, show=show_explain if explain else show_rows)
+    content = {**job.run_read(options), "run_id": flags.run_id}
+    return Document(content=content, show=show.show_explain if explain else show.show_rows)

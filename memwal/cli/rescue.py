@@ -13,7 +13,8 @@ from memwal.cli.flags import Job, ReadFlags, command
 from memwal.cli.options import DryRun, NoLease, Shards, Tables
 from memwal.cli.parse import parse_duration, parse_shards
 from memwal.errors import Usage
-from memwal.grid import format_age, format_size
+from memwal.grid import format_size
+from memwal.text import count_of, format_age
 
 if TYPE_CHECKING:
     from memwal.jobs.rescue.plan import ShardRescue
@@ -80,7 +81,7 @@ def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
     typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
     for plan in shards:
         typer.echo(
-            f"  shard {plan.shard_id}: {plan.rows} rows in {plan.entries} WAL entries "
+            f"  shard {plan.shard_id}: {count_of(plan.rows, 'row')} in {plan.entries} WAL entries "
             f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}",
             err=True,
         )

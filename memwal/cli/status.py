@@ -25,7 +25,7 @@ AllShards = Annotated[
     bool, typer.Option("--all-shards", help="List every shard, even if there are many.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show each table in full, even if several are named.")
+    bool, typer.Option("--verbose", help="Show all that is known of each table, on wide lines.")
 ]
 
 
@@ -43,7 +43,7 @@ def status(
     # Imported late, as in every command: lance alone takes longer to import than --help may take.
     from memwal.jobs.status.job import run_status
     from memwal.jobs.status.plan import parse_condition
-    from memwal.jobs.status.show import show_table, show_tables
+    from memwal.jobs.status.show import show_table, show_tables, show_verdicts
     from memwal.run.options import RunOptions
 
     asked = parse_consistency(consistency)
@@ -52,6 +52,7 @@ def status(
     report = run_status(options, consistency=asked, conditions=conditions)
     return Document.of(
         report,
-        show_table=partial(show_table, all_shards=all_shards),
+        show_table=partial(show_table, all_shards=all_shards, verbose=verbose),
+        show_end=show_verdicts,
         show_tables=None if verbose or all_shards or len(report.tables) == 1 else show_tables,
     )

@@ -55,6 +55,14 @@ def is_reader_gone() -> bool:
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
+def is_one_place() -> bool:
+    """Whether stdout and stderr go to the same terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def give_up(error: OSError) -> str | None:
     """Write nothing more to stdout, and say why, as `deliver` does.
 

@@ -51,6 +51,15 @@ Every = Annotated[
     str | None,
     typer.Option("--every", metavar="5s", help="How often to look at a table that changes."),
 ]
+Retention = Annotated[
+    str | None,
+    typer.Option(
+        "--retention",
+        metavar="7d",
+        help="How long versions stay; what nothing needs is then deleted, also WAL. Default: as "
+        "configured, else nothing is deleted.",
+    ),
+]
 For = Annotated[str | None, typer.Option("--for", metavar="10m", help="End after this long.")]
 Once = Annotated[bool, typer.Option("--once", help="Bring every table up to date once, and end.")]
 WorkersMax = Annotated[
@@ -86,6 +95,7 @@ class WatchFlags(JobFlags):
 
     as_json: Json = False
     freshness: Freshness = None
+    retention: Retention = None
     every: Every = None
     duration: For = None
     once: Once = False
@@ -103,7 +113,10 @@ class WatchFlags(JobFlags):
     @property
     def held_to(self) -> Settings:
         """What beats the tables' own settings. Raises Usage."""
-        return make_settings(freshness=_parse(self.freshness, "--freshness"))
+        return make_settings(
+            freshness=_parse(self.freshness, "--freshness"),
+            retention=_parse(self.retention, "--retention"),
+        )
 
     @property
     def own(self) -> Mapping[str, object]:

@@ -7,6 +7,7 @@ beats `[defaults]`.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,10 @@ from memwal.config.keys import PolicySettings as PolicySettings
 from memwal.config.keys import Settings as Settings
 from memwal.config.keys import TableSettings as TableSettings
 from memwal.config.keys import WatchSettings as WatchSettings
+from memwal.config.known_names import VARIABLES, check_variables
+from memwal.config.known_names import check_options as check_options
 from memwal.config.names import check_named as check_named
-from memwal.config.names import explain_unknown
+from memwal.config.names import explain_unknown, suggest
 from memwal.config.names import find_names as find_names
 from memwal.config.names import is_address as is_address
 from memwal.config.names import is_glob as is_glob
@@ -44,6 +47,21 @@ from memwal.text import mask_address as mask_address
 DEFAULT_FILE = "memwal.toml"
 RUN_ID_VARIABLE = "MEMWAL_RUN_ID"
 AIRFLOW_TASK_VARIABLE = "MEMWAL_AIRFLOW_TASK"
+SECTIONS: Mapping[str, type[BaseModel]] = {
+    "defaults": Settings,
+    "tables.NAME": TableSettings,
+    "tables.NAME.policy": PolicySettings,
+    "namespaces.NAME": NamespaceSettings,
+    "watch": WatchSettings,
+    "airflow": AirflowDags,
+}
+"""What stands in a file. `[tables.NAME]` takes the keys of `[defaults]`, too."""
+# What a local path does not begin with: an address, or a name in a namespace.
+_NOT_A_PATH = re.compile(r"[A-Za-z0-9_][\w+.-]*:")
+# Options that tell stores apart in which the same address is another table.
+_PLACES = ("endpoint", "account_name", "base_url")
+# An option has several spellings; `endpoint_url` is `endpoint`.
+_SPELLING = re.compile("^(raw:)?((aws|google|azure_storage|azure)_)?|(?<=endpoint)_url$")
 
 
 class ResolvedTable(BaseModel):
@@ -99,14 +117,26 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
         )
     try:
         config = Config.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
-        config._file = file.absolute()
-        return config
+        return _place(config, file.absolute())
     except (OSError, UnicodeDecodeError) as error:
         raise Usage(f"{file}: can't be read: {error}") from None
     except ValidationError as error:
         raise Usage(f"{file}: {_explain(error)}") from None
     except (ValueError, RecursionError) as error:  # a number of 5000 digits is no TOMLDecodeError
         raise Usage(f"{file}: not valid TOML: {error}") from None
+
+
+def _place(config: Config, file: Path) -> Config:
+    """The configuration of that file: relative paths of tables are beside it, wherever one runs."""
+    tables = {
+        name: table
+        if _NOT_A_PATH.match(table.uri)
+        else table.model_copy(update={"uri": str(file.parent / table.uri)})
+        for name, table in config.tables.items()
+    }
+    placed = config.model_copy(update={"tables": tables})
+    placed._file = file
+    return placed
 
 
 def _is_own(file: Path) -> bool:
@@ -121,10 +151,18 @@ def _explain(error: ValidationError) -> str:
     for problem in error.errors():
         place = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            texts.append(f"unknown key {place!r}")
+            near = suggest(str(problem["loc"][-1]), _list_keys(problem["loc"][:-1]))
+            texts.append(f"unknown key {place!r}{near}")
         else:
             texts.append(f"{place}: {_say(problem)}")
     return "; ".join(texts)
+
+
+def _list_keys(place: Sequence[Any]) -> Sequence[str]:
+    """The keys that the file may have there."""
+    parts = [str(part) if at != 1 else "NAME" for at, part in enumerate(place)]
+    model = SECTIONS.get(".".join(parts)) if parts else Config
+    return () if model is None else list(model.model_fields)
 
 
 def _say(problem: Mapping[str, Any]) -> str:
@@ -139,12 +177,14 @@ def resolve_table(
 ) -> ResolvedTable:
     """Look TABLE up in the configuration, or take it as an address.
 
-    An address is never looked up: whoever names one means that place, whatever a file says. A name
-    in a namespace, given here or as a table's `uri`, is not asked for yet: that is done by whoever
+    An address is never looked up: whoever names one means that place, whatever a file says. Only a
+    row-merge policy is the table's, by whatever name: rows would be merged without it. A name in a
+    namespace, given here or as a table's `uri`, is not asked for yet: that is done by whoever
     opens the table.
     `${VARIABLE}` in a storage option is replaced from the environment (secrets belong there, not
     into the file). Raises Usage for a variable that is not set, or that would become part of the
-    address which requests go to; and for a limit in the environment that can't be one.
+    address which requests go to; for an option that is not known; and for a limit in the
+    environment that can't be one.
     """
     section = None if is_address(table) else config.tables.get(table)
     merged: dict[str, Any] = config.defaults.model_dump(exclude_none=True)
@@ -164,6 +204,10 @@ def resolve_table(
     place = table if section is None else section.uri
     found = find_namespaced(place, config.namespaces, environment)
     options.pop(NAMESPACE_OPTION, None)  # from the configuration, and from nowhere else
+    options = check_options(options)
+    policy = None if section is None or section.policy is None else section.policy.policy()
+    if section is None and found is None:
+        policy = _find_policy(place, options, config, environment)
     if found is not None:
         options[NAMESPACE_OPTION] = found.encode()
     return ResolvedTable(
@@ -171,16 +215,52 @@ def resolve_table(
         uri=place if found is None else found.uri,
         settings=Settings.model_validate(merged),
         storage_options=options,
-        policy=None if section is None or section.policy is None else section.policy.policy(),
+        policy=policy,
         unknown=explain_unknown(table, config) if section is None and found is None else None,
     )
+
+
+def _find_policy(
+    uri: str, options: Mapping[str, str], config: Config, environment: Mapping[str, str]
+) -> RowPolicy | None:
+    """What the configuration wants of a table that is given by its address. Raises Usage.
+
+    It is the same place if the options lead to the same store, too.
+    """
+    found: dict[str, RowPolicy] = {}
+    place = _normalise(uri), _pick_places(options)
+    for name, section in config.tables.items():
+        if section.policy is None or _normalise(section.uri) != place[0]:
+            continue
+        own = {**config.defaults.storage_options, **section.storage_options}
+        there = {k: expand(k, v, environment) for k, v in _pick_places(own).items()}
+        if there == place[1]:
+            found[name] = section.policy.policy()
+    if len({policy.as_text() for policy in found.values()}) > 1:
+        raise Usage(
+            f"{mask_address(uri)} is {' and '.join(found)} in {config.file}, with row-merge "
+            "policies that differ: correct them, or name one"
+        )
+    return next(iter(found.values()), None)
+
+
+def _normalise(uri: str) -> str:
+    if _NOT_A_PATH.match(uri := uri.removeprefix("file://")):
+        return uri.rstrip("/")
+    return os.path.realpath(uri)  # as one may write it in several ways
+
+
+def _pick_places(options: Mapping[str, str]) -> Mapping[str, str]:
+    named = {_SPELLING.sub("", name.lower()): value for name, value in options.items()}
+    return {n: v for n, v in named.items() if any(place in n for place in _PLACES)}
 
 
 def read_environment_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """What `MEMWAL_…` variables say of the settings, each under its own name in capitals.
 
-    Raises Usage, which names the variable. An empty one is not set.
+    Raises Usage, which names the variable, or one that looks misspelt. An empty one is not set.
     """
+    check_variables(environment, {*VARIABLES, *map(name_variable, Settings.model_fields)})
     given = {
         name: text
         for name in Settings.model_fields

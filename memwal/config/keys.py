@@ -50,7 +50,7 @@ class Settings(BaseModel):
         "Whether a merge may join by an index, where that costs less"
     )
     tombstones_in_commit_max: int | None = _key(
-        "Deletes in a commit of rows; more get their own commit", ge=0, le=10_000
+        "Deletes in a commit of rows; more get one of their own before it", ge=0, le=100_000
     )
     append_rows_max: int | None = _key("Unindexed rows up to which index-catchup appends", ge=0)
     append_seconds_max: Seconds | None = _key(
@@ -92,6 +92,10 @@ class Settings(BaseModel):
     )
     sweep_seconds: Seconds | None = _key(
         "How long garbage passes look only at what changed, between full sweeps", ge=0
+    )
+    retention: Seconds | None = _key(
+        "How long versions stay; watch, maintain and DAGs then delete what nothing needs, and WAL",
+        ge=86_400,
     )
     runs_kept_max: int | None = _key("Run records of a table", ge=1, le=4000)
     freshness: Seconds | None = _key("The lag that watch keeps the table under", ge=1)

@@ -209,6 +209,7 @@ def decode_version_manifest(
         mem_wal=_parse_state(entries[0]) if entries else None,
         indexes=tuple(_parse_index(m) for m in section.indices if m not in entries),
         branch=message.branch if message.HasField("branch") else None,
+        config=dict(message.config),
         file_bytes=file_bytes,
     )
 
@@ -238,7 +239,6 @@ def decode_version_facts(manifest_block: bytes, manifest: VersionManifest) -> Ve
         manifest=manifest,
         primary_key=tuple(sorted(positions, key=positions.__getitem__)),
         rows=sum(f.physical_rows - f.deletion_file.num_deleted_rows for f in message.fragments),
-        config=dict(message.config),
     )
 
 

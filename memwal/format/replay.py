@@ -131,12 +131,12 @@ def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
     )
 
 
-def is_flushed(manifest: ShardManifest, entry: WalEntry) -> bool:
-    """Whether a generation holds the entry's rows, wherever the replay position is.
+def is_flushed(manifest: ShardManifest, generation: int | None) -> bool:
+    """Whether the rows of an entry that names it are in a generation, whatever its position.
 
-    One without a generation isn't: its replay gives it the current one, or a later one.
+    Those of one that names none aren't: its replay gives it the current one, or a later one.
     """
-    return entry.generation is not None and entry.generation < manifest.current_generation
+    return generation is not None and generation < manifest.current_generation
 
 
 def hole_text(tip: int, manifest: ShardManifest, highest_stored: int) -> str | None:
@@ -187,7 +187,7 @@ def _judge(
                 "may follow"
             )
             continue
-        flushed = is_flushed(manifest, entry)
+        flushed = is_flushed(manifest, entry.generation)
         standings[entry.position] = Standing.COVERED if flushed else Standing.UNFLUSHED
         if flushed and entry.writer_epoch < epoch:
             standings[entry.position] = Standing.LOST

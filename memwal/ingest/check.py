@@ -35,7 +35,7 @@ def look_first(
     for place, file in enumerate(found):
         schema = files.read_schema(file)
         shape.check(schema, file.uri)
-        doubtful = _list_doubtful(shape, schema, file)
+        doubtful = list_doubtful(shape, schema, file)
         if not (rows and doubtful) or place >= _LOOKED_FILES_MAX:
             continue
         fields = [f for f in shape.schema if f.name in doubtful]
@@ -46,7 +46,7 @@ def look_first(
             break
 
 
-def _list_doubtful(shape: Shape, source: pa.Schema, file: SourceFile) -> set[str]:
+def list_doubtful(shape: Shape, source: pa.Schema, file: SourceFile) -> set[str]:
     """The columns whose values may not be what the table takes, going by the source's types."""
     there = {f.name: f for f in source}
     return {

@@ -1,4 +1,4 @@
-"""What an ingest would write, by the columns that decide it: its dry run."""
+"""What an ingest would write, by the columns that decide it or may not fit: its dry run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from memwal.ingest.check import list_doubtful
 from memwal.ingest.operations import Kind
 from memwal.ingest.places import Places
 from memwal.ingest.report import IngestShardReport
@@ -24,7 +25,7 @@ from memwal.store.ingest_records import SourceFile
 class Forecast:
     """Counts what each shard would get. `there` are the shards that the table has.
 
-    Of rows that can't be written it knows those whose deciding columns are bad.
+    Of rows that can't be written it knows all that their source's types leave in doubt.
     """
 
     files: SourceFiles
@@ -42,7 +43,8 @@ class Forecast:
         schema = self.files.read_schema(file)
         self.shape.check(schema, file.uri)
         key = self.shape.key if self.shape.delete_column else ()
-        wanted = {*self.router.columns, *key} or set(self.shape.select_columns(schema)[:1])
+        wanted = {*self.router.columns, *key, *list_doubtful(self.shape, schema, file)}
+        wanted = wanted or set(self.shape.select_columns(schema)[:1])
         read = [n for n in schema.names if n in {*wanted, self.shape.delete_column}]
         fields = [f for f in self.shape.schema if f.name in wanted]
         narrow = replace(self.shape, schema=pa.schema(fields), missing_as_null=True)

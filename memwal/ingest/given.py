@@ -35,7 +35,7 @@ def read_rows(
         if missing and not (missing_as_null or (deleted is not None and deleted[number])):
             raise Usage(
                 f"row {number} has no {missing[0]!r}, which other rows have, and NULL would be "
-                "written over what the table has there; --missing-as-null does that"
+                "written over what the table has there. --missing-as-null allows that"
             )
     kinds = {field.name: field.type for field in schema}
     columns = [_make_column(name, [row.get(name) for row in dicts], kinds) for name in names]

@@ -21,6 +21,7 @@ from memwal.ingest.findings import Finding
 from memwal.ingest.marks import check_left_out, mark_chunks
 from memwal.ingest.shape import guess_name
 from memwal.rows.json_values import from_json, to_json
+from memwal.text import name_columns
 
 _LINE_BYTES_MAX = 64 * 1024 * 1024
 _BATCH_BYTES = 4 * 1024 * 1024
@@ -178,8 +179,8 @@ def _check_missing(
     names = (repr(n) + (f" (there is {near[n]!r})" if near[n] else "") for n in sorted(near))
     error = _bad(
         f"{where}:",
-        f"column {', '.join(names)} is missing, and NULL would be written over "
-        "what the table has there; --missing-as-null does that, but for the key",
+        f"without {name_columns(names)}, NULL would be written over what the table has there. "
+        "--missing-as-null allows that, save for the key",
     )
     error.data = dict(row)
     raise error
@@ -216,7 +217,8 @@ def _convert(
                     from_json([value], kind, lenience)
                 except (ValueError, pa.ArrowException) as error:
                     bad = _bad(f"{where}: line {number}: column {name!r}:", str(error))
-                    bad.column, bad.value, bad.reason = name, value, f"is no {kind}: {error}"
+                    why = str(error).removesuffix(f" is no {kind}")
+                    bad.column, bad.value, bad.reason = name, value, f"is no {kind}: {why}"
                     raise bad from None
             raise
     return pa.RecordBatch.from_arrays(arrays, names=list(types))

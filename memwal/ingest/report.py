@@ -11,6 +11,7 @@ from pydantic import Field
 from memwal.errors import MemWalError, Usage
 from memwal.model import ShardId
 from memwal.report import DONE, Part, Section, TableReport, sum_up
+from memwal.text import count_of
 
 if TYPE_CHECKING:
     from memwal.ingest.resume import ShardCounts
@@ -233,9 +234,10 @@ def _tell_rows_in(files: Sequence[str], ended: ProgressRecord) -> str:
     told = [f"all of {', '.join(whole) if len(whole) <= _NAMED_MAX else f'{len(whole)} files'}"]
     told = told if whole else []
     if ended.row:
-        told.append(f"the first {ended.row:,} rows of {files[ended.split]}")
+        told.append(f"the first {count_of(ended.row, 'row')} of {files[ended.split]}")
+    rows = count_of(ended.rows, "row")
     return (
-        f"{ended.rows:,} rows are in: {' and '.join(told)}. Mend what comes behind, and "
+        f"Already in: {rows}, {' and '.join(told)}. Mend what comes behind, and "
         "--resume-corrected goes on there; --bad-rows FILE sets such rows aside"
     )
 
@@ -249,8 +251,9 @@ def add_rejected(report: IngestTableReport, rows: int) -> IngestTableReport:
 
 def warn_of_rejects(report: IngestTableReport) -> IngestTableReport:
     """The report of a run that nobody told where to list what was set aside."""
-    text = f"{report.rows_rejected:,} rows were set aside: the same command with --bad-rows FILE"
-    return report.model_copy(update={"warnings": (*report.warnings, f"{text} lists them")})
+    rows = count_of(report.rows_rejected, "row")
+    text = f"{rows} set aside: the same command with --bad-rows FILE lists what"
+    return report.model_copy(update={"warnings": (*report.warnings, text)})
 
 
 def warn_of_others(passed_over: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

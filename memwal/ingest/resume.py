@@ -335,11 +335,12 @@ def find_written(
     epoch, found = tip.writer_epoch, []
     for position in positions:
         head = heads.get(position)
-        if head is not None:
-            epoch = head.writer_epoch
-        # Where there is no entry now, one was collected. It was no sentinel: those never are.
-        if epoch in earlier and (head is None or not head.fence_sentinel):
-            found.append(Tip(writer_epoch=epoch, position=position, calls=0))
+        # Where there is no entry now, one was collected. It was no sentinel: those never are. A
+        # claim that was beaten may leave its sentinel above the next one's, and writes no more.
+        whose = epoch if head is None else head.writer_epoch
+        epoch = max(epoch, whose)
+        if whose in earlier and (head is None or not head.fence_sentinel):
+            found.append(Tip(writer_epoch=whose, position=position, calls=0))
     return found
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from memwal.errors import Usage
 from memwal.format import layout
+from memwal.text import name_columns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -53,9 +54,9 @@ class Shape:
         missing = () if self.missing_as_null else _find_gaps(source, self.schema)
         if missing and not (deleted is not None and pc.all(deleted).as_py()):
             raise Usage(
-                f"{where}: column {', '.join(map(str, missing))} is missing, and NULL would be "
-                "written over what the table has there; --missing-as-null does that, but where the "
-                "table's row-merge policy says coalesce"
+                f"{where}: without {name_columns(map(str, missing))}, NULL would be written over "
+                "what the table has there. --missing-as-null allows that; a row-merge policy of "
+                "coalesce keeps what the table has"
             )
 
     def _check_delete_column(self, source: pa.Schema, name: str, where: str) -> None:

@@ -22,6 +22,7 @@ from memwal.ingest.report import (
     IngestTableReport,
 )
 from memwal.report import NOTHING_TO_DO
+from memwal.text import count_of
 
 SOURCES: tuple[Column[IngestSourceReport], ...] = (
     words("source", lambda source: source.uri),
@@ -65,11 +66,13 @@ def show_table(report: IngestTableReport) -> list[RenderableType]:
         parts.append(Text(f"  rows set aside: {report.rows_rejected:,}"))
     if report.rows_written:
         again = " (went on with an earlier run)" if report.resumed else ""
+        rows = count_of(report.rows_written, "row")
+        entries = f"{report.entries:,} WAL {'entry' if report.entries == 1 else 'entries'}"
         parts.append(
             Text(
-                f"  {report.rows_written:,} rows at {report.rows_per_second:,.0f} rows/s: "
-                f"{format_size(report.bytes_written)} in {report.entries:,} WAL entries, "
-                f"{report.generations:,} generations{again}"
+                f"  {rows} at {report.rows_per_second:,.0f} rows/s: "
+                f"{format_size(report.bytes_written)} in {entries}, "
+                f"{count_of(report.generations, 'generation')}{again}"
             )
         )
     return parts

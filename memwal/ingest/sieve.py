@@ -86,7 +86,7 @@ class Sieve:
 
     def _stop(self, bad: BadValue) -> None:
         if self.rows_max is None:
-            raise Usage(str(bad))
+            raise Usage(f"{bad}. --check lists all such rows, --bad-rows FILE sets them aside")
         raise Usage(f"{bad}; --bad-rows-max {self.rows_max} takes no more")
 
     def _reject(self, found: Examined, group: Sequence[Finding], place: RowPlace) -> RejectRecord:

@@ -28,7 +28,7 @@ from memwal.ingest.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.ingest.store_sources import open_system
 from memwal.ingest.texts import find_csv_types, parse_columns
 from memwal.store.ingest_records import Format, SourceFile
-from memwal.store.objects import normalise_uri
+from memwal.store.objects import check_encoding, normalise_uri
 from memwal.store.table import LanceTables
 from memwal.threads import side_by_side
 
@@ -146,6 +146,7 @@ class SourceFiles:
         return f"sha256:{digest.hexdigest()}"
 
     def _find_behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
+        check_encoding(uri)
         system, path = self._system(uri)
         with self._translating(uri):
             info = system.get_file_info(path)
@@ -163,9 +164,9 @@ class SourceFiles:
     ) -> list[SourceFile]:
         selector = fs.FileSelector(path, recursive=True)
         with self._translating(uri):
-            infos = system.get_file_info(selector)
+            infos = sorted(system.get_file_info(selector), key=lambda info: info.path)
         found, others = [], []
-        for info in sorted(infos, key=lambda i: i.path):
+        for info in infos:
             below = info.path[len(path) :].strip("/")
             hidden = any(part.startswith(("_", ".")) for part in below.split("/"))
             if info.type != fs.FileType.File or hidden:
@@ -372,6 +373,9 @@ class SourceFiles:
                 raise Usage(f"{uri}: can't be read as compressed {kind}: {error}") from None
             raise StoreUnavailable(f"{uri}: {error}") from None
         except (pa.ArrowException, ValueError, KeyError) as error:
+            if isinstance(error, UnicodeDecodeError) and kind is None:
+                name = error.object.decode(errors="backslashreplace")
+                raise Usage(f"{uri}: the name {name!r} is not UTF-8: rename it") from None
             if kind is None:
                 raise
             text = str(error).split("\n", 1)[0]

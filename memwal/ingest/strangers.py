@@ -13,12 +13,13 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from memwal.errors import MemWalError, Missing, Refused
+from memwal.errors import MemWalError, Refused
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, list_ids
 from memwal.model import ShardId, ShardView, TableView
 from memwal.run.stores import Stores
 from memwal.store.generations import Generations, as_base_rows
 from memwal.store.wal import WalEntries
+from memwal.text import count_of
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
@@ -46,10 +47,11 @@ def check_strangers(router: Router, view: TableView, schema: pa.Schema, stores: 
     found = [str(b.shard_id) for b in view.broken if b.shard_id not in known]
     found += [shard.shard_id for shard, stranger in zip(unlabelled, asked, strict=True) if stranger]
     if found:
+        shards = count_of(len(found), "shard")
         raise Refused(
             "MW-I20",
-            f"{view.uri}: {len(found)} shards hold rows that are not merged, and nothing tells for "
-            f"which values they are ({', '.join(found[:_NAMED_MAX])}"
+            f"{view.uri}: rows that are not merged are in {shards}, and nothing "
+            f"tells for which values they are ({', '.join(found[:_NAMED_MAX])}"
             f"{', …' * (len(found) > _NAMED_MAX)}): of a key that is in one of them and in the "
             "source, nobody would know which row is newer. `memwal merge` first (`memwal rescue` "
             "for rows that are in a WAL only), or name the shard with --shard",
@@ -72,21 +74,7 @@ def find_waiting(
 
 def _waits(wal: WalEntries, shard: ShardView) -> bool:
     """Whether the shard may have rows beyond the base table, in generations or in its WAL."""
-    return bool(shard.pending) or _find_first_entry(wal, shard) is not None
-
-
-def _find_first_entry(wal: WalEntries, shard: ShardView) -> int | None:
-    """The first position above the flushed ones that is no sentinel's, or can't be read."""
-    for position, info in wal.list_entries(shard.shard_id):
-        if position > shard.manifest.replay_after_wal_entry_position:
-            try:
-                if not wal.head(info.path, info.size_bytes).fence_sentinel:
-                    return position
-            except Missing:
-                continue
-            except MemWalError:
-                return position
-    return None
+    return bool(shard.pending) or wal.find_unflushed(shard.manifest) is not None
 
 
 def _is_proven(
@@ -118,7 +106,7 @@ def _read_sample(
         names = source.alignment.sources_of(columns.names)
         for batch in source.dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_batches():
             yield as_base_rows(source.alignment, batch, columns)
-    elif (position := _find_first_entry(stores.wal, shard)) is not None:
+    elif (position := stores.wal.find_unflushed(shard.manifest)) is not None:
         for batch in stores.wal.rows(shard.shard_id, position).batches:
             rows = batch.slice(0, _SAMPLE_ROWS).select(columns.names)
             yield pa.RecordBatch.from_arrays(rows.columns, schema=columns)

@@ -115,8 +115,13 @@ class IngestTable:
 
     def make_writers(self) -> ShardWriters:
         """The shards' writers, with the settings that the table recorded."""
-        merged = self.view.mem_wal.merged
-        return ShardWriters(self.stores.objects, self.stores.tables, self._settings, merged=merged)
+        return ShardWriters(
+            self.stores.objects,
+            self.stores.tables,
+            self._settings,
+            merged=self.view.mem_wal.merged,
+            schema=self.schema,
+        )
 
     @property
     def _settings(self) -> dict[str, int]:

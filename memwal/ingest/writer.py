@@ -14,6 +14,7 @@ from weakref import finalize
 
 import pyarrow as pa
 
+from memwal.config import check_options
 from memwal.errors import Usage
 from memwal.format.layout import find_shard, parse_shard
 from memwal.ingest.blocking import BlockingCoordinator
@@ -60,7 +61,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         while a shard holds rows of which nobody knows the values.
         """
         self._made_in = os.getpid()
-        stores = open_stores(uri, storage_options or {})
+        stores = open_stores(uri, check_options(storage_options or {}))
         self.uri = stores.uri
         view = stores.views.table()
         if shard is not None:

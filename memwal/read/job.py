@@ -46,6 +46,7 @@ class ReadOptions:
     k: int | None = None
     metric: str | None = None
     nprobes: int | None = None
+    refine_factor: int | None = None
     search: str | None = None
     operator: str | None = None
     phrase: bool = False
@@ -146,11 +147,13 @@ def _build_request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
 
 
 def _parse_nearest(options: ReadOptions) -> Nearest | None:
-    if options.nearest is None:
-        if options.k is not None or options.metric is not None or options.nprobes is not None:
-            raise Usage("--k, --metric and --nprobes go with --nearest")
-        return None
-    return parse_nearest("--nearest", options.nearest, options.k, options.metric, options.nprobes)
+    names = ("k", "metric", "nprobes", "refine_factor")
+    how: Any = {name: getattr(options, name) for name in names}
+    if options.nearest is not None:
+        return parse_nearest("--nearest", options.nearest, **how)
+    if any(value is not None for value in how.values()):
+        raise Usage("--k, --metric, --nprobes and --refine-factor go with --nearest")
+    return None
 
 
 def _parse_search(options: ReadOptions) -> Search | None:

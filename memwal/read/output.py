@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from memwal.errors import Unsupported, Usage
+from memwal.errors import StoreUnavailable, Unsupported, Usage
 from memwal.rows.json_values import column_to_json, is_blob, is_bytes
 from memwal.rows.keyset import group_batches
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.run.whole_file import whole_file
+from memwal.store.full_disk import is_full
 
 _BATCHES_A_GROUP = 4
 
@@ -48,6 +49,10 @@ def write_file(reader: pa.RecordBatchReader, path: Path, memory: Memory = UNLIMI
     except pa.ArrowNotImplementedError as error:
         raise Usage(f"--output {path}: {error}; .arrow holds every type") from None
     except OSError as error:
+        if is_full(error):
+            raise StoreUnavailable(
+                f"--output {path}: the disk is full; nothing is left of it"
+            ) from None
         raise Usage(f"--output {path}: {error}") from None
     return rows
 

@@ -14,7 +14,6 @@ from memwal.grid import (
     STYLE,
     Column,
     build_table,
-    format_count,
     format_generations,
     format_size,
     numbers,
@@ -24,7 +23,7 @@ from memwal.grid import (
 )
 from memwal.model import sum_known
 from memwal.report import DONE
-from memwal.text import one_line
+from memwal.text import count_of, one_line
 
 _CELL_MAX = 48
 _ITEMS_MAX = 4
@@ -59,9 +58,7 @@ def show_rows(document: Mapping[str, Any], console: Console) -> None:
     (table,) = document["tables"]
     console.print(_format_head(table))
     if table["output"] is not None:
-        console.print(
-            Text(f"  {format_count(table['num_rows'])} rows written to {table['output']}")
-        )
+        console.print(Text(f"  {count_of(table['num_rows'], 'row')} written to {table['output']}"))
     elif table["rows"]:
         console.print(_build_rows(table["schema"], table["rows"]))
     else:
@@ -87,8 +84,9 @@ def _format_head(table: Mapping[str, Any]) -> Text:
 
 
 def _format_foot(document: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    foot = f"read: {format_count(table['num_rows'])} rows in {document['seconds']:.2f} s, "
-    foot += f"base and {table['generations']} pending generations of {table['shards']} shards"
+    foot = f"read: {count_of(table['num_rows'], 'row')} in {document['seconds']:.2f} s, base and "
+    foot += count_of(table["generations"], "pending generation")
+    foot += f" of {count_of(table['shards'], 'shard')}"
     if table["pruned_shards"]:
         foot += f" ({table['pruned_shards']} more pruned)"
     if table["limit"] is not None and table["num_rows"] == table["limit"]:
@@ -131,8 +129,8 @@ def show_explain(document: Mapping[str, Any], console: Console) -> None:
     base = found["base"]
     console.print(
         Text(
-            f"  base: version {base['version']}, {format_count(base['rows'])} rows in "
-            f"{base['fragments']} fragments"
+            f"  base: version {base['version']}, {count_of(base['rows'], 'row')} in "
+            f"{count_of(base['fragments'], 'fragment')}"
         )
     )
     if found["shards"] or found["pruned"]:

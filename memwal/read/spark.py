@@ -23,8 +23,8 @@ Lance's SQL, which the newest row of each key is asked.
 With `search`, as `COLUMN=TEXT`, a DataFrame has the rows whose text has these words, the best first
 in its one partition, and a column `_score`; one task does it. With it go `limit`,
 `search_operator` (`or`, `and`) and `search_phrase` (`true`). So it is with `nearest`, as
-`COLUMN=[0.1, …]`, the rows whose vectors are nearest, with `_distance`; its `k` (10), `metric` and
-`nprobes` are those of `memwal read`.
+`COLUMN=[0.1, …]`, the rows whose vectors are nearest, with `_distance`; its `k` (10), `metric`,
+`nprobes` and `refine_factor` are those of `memwal read`.
 
 With `with_wal` as `true`, rows are there that no generation holds yet. They are read at `load()`,
 and go to all tasks, so they may take no more than `keys_bytes_max`.

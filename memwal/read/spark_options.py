@@ -38,7 +38,7 @@ PARTITION_BYTES = 32 * 1024 * 1024
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 
 _OF_SEARCH = ("search_operator", "search_phrase")
-_OF_NEAREST = ("k", "metric", "nprobes")
+_OF_NEAREST = ("k", "metric", "nprobes", "refine_factor")
 _KNOWN = (
     "config",
     "columns",
@@ -175,8 +175,14 @@ def _parse_nearest(options: Mapping[str, str]) -> Nearest | None:
     if "nearest" not in options:
         _refuse_alone(options, _OF_NEAREST, "nearest")
         return None
-    k, nprobes = _parse_number(options, "k"), _parse_number(options, "nprobes")
-    return parse_nearest("option nearest", options["nearest"], k, options.get("metric"), nprobes)
+    return parse_nearest(
+        "option nearest",
+        options["nearest"],
+        k=_parse_number(options, "k"),
+        metric=options.get("metric"),
+        nprobes=_parse_number(options, "nprobes"),
+        refine_factor=_parse_number(options, "refine_factor"),
+    )
 
 
 def _refuse_alone(options: Mapping[str, str], names: Sequence[str], wanted: str) -> None:

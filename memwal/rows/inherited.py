@@ -27,7 +27,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.text import name_some
+from memwal.text import count_of, name_some
 
 CLOCKS_APART_NANOS = 600 * 10**9
 """How far the clocks of writers and mergers may be apart."""
@@ -76,12 +76,17 @@ def is_doubtful(
 
     Every merge makes the entry anew; the `oldest` retained version is older than what is not known.
     """
-    created = state.created_at_millis
-    if created is None or oldest is None or flushed_at_nanos > (created + 1) * 10**6:
+    if oldest is None or is_younger(flushed_at_nanos, state):
         return True
     merged = {} if oldest.mem_wal is None else oldest.mem_wal.merged
     is_old = oldest.timestamp_nanos - flushed_at_nanos > CLOCKS_APART_NANOS
     return merged.get(shard_id, 0) > 0 and not is_old
+
+
+def is_younger(flushed_at_nanos: int, state: MemWalState) -> bool:
+    """Whether a generation may be younger than the MemWAL index entry, which every merge makes."""
+    created = state.created_at_millis
+    return created is None or flushed_at_nanos > (created + 1) * 10**6
 
 
 def is_sure(flushed_at_nanos: int, at_nanos: int) -> bool:
@@ -101,11 +106,19 @@ def warn_untouched(view: TableView) -> tuple[str, ...]:
     if not found:
         return ()
     some = ", ".join(name_some(sorted(found), _NAMED_MAX, "more"))
+    shards = count_of(len(found), "shard")
     return (
-        f"the MemWAL index has progress of {len(found)} shards that have no folder here ({some}): "
+        f"the MemWAL index has progress of {shards} without a folder here ({some}): "
         "the table is a clone, a branch, or a copy without _mem_wal. What a writer puts there "
         f"would count as merged and be lost: `memwal init {view.uri} --adopt-clone` first",
     )
+
+
+def check_progress(view: TableView) -> None:
+    """Raise Refused where progress of the view is not that of one of its shards."""
+    for shard in view.broken:
+        if isinstance(shard, StrangerShard):
+            raise shard.error
 
 
 def refuse_inherited(shard_id: ShardId, merged_generation: int) -> Refused:

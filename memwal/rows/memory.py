@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 _MIB = 1024 * 1024
@@ -13,6 +14,9 @@ _MIB = 1024 * 1024
 _PROCESS_BYTES = 370 * _MIB
 _TIMES_IN_MEMORY = 2
 _BESIDES_A_ROW_BYTES = 100
+# Of a key of two columns in a predicate, as Lance parses and plans it; of one column, a third.
+_PREDICATE_KEY_BYTES = 7 * 1024
+_PREDICATE_KEYS_MIN = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +50,13 @@ class Memory:
     def cache_bytes(self) -> int:
         """Of each of Lance's caches."""
         return self._part(8, 8, 64)
+
+    @property
+    def predicate_keys_max(self) -> int:
+        """Keys that a commit's predicate may name."""
+        if self.bytes_max is None:
+            return sys.maxsize
+        return max(_PREDICATE_KEYS_MIN, self.spare_bytes // 8 // _PREDICATE_KEY_BYTES)
 
     def fits(self, needed: int) -> bool:
         """Whether so much may be taken."""

@@ -2,16 +2,16 @@
 
 They are recorded when a table comes to rest (`run/settled.py`, `store/settled.py`), or shown by
 older versions (`store/former_indexes.py`), and fill what would else be holes of shards of which the
-present index knows nothing.
+present index knows nothing. By a record garbage also deletes what was dropped then.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from memwal.model import ShardId, ShardView
+from memwal.model import ShardId, ShardManifest, ShardView
 from memwal.rows.holes import find_holes, first_due
 
 
@@ -65,11 +65,30 @@ def is_unrecorded(shard: ShardView) -> bool:
     return shard.settled_generation > 0 and shard.settled_by is None
 
 
-def settle(shard: ShardView, generation: int, by: int | None = None) -> ShardView:
-    """The shard with what is settled of it: never what is listed, nor what comes after that.
+def find_proven(
+    manifest: ShardManifest,
+    record: SettledRecord,
+    digest: Callable[[ShardId, int], str | None],
+) -> int:
+    """Up to which generation a version that names the record has what this very shard had; 0: none.
 
-    `by` is the manifest version that a record of it cites.
+    `digest` is that of a manifest version as it is stored, None where there is none.
     """
-    listed = (g.generation for g in shard.manifest.flushed_generations)
-    first = min(listed, default=shard.manifest.current_generation)
-    return replace(shard, settled_generation=min(generation, first - 1), settled_by=by)
+    shard_id, found = manifest.shard_id, record.shards.get(manifest.shard_id)
+    if found is None:
+        return 0
+    known = manifest.version == found.manifest_version and manifest.raw
+    now = digest_manifest(manifest.raw) if known else digest(shard_id, found.manifest_version)
+    return min(found.generation, _last_gone(manifest)) if now == found.manifest_digest else 0
+
+
+def settle(shard: ShardView, generation: int, by: int | None = None) -> ShardView:
+    """The shard with what is settled of it. `by` is the manifest version that a record cites."""
+    upto = min(generation, _last_gone(shard.manifest))
+    return replace(shard, settled_generation=upto, settled_by=by)
+
+
+def _last_gone(manifest: ShardManifest) -> int:
+    """The last before what is listed: neither that is settled, nor what comes after it."""
+    listed = (g.generation for g in manifest.flushed_generations)
+    return min(listed, default=manifest.current_generation) - 1

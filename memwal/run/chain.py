@@ -14,11 +14,17 @@ from memwal.report import (
     JobOnTable,
     sum_up,
 )
+from memwal.store.full_disk import tells_of_it
 
 
 def must_stop(jobs: Sequence[JobOnTable]) -> bool:
     """Whether later jobs would work on a state of the table that somebody has to look at first."""
     return any(_is_in_the_way(job) for job in jobs)
+
+
+def had_no_room(jobs: Sequence[JobOnTable]) -> bool:
+    """Whether a job met a full disk: garbage is what makes room, and begins without any."""
+    return any(tells_of_it(job.report.error) for job in jobs)
 
 
 def _is_in_the_way(job: JobOnTable) -> bool:

@@ -1,10 +1,13 @@
-"""Signals that end a process which goes on until it is told to end."""
+"""Signals that end a process: heard at once, and where it goes on until it is told to end."""
 
 from __future__ import annotations
 
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -32,3 +35,26 @@ def end_on_signals(end: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@cache
+def wake_main_thread() -> None:
+    """Let the main thread hear each signal at once, even one that another thread was given.
+
+    Python runs handlers in the main thread, and one that waits for a lock is woken by a signal of
+    its own only: Linux gives one to any other thread where the main one has something else pending,
+    such as SIGCONT. Once a process; main thread only.
+    """
+    hears, tells = socket.socketpair()
+    tells.setblocking(False)
+    signal.signal(signal.SIGURG, lambda number, frame: None)  # so that it interrupts a wait
+    signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+
+    def pass_on() -> None:
+        with hears, tells:
+            while number := hears.recv(1):
+                if number[0] != signal.SIGURG:
+                    signal.pthread_kill(main, signal.SIGURG)
+
+    main = threading.get_ident()
+    threading.Thread(target=pass_on, daemon=True, name="memwal-signals").start()

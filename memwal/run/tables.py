@@ -14,6 +14,7 @@ from memwal.run.lease import ChainLeases, HeldLease
 from memwal.run.options import RunOptions
 from memwal.run.reports import add_counts
 from memwal.run.stores import Stores, open_stores
+from memwal.store.full_disk import free_reserve, keep_reserve
 from memwal.store.objects import same_place
 from memwal.threads import side_by_side
 
@@ -119,13 +120,18 @@ class OpenTable:
         """The fencing token that units carry."""
         return None if self.lease is None else self.lease.token
 
-    def take_lease(self, job: str, options: RunOptions, *, own_claim: bool = False) -> None:
+    def take_lease(
+        self, job: str, options: RunOptions, *, own_claim: bool = False, frees: bool = False
+    ) -> None:
         """Prove the store, and claim the table unless `--no-lease`, before anything is written.
 
         Called once there is work, so that an idle pass writes nothing; what was planned before has
         to be read again afterwards. With `own_claim`, the job shares no claim with others of its
-        chain. Raises LeaseHeld, and what `prove_store` does.
+        chain. A job that `frees` space begins on a full disk, too (`keep_reserve`). Raises
+        LeaseHeld, and what `prove_store` does.
         """
+        if frees and self.stores is not None:
+            free_reserve(self.stores.objects)
         self.prove_store()
         if options.lease and self.lease is None and self.stores is not None:
             self.lease = self.leases.take(
@@ -136,6 +142,13 @@ class OpenTable:
                 own_claim=own_claim,
             )
             self.worked_on = True
+        if not frees:
+            self.keep_reserve()
+
+    def keep_reserve(self) -> None:
+        """Leave space for the next job that frees some."""
+        if self.stores is not None:
+            keep_reserve(self.stores.objects)
 
     def prove_store(self) -> None:
         """Before the first write: raise Unsupported for a store without put-if-absent."""

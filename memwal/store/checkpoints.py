@@ -58,8 +58,9 @@ class StoredCheckpoints:
         known = self.list()
         found = [checkpoint for checkpoint in known if checkpoint.name == name]
         if not found:
-            names = ", ".join(sorted({checkpoint.name for checkpoint in known})) or "none at all"
-            raise Usage(f"{self._objects.uri}: there is no checkpoint {name!r}; there are: {names}")
+            names = ", ".join(sorted({checkpoint.name for checkpoint in known}))
+            there = f"there are: {names}" if names else "the table has none"
+            raise Usage(f"{self._objects.uri}: there is no checkpoint {name!r}; {there}")
         return sorted(found, key=lambda checkpoint: checkpoint.created_at_nanos)
 
     def find(self, name: str, now_nanos: int) -> Checkpoint:
@@ -85,13 +86,18 @@ class StoredCheckpoints:
     def remove(self, checkpoint: Checkpoint) -> None:
         """Expire it, then delete its tag and it; what a kill leaves is garbage.
 
-        Raises StoreUnavailable when some of it is left.
+        Where it can't be expired, on a full disk, it is deleted all the same: a kill then leaves a
+        record that holds what it held. Raises StoreUnavailable when some of it is left.
         """
-        self.put(replace(checkpoint, expires_at_nanos=0))
+        unexpired: StoreUnavailable | None = None
+        try:
+            self.put(replace(checkpoint, expires_at_nanos=0))
+        except StoreUnavailable as error:
+            unexpired = error
         tag = layout.checkpoint_tag_path(checkpoint.key)
         for path in (tag, layout.checkpoint_path(checkpoint.key)):
             for refused, why in self._objects.delete([path]).failed:
-                raise StoreUnavailable(
+                raise unexpired or StoreUnavailable(
                     f"{self._objects.uri}: checkpoint {checkpoint.name!r} has ended, and {refused} "
                     f"can't be deleted: {why}; `memwal garbage --execute` tries again"
                 )

@@ -38,6 +38,7 @@ from memwal.store.base import (
     check_tail_length,
     nanos_of,
 )
+from memwal.text import count_of
 from memwal.threads import side_by_side
 
 # What one request lists, by the services' own bounds.
@@ -305,7 +306,7 @@ class CloudObjects(RemoteObjects):
             )
         if status == 501 or isinstance(error, obs.NotSupportedError):
             return errors.Unsupported("MW-O05", f"{request}: the store cannot do this: {cause}")
-        tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        tries = count_of(attempts, "attempt")
         return errors.Unreachable(f"{request}: gave up after {tries}: {cause}")
 
     def _listed(self, folder: str) -> str | None:

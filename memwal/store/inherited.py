@@ -12,13 +12,14 @@ shard the time of its flush, and a listing and a manifest. What a process has re
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any
+from typing import Any, Protocol
 
-from memwal.errors import MemWalError, Missing
+from memwal.errors import Corruption, MemWalError, Missing
 from memwal.format import layout
 from memwal.model import (
     BrokenShard,
@@ -35,15 +36,15 @@ from memwal.rows.inherited import (
     is_below,
     is_doubtful,
     is_sure,
+    is_younger,
     may_hide,
     refuse_inherited,
 )
-from memwal.store.table import LanceTables
 from memwal.store.table_manifests import TableManifests
 from memwal.threads import side_by_side
 
+_FORMAT = 1
 _VERSIONS_MAX = 10_000
-_READERS_MAX = 16
 _TABLES_MAX = 256
 _SOUND_MAX = 100_000
 
@@ -60,13 +61,49 @@ def _recall_sound(store: str, uri: str) -> set[tuple[str, str]]:
     return set()
 
 
+def put_adopted(objects: Objects, adoption_id: str, ranges: Mapping[ShardId, range]) -> None:
+    """Record what progress an adoption lets go of, by shard: no version's proves a merge.
+
+    It stays for good: a version from before may be restored at any time.
+    """
+    said = {shard_id: [r.start, r.stop - 1] for shard_id, r in sorted(ranges.items())}
+    data = json.dumps({"format": _FORMAT, "shards": said}).encode()
+    objects.put_if_absent(f"{layout.ADOPTED}/{adoption_id}.json", data)
+
+
+def read_adopted(objects: Objects) -> dict[ShardId, list[range]]:
+    """What all adoptions let go of. Raises Corruption for what can't be understood."""
+    found: dict[ShardId, list[range]] = {}
+    for file in objects.list(layout.ADOPTED):
+        try:
+            document = json.loads(objects.get(file.path))
+            if document["format"] != _FORMAT:
+                raise ValueError(f"its format is {document['format']!r}")
+            for shard_id, (first, last) in document["shards"].items():
+                found.setdefault(ShardId(shard_id), []).append(range(first, last + 1))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Corruption(
+                "MW-M09", f"{objects.uri}: {file.path} can't be understood: {error}"
+            ) from None
+    return found
+
+
+class Transactions(Protocol):
+    """What made the versions of a table."""
+
+    def transaction(self, version: int) -> Any | None:
+        """Lance's record of the commit that made a version; None where it can't be read."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class InheritedProgress:
     """Of one table."""
 
     _objects: Objects
-    _tables: LanceTables
+    _tables: Transactions
     _manifests: TableManifests
+    readers_max: int = 16
 
     def part(self, view: TableView) -> TableView:
         """The view with such shards among the broken ones, and those that can't be judged.
@@ -130,11 +167,18 @@ class InheritedProgress:
         if not doubtful:
             return {}
         traced, found = self._trace(view, versions), dict[str, int]()
+        adopted = read_adopted(self._objects)
         for shard in doubtful:
             came_by = _follow(shard.shard_id, traced)
             origin, is_whole = came_by[-1], len(came_by) < len(traced)
             created = None if is_whole else view.mem_wal.created_at_millis
-            if self._is_hidden(shard, flushed[shard.shard_id], origin, created):
+            flushed_at = flushed[shard.shard_id]
+            # What it came by before may have been expired: a version from before an adoption. Not
+            # where a merge has made the entry since the flush.
+            unsure = not is_whole and is_younger(flushed_at, view.mem_wal)
+            let_go = adopted.get(shard.shard_id, ()) if unsure else ()
+            is_inherited = any(origin.merged[shard.shard_id] in r for r in let_go)
+            if is_inherited or self._is_hidden(shard, flushed_at, origin, created):
                 found[shard.shard_id] = origin.merged[shard.shard_id]
         return found
 
@@ -154,7 +198,7 @@ class InheritedProgress:
                 return error
 
         unread: dict[ShardId, MemWalError] = {}
-        for shard, at in zip(new, side_by_side(read, new, _READERS_MAX), strict=True):
+        for shard, at in zip(new, side_by_side(read, new, self.readers_max), strict=True):
             if isinstance(at, int):
                 known[_first(shard).path] = at
             elif not isinstance(at, Missing):  # collected: what hid in it is gone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -16,6 +17,7 @@ from memwal.format import layout
 from memwal.model import StoredFile
 from memwal.ports import DeleteResult, check_folder, check_object_path
 from memwal.store.base import SizedObjects
+from memwal.store.full_disk import add_hint
 from memwal.store.links import check_way
 
 # Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
@@ -33,6 +35,7 @@ _UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")
 _GENERATION_FOLDER = re.compile(r"^(_mem_wal/[^/]+/[0-9a-f]{8}_gen_[0-9]+)/")
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.ENOSYS}
 
 
@@ -269,7 +272,10 @@ class LocalObjects(SizedObjects):
             raise self._unavailable(path, error) from error
 
     def _unavailable(self, path: str, error: OSError) -> errors.Unreachable:
-        return errors.Unreachable(f"{self._root / path}: {_describe(error)}")
+        what = _describe(error)
+        if error.errno in _REFUSED:  # of a part, perhaps: other shards go on
+            what = f"access refused to user {_name_user()}: {what}"
+        return errors.Unreachable(add_hint(f"{self._root / path}: {what}", error))
 
 
 def _read_at(handle: int, start: int, length: int) -> bytes:
@@ -282,6 +288,13 @@ def _read_at(handle: int, start: int, length: int) -> bytes:
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False)
+
+
+def _name_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def _describe(error: OSError) -> str:

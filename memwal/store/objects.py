@@ -72,6 +72,7 @@ def normalise_uri(uri: str) -> str:
     """
     if not uri.strip() or "\0" in uri:
         raise errors.Usage("a table's address is empty")
+    check_encoding(uri)
     scheme = _SCHEME.match(uri)
     if scheme is None:
         slip = _ONE_SLASH.match(uri)
@@ -87,6 +88,14 @@ def normalise_uri(uri: str) -> str:
         return uri
     supported = ", ".join(f"{name}://" for name in ("file", *_BUCKET_STORES))
     raise errors.Unsupported("MW-O09", f"{name}:// is not supported; a local path, {supported} are")
+
+
+def check_encoding(uri: str) -> None:
+    """Raise Usage for a name that is no text: pylance and pyarrow can't open it."""
+    try:
+        uri.encode()
+    except UnicodeEncodeError:
+        raise errors.Usage(f"{uri!a}: the name is not UTF-8: rename it") from None
 
 
 def is_in_bucket(uri: str) -> bool:

@@ -46,6 +46,7 @@ from memwal.store.s3_faults import (
     passes,
     status_of,
 )
+from memwal.text import count_of
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 _PAGE_OBJECTS = 1000
@@ -342,7 +343,7 @@ class S3Objects(RemoteObjects):
             return errors.Missing(f"{request}: does not exist")
         if status == 501:
             return errors.Unsupported("MW-O05", f"{request}: the store cannot do this: {cause}")
-        tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        tries = count_of(attempts, "attempt")
         return errors.Unreachable(f"{request}: gave up after {tries}: {cause}")
 
     def _key_prefix(self, folder: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.rows.settled import (
     SettledRecord,
     SettledShard,
-    digest_manifest,
+    find_proven,
     needs_proof,
     settle,
 )
@@ -37,7 +38,7 @@ _KEY = "memwal.settled."
 _FORMAT = 1
 # memwal names two at most, and another for each race that it lost.
 _NAMED_MAX = 64
-_NO_RECORD = (Missing, Corruption, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_NO_RECORD = (Corruption, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def list_named(config: Mapping[str, str]) -> tuple[str, ...]:
@@ -49,6 +50,27 @@ def list_named(config: Mapping[str, str]) -> tuple[str, ...]:
 def name_in_config(record_id: str, forgotten: Iterable[str]) -> dict[str, str | None]:
     """The change of the configuration that names a record, and others no more."""
     return {**dict.fromkeys(map(_KEY.__add__, forgotten)), _KEY + record_id: ""}
+
+
+def read_record(objects: Objects, record_id: str) -> SettledRecord | None:
+    """A record; None for one that this build doesn't understand. Raises Missing."""
+    try:
+        data = objects.get(layout.settled_path(record_id), DOCUMENT_BYTES_MAX)
+        document = json.loads(data)
+        if document["format"] != _FORMAT:
+            return None
+        shards = {
+            ShardId(shard): SettledShard(
+                generation=_count(entry["generation"]),
+                manifest_version=_count(entry["manifest_version"]),
+                manifest_digest=str(entry["manifest_digest"]),
+            )
+            for shard, entry in document["shards"].items()
+        }
+        version = _count(document["version"])
+    except _NO_RECORD:
+        return None
+    return SettledRecord(record_id=record_id, version=version, shards=shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,35 +122,16 @@ class SettledRecords:
 
     def _mark(self, shard: ShardView, records: list[SettledRecord]) -> ShardView:
         for record in records if needs_proof(shard) else ():
-            found = record.shards.get(shard.shard_id)
-            if found is not None and found.manifest_digest == self._digest(shard, found):
-                return settle(shard, found.generation, found.manifest_version)
+            proven = find_proven(shard.manifest, record, self._manifests.digest)
+            if proven:
+                cited = record.shards[shard.shard_id].manifest_version
+                return settle(shard, proven, cited)
         return shard
 
-    def _digest(self, shard: ShardView, found: SettledShard) -> str | None:
-        manifest = shard.manifest
-        if manifest.version == found.manifest_version and manifest.raw:
-            return digest_manifest(manifest.raw)
-        return self._manifests.digest(shard.shard_id, found.manifest_version)
-
     def _read(self, record_id: str) -> SettledRecord | None:
-        try:
-            data = self._objects.get(layout.settled_path(record_id), DOCUMENT_BYTES_MAX)
-            document = json.loads(data)
-            if document["format"] != _FORMAT:
-                return None
-            shards = {
-                ShardId(shard): SettledShard(
-                    generation=_count(entry["generation"]),
-                    manifest_version=_count(entry["manifest_version"]),
-                    manifest_digest=str(entry["manifest_digest"]),
-                )
-                for shard, entry in document["shards"].items()
-            }
-            version = _count(document["version"])
-        except _NO_RECORD:
-            return None
-        return SettledRecord(record_id=record_id, version=version, shards=shards)
+        with suppress(Missing):
+            return read_record(self._objects, record_id)
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -54,6 +54,8 @@ _NUMBERS = (
     "stats_log_interval_ms",
 )
 _FENCED = "fenced"
+_CLAIMED = "another writer claimed"
+_ONE_WRITER = "A shard takes one writer at a time"
 _USER = "Invalid user input"
 
 
@@ -101,12 +103,15 @@ class ShardWriters:
         settings: Mapping[str, Any] | None = None,
         *,
         merged: Mapping[ShardId, int],
+        schema: pa.Schema | None = None,
     ) -> None:
         """`settings` go to pylance (`max_memtable_rows`, …); writes are durable in any case.
 
+        `schema` is the table's by which rows are made for them.
         `merged` is the table's progress: no shard is claimed whose rows would count as merged.
         """
         self._merged = merged
+        self._schema = schema
         self._uri = objects.uri
         self._tables = tables
         self._settings = {**(settings or {}), **_DURABLE}
@@ -134,7 +139,7 @@ class ShardWriters:
         except BaseException as error:
             raise self._translate(shard_id, error) from None
         try:
-            claim = self._claim(shard_id, before.writer_epoch)
+            claim = self._claim(shard_id, before)
         except BaseException:
             _close_quietly(writer)
             raise
@@ -169,18 +174,18 @@ class ShardWriters:
             raise Corruption("MW-M06", f"{self._uri}: shard {shard_id}: its first manifest is gone")
         return found
 
-    def _claim(self, shard_id: ShardId, epoch_before: int) -> Claim:
+    def _claim(self, shard_id: ShardId, before: ShardManifest) -> Claim:
         after = self.manifests.latest(shard_id)
         epoch = 0 if after is None else after.writer_epoch
-        if after is None or epoch != epoch_before + 1:
+        if after is None or epoch != before.writer_epoch + 1:
             raise LostRace(
                 f"{self._uri}: shard {shard_id}: another writer claimed it at the same time: epoch "
-                f"{epoch_before} became {epoch}"
+                f"{before.writer_epoch} became {epoch}. {_ONE_WRITER}"
             )
         if self._is_sentinel(shard_id, after.wal_entry_position_last_seen, epoch):
             position = after.wal_entry_position_last_seen
         else:
-            position = self._find_sentinel(shard_id, epoch)
+            position = self._find_sentinel(shard_id, epoch, before.wal_entry_position_last_seen)
         return Claim(
             shard_id=shard_id,
             writer_epoch=epoch,
@@ -197,14 +202,22 @@ class ShardWriters:
             return False
         return found.fence_sentinel and found.writer_epoch == epoch
 
-    def _find_sentinel(self, shard_id: ShardId, epoch: int) -> int:
-        """Where the epoch's sentinel stands, by a listing: at the tip, or close below it."""
+    def _find_sentinel(self, shard_id: ShardId, epoch: int, seen_before: int) -> int:
+        """Where the epoch's sentinel stands, by a listing: at the tip, or close below it.
+
+        Above what was seen before the claim. One that was beaten may leave its own above ours.
+        """
         for position, info in reversed(self.wal.list_entries(shard_id)):
+            if position <= seen_before:
+                break
             head = self.wal.head(info.path, info.size_bytes)
             if head.fence_sentinel and head.writer_epoch == epoch:
                 return position
-            if head.writer_epoch < epoch:
+            if not head.fence_sentinel and head.writer_epoch < epoch:
                 break
+        latest = self.manifests.latest(shard_id)
+        if latest is not None and latest.writer_epoch > epoch:
+            raise self._explain_fencing(shard_id, epoch)
         raise Corruption(
             "MW-W09",
             f"{self._uri}: shard {shard_id}: the WAL has no sentinel of epoch {epoch}, which was "
@@ -220,7 +233,11 @@ class ShardWriters:
             return error
         if _FENCED in text.lower():
             return self._explain_fencing(shard_id, epoch)
+        if _CLAIMED in text:
+            return LostRace(f"{where}: another writer claimed it at the same time. {_ONE_WRITER}")
         if _USER in text:
+            if self._schema is not None and self._tables.base().schema != self._schema:
+                return LostRace(f"{where}: the table's columns have changed meanwhile; run again")
             return Refused("MW-W11", f"{where}: {text}")
         if is_unsupported(text):
             return Unsupported("MW-E02", f"{where}: {text}")
@@ -237,7 +254,7 @@ class ShardWriters:
             return Fenced(f"{found}, and the shard's manifests are gone")
         return Fenced(
             f"{found}: a writer with epoch {latest.writer_epoch} took over (manifest version "
-            f"{latest.version}). Rows that were acknowledged are safe"
+            f"{latest.version}). Rows that were acknowledged are safe. {_ONE_WRITER}"
         )
 
 

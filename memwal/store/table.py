@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -296,6 +297,8 @@ class LanceTables:
             raise
 
     def _open(self, uri: str, version: int | None) -> Any:
+        if Path(uri).is_file():  # Lance would try it again for two seconds
+            raise Missing(f"{uri}: a file, where a table is a folder")
         try:
             with WAITS.watch(uri, "Lance opens the table"):
                 # Not lance.dataset: that one takes no address beside a namespace, and generations

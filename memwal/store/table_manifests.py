@@ -16,6 +16,7 @@ from memwal.errors import Corruption, MemWalError, Missing, NotATable
 from memwal.format import codec, layout
 from memwal.model import MemWalState, VersionFacts, VersionHeader, VersionManifest
 from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Objects, check_object_size
+from memwal.text import count_of
 
 TAIL_BYTES = 64 * 1024
 _SHORT_TAIL_BYTES = 8 * 1024
@@ -33,9 +34,22 @@ def check_table_folder(objects: Objects) -> None:
         )
 
 
-def require_mem_wal(uri: str, manifest: VersionManifest) -> MemWalState:
-    """The version's MemWAL details. Raises NotATable for a version that has none."""
+def require_mem_wal(
+    uri: str, manifest: VersionManifest, count_left: Callable[[], int] = lambda: 0
+) -> MemWalState:
+    """The version's MemWAL details. Raises NotATable for a version that has none.
+
+    `count_left` is asked then how many shards there are none the less.
+    """
     if manifest.mem_wal is None:
+        if left := count_left():
+            raise NotATable(
+                f"{uri}: version {manifest.version} has no MemWAL index, but _mem_wal/ has "
+                f"{count_of(left, 'shard')}: the table was overwritten, or the index dropped. "
+                "Rows that wait there are in no read, and no job merges them. Restoring the "
+                f"version that had the index brings them back; `memwal init {uri}` makes a new "
+                "index, and refuses as long as any wait"
+            )
         raise NotATable(
             f"{uri}: version {manifest.version} has no MemWAL index: `memwal init {uri}` makes the "
             "table ready for MemWAL writers"

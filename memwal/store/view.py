@@ -57,6 +57,7 @@ from memwal.store.table_manifests import check_table_folder, require_mem_wal
 from memwal.store.view_details import ViewDetails
 from memwal.threads import side_by_side
 
+T = TypeVar("T")
 R = TypeVar("R")
 
 Found = ShardManifest | BrokenShard | None
@@ -136,7 +137,22 @@ class StoredViews(StoredLineage):
             listed.update(zip(listing.shards, (files for _, files in looks), strict=True))
             return self._add_shards(view, [found for found, _ in looks], listing.strangers)
 
-        return self._details.add_ages(self._details.add_sizes(self._settle(look))), listed
+        view = self._details.add_ages(self._details.add_sizes(self._settle(look)))
+        settled = [shard for shard in view.shards if shard.settled_generation]
+        for shard, sizes in zip(settled, self._each(self._list_former, settled), strict=True):
+            listed[shard.shard_id] = replace(listed[shard.shard_id], former=sizes)
+        return view, listed
+
+    def _list_former(self, shard: ShardView) -> dict[str, int]:
+        """The folders of what is settled of a shard, and how many bytes are in each."""
+        sizes: dict[str, int] = {}
+        below = f"{layout.shard_folder(shard.shard_id)}/"
+        for file in self._objects.list(below):
+            name = file.path.removeprefix(below).partition("/")[0]
+            number = layout.parse_generation_folder(name)
+            if number is not None and 0 < number <= shard.settled_generation:
+                sizes[name] = sizes.get(name, 0) + file.size_bytes
+        return sizes
 
     @contextmanager
     def _remembering(self, listing: ShardListing) -> Iterator[None]:
@@ -318,11 +334,11 @@ class StoredViews(StoredLineage):
             columns=columns_of(dataset),
             rows=dataset.count_rows(),
             manifest=manifest,
-            mem_wal=self._mem_wal_of(manifest),
+            mem_wal=self._mem_wal_of(manifest, latest=at is None),
             shards=(),
             file_bytes=file_bytes_of(dataset) if sizes else None,
-            policy_text=dataset.config().get(STORED_KEY),
-            settled_ids=list_named(dataset.config()),
+            policy_text=manifest.config.get(STORED_KEY),
+            settled_ids=list_named(manifest.config),
             is_legacy=is_legacy(dataset),
         )
 
@@ -349,8 +365,11 @@ class StoredViews(StoredLineage):
             last = self._last = (version, self._manifests.read(int(dataset.version)))
         return last[1]
 
-    def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:
-        return require_mem_wal(self._objects.uri, manifest)
+    def _mem_wal_of(self, manifest: VersionManifest, *, latest: bool = False) -> MemWalState:
+        def count_left() -> int:
+            return len(list_shards(self._objects, folders_only=True).shards) if latest else 0
+
+        return require_mem_wal(self._objects.uri, manifest, count_left)
 
     def _check_and_view(self) -> TableView:
         self._check_there()
@@ -392,7 +411,7 @@ class StoredViews(StoredLineage):
         view = replace(view, shards=tuple(shards), broken=broken, strangers=tuple(strangers))
         return self._settled.mark(self._inherited.part(view))
 
-    def _each(self, work: Callable[[ShardId], R], shards: Sequence[ShardId]) -> list[R]:
+    def _each(self, work: Callable[[T], R], shards: Sequence[T]) -> list[R]:
         return side_by_side(work, shards, self._readers_max)
 
 

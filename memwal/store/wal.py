@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
-from memwal.format.replay import WalEntry
+from memwal.format.replay import WalEntry, is_flushed
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.arrow_streams import END_MARKER, count_decoded_bytes, is_cut_off
@@ -111,6 +111,21 @@ class WalEntries:
                 break
             listed = self.list_entries(manifest.shard_id)
         return listed
+
+    def find_unflushed(self, manifest: ShardManifest) -> int | None:
+        """The first position whose rows are in no generation, or that can't be read."""
+        for position, info in self.list_entries(manifest.shard_id):
+            if position <= manifest.replay_after_wal_entry_position:
+                continue
+            try:
+                head = self.head(info.path, info.size_bytes)
+            except Missing:
+                continue
+            except MemWalError:
+                return position
+            if not head.fence_sentinel and not is_flushed(manifest, head.generation):
+                return position
+        return None
 
     def exists(self, shard_id: ShardId, position: int) -> bool:
         """Whether a position holds an entry."""

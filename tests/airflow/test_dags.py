@@ -48,6 +48,17 @@ SHIPPED = {
 }
 
 
+def test_a_file_of_one_line_a_dag_has_them_all(tmp_path: Path, home: InProcessAirflow) -> None:
+    """Those that the provider's wheel brings; more than once, as one process may read files."""
+    lines = [f"from memwal_airflow.dags.{name} import dag as {name}\n" for name in sorted(SHIPPED)]
+    (tmp_path / "memwal.py").write_text("".join(lines))
+    for _ in range(2):
+        bag = DagBag(dag_folder=tmp_path)
+        assert not bag.import_errors
+        assert {*bag.dags} == SHIPPED
+    assert {Path(dag.fileloc).name for dag in bag.dags.values()} == {"memwal.py"}
+
+
 @pytest.fixture
 def home(airflow_home: InProcessAirflow) -> InProcessAirflow:
     airflow_home.tables.set_head(HEAD)

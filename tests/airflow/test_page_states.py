@@ -164,6 +164,24 @@ def test_what_garbage_holds_is_listed_when_asked_for(
     snap(page, "garbage-held")
 
 
+@pytest.mark.parametrize("retention", [False, True])
+def test_what_piles_up_is_told_where_nothing_deletes_it(
+    page: Page, running: Running, snap: Snap, retention: bool
+) -> None:
+    """With a retention, jobs delete it."""
+    spare = {"generations": 12, "bytes": 36 * samples.MIB, "collected": retention}
+    samples.put(running.folder, samples.status("orders", reclaimable=spare), [])
+    page.goto(f"{running.url}#/table/orders")
+    section = page.locator("section", has=page.locator("#garbage-title"))
+    expect(section).to_contain_text("12 generations (36 MiB) merged and indexed")
+    piles = "Nothing deletes them: the table has no retention"
+    if retention:
+        expect(section).not_to_contain_text(piles)
+    else:
+        expect(section).to_contain_text(piles)
+        snap(page, "piles-up")
+
+
 def test_the_freshness_target_is_shown_where_there_is_one(page: Page, running: Running) -> None:
     file = running.folder / "memwal.toml"
     file.write_text(

@@ -198,4 +198,4 @@ def test_a_dry_run_of_garbage_deletes_nothing(
     run = starter.trigger("memwal_garbage", {"tables": ["orders"], "dry_run": True})
     assert starter.wait_for_run("memwal_garbage", run) == "success"
     log = starter.log("memwal_garbage", run, "garbage", map_index=0)
-    assert "--execute --dry-run" in log
+    assert "--execute --as-configured --dry-run" in log

@@ -216,6 +216,7 @@ def test_a_table_without_a_mem_wal(tmp_path: Path, job: str) -> None:
         ("s3:///table", USAGE, "bucket"),
         ("s3://key:secret@bucket/table", USAGE, "storage options"),
         ("", USAGE, "address is empty"),
+        ("./a\udcff", USAGE, "'./a\\udcff': the name is not UTF-8"),
     ],
 )
 def test_addresses_that_lead_nowhere(table: Path, address: str, code: int, says: str) -> None:

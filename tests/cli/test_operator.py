@@ -41,7 +41,10 @@ def table(original: Table, tmp_path: Path) -> Table:
 
 
 def started_merge(table: Table, hangup: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
-    """A merge of a generation a commit, with three commits behind it."""
+    """A merge of a generation a commit, with three commits behind it.
+
+    It stands still while it is looked at: on a busy machine it could have ended meanwhile.
+    """
     before = int(table.dataset.version)
 
     def signals() -> None:
@@ -60,9 +63,13 @@ def started_merge(table: Table, hangup: Any = signal.SIG_DFL) -> subprocess.Pope
         preexec_fn=signals,
     )  # fmt: skip
     deadline = time.monotonic() + 60
+    process.send_signal(signal.SIGSTOP)
     while int(table.dataset.version) < before + 3:
         assert time.monotonic() < deadline
+        process.send_signal(signal.SIGCONT)
         time.sleep(0.02)
+        process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGCONT)
     return process
 
 

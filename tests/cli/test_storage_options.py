@@ -19,17 +19,18 @@ def test_the_flag_beats_the_environment_which_beats_the_file(
 ) -> None:
     file = tmp_path / "memwal.toml"
     file.write_text(
-        '[defaults.storage_options]\na = "file"\nb = "file"\nc = "file"\nd = "${NOT_SET}"\n'
-        '[tables.t]\nuri = "s3://bucket/t"\n[tables.t.storage_options]\nb = "table"\n'
+        '[defaults.storage_options]\nregion = "file"\ntoken = "file"\n'
+        'endpoint = "file"\ntimeout = "${NOT_SET}"\n'
+        '[tables.t]\nuri = "s3://bucket/t"\n[tables.t.storage_options]\ntoken = "table"\n'
     )
-    given = {"b": "environment", "c": "environment", "d": "environment"}
+    given = {"token": "environment", "endpoint": "environment", "timeout": "environment"}
     monkeypatch.setenv(NAME, json.dumps(given))
-    config, options = load(str(file), ["c=flag"])
+    config, options = load(str(file), ["endpoint=flag"])
     assert resolve_table("t", config, options).storage_options == {
-        "a": "file",
-        "b": "environment",
-        "c": "flag",
-        "d": "environment",  # it also stands in for a variable that is not set
+        "region": "file",
+        "token": "environment",
+        "endpoint": "flag",
+        "timeout": "environment",  # it also stands in for a variable that is not set
     }
 
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from memwal.format import layout
 from memwal.report import DONE
+from memwal.store.full_disk import RESERVE_BYTES
 from tests.faults import live
 from tests.faults.live import Model, Writer
 from tests.support import builders
@@ -115,6 +117,7 @@ def test_a_disk_that_fills_up_under_a_job(disk: Path, original: Table, job: str)
         if code:
             (told,) = found["tables"]
             assert FULL in told["error"], told
+            assert "`memwal garbage TABLE --execute`" in told["error"], told
             assert table.uri in json.dumps(found)
         builders.same_rows(table.lsm_rows(), truth, f"{job} on a full disk")
         ballast.unlink()
@@ -123,8 +126,68 @@ def test_a_disk_that_fills_up_under_a_job(disk: Path, original: Table, job: str)
         assert code == 0, found
         builders.same_rows(table.lsm_rows(), truth, f"{job}, once there was space")
         live.check_verified(table)
-    assert codes[0] != 0, "nothing was left, and it did not notice"
+    if job == "garbage":
+        assert not any(codes), "garbage has to be collected on a full disk"
+    else:
+        assert codes[0] != 0, "nothing was left, and it did not notice"
     print(f"{job}: {codes}")
+
+
+@pytest.mark.parametrize(
+    ("left_bytes", "flags"), [(0, []), (4096, []), (12 * 1024, []), (0, ["--no-lease"])]
+)
+def test_what_nothing_needs_makes_space_on_a_full_disk(
+    disk: Path, original: Table, left_bytes: int, flags: list[str]
+) -> None:
+    """The checkpoint that held some of it is dropped there, too."""
+    table = copied(original, disk / "t")
+    assert run("index-catchup", table)[0] == 0
+    made = run_memwal("checkpoint", "create", table.uri, "month-end")
+    assert made.returncode == 0, made.stderr
+    ballast = leave(disk, left_bytes)
+    done = run_memwal("checkpoint", "drop", table.uri, "month-end", "--json")
+    assert done.returncode == 0, done.stdout
+    assert not list(Path(table.uri, "_refs/tags").glob("*.json"))
+    assert not list(Path(table.uri, layout.CHECKPOINTS).iterdir())
+    done = run_memwal("garbage", table.uri, *COLLECT, *flags, "--engine", "local", "--json")
+    assert done.returncode == 0, done.stdout
+    (found,) = json.loads(done.stdout)["tables"]
+    assert found["dropped"] and found["deleted"], found
+    assert free_bytes(disk) > left_bytes + RESERVE_BYTES
+    assert Path(table.uri, layout.RESERVE).stat().st_size == RESERVE_BYTES
+    ballast.unlink()
+    assert run("merge", table)[0] == 0
+    builders.same_rows(table.lsm_rows(), original.truth(), "collected on a full disk")
+    live.check_verified(table)
+
+
+def test_a_full_disk_is_maintained_all_the_same(disk: Path, original: Table) -> None:
+    """The merge has no room, and the garbage that comes after it makes some."""
+    table = copied(original, disk / "t")
+    ballast = leave(disk, 0)
+    code, found = run("maintain", table)
+    assert code != 0
+    (told,) = found["tables"]
+    first, *_, last = told["jobs"]
+    assert (first["job"], first["outcome"]) == ("merge", "failed"), first
+    assert FULL in told["error"]
+    assert last["job"] == "garbage", last
+    assert last["deleted"], last
+    code, found = run("maintain", table)
+    assert code == 0, found
+    builders.same_rows(table.lsm_rows(), original.truth(), "maintained on a full disk")
+    ballast.unlink()
+    live.check_verified(table)
+
+
+def test_the_next_job_with_space_leaves_some_for_garbage(disk: Path, original: Table) -> None:
+    """Of a table that has none: a copy, or garbage that was killed."""
+    table = copied(original, disk / "t")
+    reserve = Path(table.uri, layout.RESERVE)
+    reserve.unlink()
+    assert run("snapshot", table)[0] == 0
+    blocks = reserve.stat().st_blocks * 512
+    assert blocks >= RESERVE_BYTES, "nothing is kept by a file that takes no space"
 
 
 @pytest.mark.races
@@ -157,3 +220,20 @@ def _wait(is_so: Any, seconds_max: float = 60.0) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
+def test_a_read_whose_rows_have_no_room(disk: Path, original: Table, ending: str) -> None:
+    """Not a wrong request: nothing of the file stays, and the same may be asked again."""
+    ballast = leave(disk, 0)
+    file = disk / f"rows.{ending}"
+    columns = ["--columns", "k,n,text"]
+    done = run_memwal("read", original.uri, *columns, "--output", str(file), "--json")
+    assert done.returncode == 1, done
+    found = json.loads(done.stdout)
+    assert f"--output {file}: the disk is full" in found["error"]
+    assert found["seconds"] > 0
+    assert list(disk.glob("*rows*")) == []
+    ballast.unlink()
+    assert run_memwal("read", original.uri, *columns, "--output", str(file)).returncode == 0
+    file.unlink()

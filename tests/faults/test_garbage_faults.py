@@ -430,8 +430,8 @@ def test_no_version_expires_once_the_lease_is_lost(
     table = runs.laid_out(tmp_path / "t")
     versions, take = table.versions(), OpenTable.take_lease
 
-    def take_and_lose(self: OpenTable, job: str, options: Any) -> None:
-        take(self, job, options)
+    def take_and_lose(self: OpenTable, *args: Any, **options: Any) -> None:
+        take(self, *args, **options)
         table.stores.leases.break_("test")
 
     monkeypatch.setattr(OpenTable, "take_lease", take_and_lose)
@@ -452,8 +452,8 @@ def test_the_plan_is_made_again_under_the_lease(
 
     take = OpenTable.take_lease
 
-    def late(self: OpenTable, job: str, options: Any) -> None:
-        take(self, job, options)
+    def late(self: OpenTable, *args: Any, **options: Any) -> None:
+        take(self, *args, **options)
         aside.rename(stored)
 
     monkeypatch.setattr(OpenTable, "take_lease", late)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import lance
 import pytest
 
+from memwal.format import layout
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.ports import no_steps
 from tests.support import builders
-from tests.support.builders import INDEX_FAVOURED, Delete, Put
+from tests.support.builders import INDEX_FAVOURED, KINDS, Delete, Put, Table
 
 pytestmark = pytest.mark.integration
 
@@ -66,6 +69,10 @@ def test_an_anchor_that_a_user_deletes_under_the_delete_pass(tmp_path: Path) -> 
     builders.check_merged(table)
 
 
+FEW = MergeLimits(tombstones_in_commit_max=200, conflict_wait_seconds_max=0.02)
+"""Of deletes beside rows; the tests here have more."""
+
+
 @pytest.mark.parametrize("dies", [False, True])
 def test_between_the_deletes_and_the_rows(tmp_path: Path, dies: bool) -> None:
     """What GUARANTEES says of more deletes than a commit takes, and of the run after it."""
@@ -85,10 +92,59 @@ def test_between_the_deletes_and_the_rows(tmp_path: Path, dies: bool) -> None:
 
     if dies:
         with pytest.raises(KeyboardInterrupt):
-            table.merger(steps=steps).run(shard, MergeRequest())
+            table.merger(limits=FEW, steps=steps).run(shard, MergeRequest())
         table.flush(shard, Put([300, 301], 6))  # keys that are gone from the base already
         assert table.lsm_rows() == table.truth()
         steps = no_steps
-    assert table.merger(steps=steps).run(shard, MergeRequest()).outcome == "done"
+    assert table.merger(limits=FEW, steps=steps).run(shard, MergeRequest()).outcome == "done"
     assert seen == [True, True]
     assert table.base_rows() == table.truth()
+
+
+def merge_exactly(table: Table, limits: MergeLimits) -> None:
+    """Merge the one shard, a generation in a commit, with no version in between."""
+    version = int(table.dataset.version)
+    limits = replace(limits, generations_per_commit_max=1)
+    done = table.merger(limits=limits).run(table.shards[0], MergeRequest())
+    assert (done.outcome, done.commits) == ("done", len(table.effects[table.shards[0]]))
+    assert builders.check_versions(table, version) == version + done.commits
+    builders.check_merged(table)
+
+
+@pytest.mark.parametrize("limits", [MergeLimits(), FEW], ids=["default", "few"])
+def test_no_version_has_deletes_alone_without_their_mark(
+    tmp_path: Path, limits: MergeLimits
+) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(600))
+    (shard,) = table.shards
+    table.flush(shard, Delete(range(300, 600)))
+    table.flush(shard, Put([300], 5))
+    merge_exactly(table, limits)
+
+
+@pytest.mark.parametrize("kind", ["int64", "utf8", "utf8+int32"])
+def test_deletes_and_rows_come_together(tmp_path: Path, kind: str) -> None:
+    """As many as a commit takes: of 10,000 Lance makes one predicate."""
+    many = MergeLimits().tombstones_in_commit_max
+    table = builders.make_table(tmp_path / "t", kind=KINDS[kind], rows=range(many + 100))
+    (shard,) = table.shards
+    table.flush(shard, Put([1, many + 200], 5), Delete(range(100, many + 100)))
+    table.flush(shard, Put([100, 101], 6))
+    merge_exactly(table, MergeLimits())
+
+
+def test_nothing_is_deleted_ahead_of_rows_that_can_not_be_read(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(600))
+    (shard,) = table.shards
+    table.flush(shard, Put([1, 700], 5), Delete(range(300, 600)))
+    before = table.base_rows()
+    (listed,) = table.stores.shard_manifests.latest(shard).flushed_generations
+
+    def steps(step: str) -> None:
+        if step == "delete_pass":
+            folder = layout.generation_folder(shard, listed.path, listed.generation)
+            shutil.rmtree(Path(table.uri) / folder / "data", ignore_errors=True)
+
+    merge = table.merger(limits=FEW, steps=steps).run(shard, MergeRequest())
+    assert merge.outcome == "failed" and "MW-H03" in str(merge.error)
+    assert table.base_rows() == before

@@ -183,7 +183,7 @@ def test_mended_and_gone_on(tmp_path, kind, part, monkeypatch, stalled) -> None:
     assert [source["rows_in"] for source in report["sources"]] == [
         min(ROWS, max(0, before - n * ROWS)) for n in range(3)
     ]
-    assert (f"{before:,} rows are in" if before else "No row is in") in report["error"]
+    assert (f"Already in: {before:,} rows, " if before else "No row is in") in report["error"]
 
     write(tmp_path / "in", kind, bad, str(part * ROWS + BAD[part]))
     if before:

@@ -285,7 +285,7 @@ def test_too_many_generations_wait(tmp_path) -> None:
         (["rows.parquet", "--format", "orc"], 7, "read by Spark only"),
         (["t"], 2, "can't be ingested into itself"),
         (["nulls.parquet", "--missing-as-null"], 2, "may not be NULL"),
-        (["nulls.parquet"], 2, "column 'n', 'note' is missing"),
+        (["nulls.parquet"], 2, "without columns 'n', 'note', NULL"),
         (["rows.parquet", "--delete-column", "id"], 2, "column 'id' is the table's key"),
         (["rows.parquet", "--delete-column", "n"], 2, "'n' to delete by is int64"),
     ],
@@ -311,7 +311,7 @@ def test_a_dry_run_counts_what_the_run_does(tmp_path) -> None:
     files = [str(tmp_path / name) for name in ("a.parquet", "b.csv")]
     asked = ["ingest", table.uri, *files, "--delete-column", "gone"]
     for more in (["--dry-run"], []):
-        assert "column 'n', 'note' is missing" in run(*asked, *more)["error"]
+        assert "without columns 'n', 'note', NULL" in run(*asked, *more)["error"]
     asked.append("--missing-as-null")
     foreseen, done = run(*asked, "--dry-run"), run(*asked)
     assert (done["rows"], done["rows_deleted"]) == (52, 18)
@@ -336,7 +336,7 @@ def test_an_ingest_that_began_when_null_was_taken_for_granted(
         older.setattr(memwal.ingest.apply, "Track", partial(Track, steps=Stopper(9)))
         assert CliRunner().invoke(app, [*asked, "--json"]).exit_code == 1
     refused = run(*asked)
-    assert refused["exit_code"] == 2 and "column 'n' is missing" in refused["error"]
+    assert refused["exit_code"] == 2 and "without column 'n', NULL" in refused["error"]
     done = run(*asked, "--missing-as-null")
     assert (done["exit_code"], done["resumed"]) == (0, True)
     rows = [row for shard in wal_rows(table).values() for row in shard]

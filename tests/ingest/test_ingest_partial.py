@@ -54,7 +54,7 @@ def test_a_file_with_some_columns_is_refused(tmp_path: Path, run: Run) -> None:
     assert put(run, tmp_path, id=[1], n=[5], note=["a"])[0] == 0
     code, found = put(run, tmp_path, id=[1], n=[6])
     assert code == 2
-    assert "'note' is missing, and NULL would be written over what the table has" in str(found)
+    assert "without column 'note', NULL would be written over what the table has" in str(found)
     assert put(run, tmp_path, "--missing-as-null", id=[1], n=[6])[0] == 0
     assert read(run) == {1: (6, None)}
 

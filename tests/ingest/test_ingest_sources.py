@@ -179,6 +179,19 @@ def test_sources_on_s3(make_s3_uri, s3_server) -> None:
         files.find([f"s3://{bucket}/in/*.csv"])
 
 
+@pytest.mark.parametrize("given", ["in/a\udcff.csv", "in", "in/*.csv"])
+def test_a_name_that_is_no_text_is_a_fault_of_the_request(tmp_path, given) -> None:
+    """pyarrow can't open it, and it can't be said in a report."""
+    (tmp_path / "in").mkdir()
+    for name in ("a\udcff.csv", "b.csv"):
+        (tmp_path / "in" / name).write_text("id\n1\n")
+    with pytest.raises(
+        Usage, match=r"a\\.*\.csv' is not UTF-8|a\\.*\.csv': the name is not UTF-8"
+    ) as refused:
+        SourceFiles({}).find([str(tmp_path / given)])
+    assert str(refused.value).isascii()
+
+
 def test_sources_on_azure(request, tmp_path) -> None:
     place = make_address(request, "az", "in")
     rows = tmp_path / "rows.parquet"

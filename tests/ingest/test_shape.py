@@ -107,16 +107,19 @@ def nested(place: int, kind: pa.DataType) -> pa.Schema:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (NESTED.remove(2), "column 'tags' is missing"),
-        (NESTED.remove(2).append(pa.field("Tags", pa.string())), r"'tags' \(there is 'Tags'\) is"),
+        (NESTED.remove(2), "without column 'tags', NULL"),
+        (
+            NESTED.remove(2).append(pa.field("Tags", pa.string())),
+            r"'tags' \(there is 'Tags'\), NULL",
+        ),
         (NESTED.remove(1).append(pa.field("wheer", pa.string())), r"'where' \(there is 'wheer'\)"),
-        (NESTED.remove(1).append(pa.field("x", pa.string())), "column 'where' is missing"),
+        (NESTED.remove(1).append(pa.field("x", pa.string())), "without column 'where', NULL"),
         # Arrow casts structs by name: what lacks becomes NULL, what is unknown goes.
         (
             nested(1, pa.struct([("city", pa.string()), ("ZIP", pa.int64())])),
-            r"'where.zip' \(there is 'where.ZIP'\) is missing",
+            r"'where.zip' \(there is 'where.ZIP'\), NULL",
         ),
-        (nested(2, pa.list_(pa.struct([("name", pa.string())]))), "column 'tags.n' is missing"),
+        (nested(2, pa.list_(pa.struct([("name", pa.string())]))), "without column 'tags.n', NULL"),
     ],
     ids=str,
 )
@@ -124,7 +127,7 @@ def test_a_missing_column_is_refused_unless_null_is_meant(given, text) -> None:
     shape = Shape(schema=NESTED, key=("id",), skips_unknown_columns=True)
     rows = pa.Table.from_pylist([{"id": 1, "where": {"city": "Rom"}}], schema=given)
     for refused in (lambda: shape.check(given, "here"), lambda: shape.conform(rows, "here")):
-        with pytest.raises(Usage, match=f"here: .*{text}.*--missing-as-null does that"):
+        with pytest.raises(Usage, match=f"here: .*{text}.*--missing-as-null allows that"):
             refused()
     nulls = replace(shape, missing_as_null=True)
     nulls.check(given, "here")
@@ -138,7 +141,7 @@ def test_a_deleted_row_brings_no_null() -> None:
     shape.check(rows.schema, "here")
     assert shape.conform(rows, "here")[1] is not None
     for gone in ([True, False], [False, None]):
-        with pytest.raises(Usage, match="column 'where', 'tags' is missing"):
+        with pytest.raises(Usage, match="without columns 'where', 'tags', NULL"):
             shape.conform(rows.set_column(1, "gone", pa.array(gone)), "here")
 
 

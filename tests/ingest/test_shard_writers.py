@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
-from memwal.errors import LostRace, Refused
+from memwal.errors import LostRace, MemWalError, Refused
+from memwal.format import layout
+from memwal.ingest.resume import find_written
+from memwal.ingest.table import IngestTable
 from memwal.model import ShardId
-from memwal.store.shard_manifests import Fenced
+from memwal.ports import Objects
+from memwal.store.ingest_records import SessionRecord
+from memwal.store.shard_manifests import Fenced, ShardManifests
 from memwal.store.shard_writers import ShardWriters, read_settings
+from memwal.store.table import LanceTables
+from memwal.store.wal import WalEntries
 from tests.support.ingest_tables import make, rows_of
 
 pytestmark = pytest.mark.integration
@@ -101,6 +114,71 @@ def test_a_fenced_writer_says_who_took_over(tmp_path) -> None:
     assert sorted(table.read()) == [1, 2]
 
 
+def test_programs_that_share_a_shard_are_told_that_it_takes_one(tmp_path) -> None:
+    """Whatever pylance calls it: fenced while it opens, while it writes, or beaten at the claim."""
+    table = make(tmp_path / "t")
+    table.writers().open(SHARD).close()
+
+    def write(program: int) -> Iterator[MemWalError]:
+        for attempt in range(15):
+            try:
+                shard = table.writers().open(SHARD)
+                shard.put(rows_of([100 * program + attempt]))
+                shard.close()
+            except MemWalError as error:
+                yield error
+
+    with ThreadPoolExecutor(4) as pool:
+        refused = list(chain.from_iterable(pool.map(lambda p: list(write(p)), range(4))))
+    assert refused
+    for error in refused:
+        assert isinstance(error, Fenced | LostRace), repr(error)
+        assert str(error).endswith("A shard takes one writer at a time")
+
+
+@dataclass
+class BeatenBy:
+    """Lance's tables, where each claim is followed by the sentinel of one that it beat.
+
+    The manifest says by then where that one stands.
+    """
+
+    tables: LanceTables
+    objects: Objects
+
+    def shard_writer(self, shard_id: ShardId, **settings: Any) -> Any:
+        writer = self.tables.shard_writer(shard_id, **settings)
+        tip = max(position for position, _ in WalEntries(self.objects).list_entries(shard_id))
+        sentinel = self.objects.get(layout.wal_entry_path(shard_id, 1))
+        self.objects.put(layout.wal_entry_path(shard_id, tip + 1), sentinel)
+        manifests = ShardManifests(self.objects)
+        latest = manifests.latest(shard_id)
+        assert latest is not None
+        told = replace(latest, version=latest.version + 1, wal_entry_position_last_seen=tip + 1)
+        manifests.commit(latest, told)
+        return writer
+
+
+def test_a_claim_that_was_beaten_leaves_its_sentinel_above_ours(tmp_path) -> None:
+    """What came of threads that claim one shard at once; a fifth of them did."""
+    table = make(tmp_path / "t")
+    table.writers().open(SHARD).close()
+    stores = table.stores
+    beaten = cast(LanceTables, BeatenBy(stores.tables, stores.objects))
+    ours = ShardWriters(stores.objects, beaten, merged={}).open(SHARD)
+    assert (ours.claim.writer_epoch, ours.claim.start_position) == (3, 2)
+    ours.put(rows_of([1]))
+    ours.put(rows_of([2]))
+    assert ours.position == 5
+    ours.abandon()
+    stores.objects.delete([layout.wal_entry_path(SHARD, 4)])  # as garbage does
+    later = table.writers().open(SHARD)
+    own = {3: SessionRecord(run_id="r", writer_epoch=3, start_position=2)}
+    found = find_written(WalEntries(stores.objects), later.claim, None, own)
+    assert [tip.position for tip in found] == [4, 5]
+    later.abandon()
+
+
 def test_a_sealed_shard_and_rows_that_do_not_fit(tmp_path) -> None:
     table = make(tmp_path / "t")
     shard = table.writers().open(SHARD)
@@ -109,6 +187,19 @@ def test_a_sealed_shard_and_rows_that_do_not_fit(tmp_path) -> None:
     with pytest.raises(ValueError, match="empty write"):
         shard.put(rows_of([]))
     shard.abandon()
+
+
+def test_a_column_that_came_meanwhile_is_no_fault_of_the_rows(tmp_path) -> None:
+    """Whoever runs again lays them out by the columns that there are now."""
+    table = make(tmp_path / "t")
+    stores = table.stores
+    writers = IngestTable.read(stores, stores.views.table(), None).make_writers()
+    table.dataset.add_columns(pa.field("added", pa.int64()))
+    shard = writers.open(SHARD)
+    with pytest.raises(LostRace, match="columns have changed"):
+        shard.put(rows_of([1]))
+    shard.abandon()
+    assert table.read() == {}
 
 
 def test_two_claims_at_the_same_time(tmp_path, monkeypatch) -> None:

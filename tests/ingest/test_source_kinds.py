@@ -238,9 +238,12 @@ def read_lines(folder: Path, text: str, **options: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"id": 1, "n": 1, "s": null}\n\n{"id": 2, "s": null}', "line 3: column 'n' is missing"),
-        ('{"id": 1, "N": 1, "s": null}', "column 'n' .there is 'N'. is missing"),
-        ('{"id": 1, "n": "1", "s": null}', "line 1: column 'n' is no int64: '1' is no int64"),
+        (
+            '{"id": 1, "n": 1, "s": null}\n\n{"id": 2, "s": null}',
+            "line 3: without column 'n', NULL",
+        ),
+        ('{"id": 1, "N": 1, "s": null}', "without column 'n' .there is 'N'., NULL"),
+        ('{"id": 1, "n": "1", "s": null}', "line 1: column 'n' is no int64: '1'"),
         ('{"id": 1, "n": 1, "s": {}}', "line 1: column 's' is no struct.*'a' is missing"),
         ('{"id": 1, "n": 1, "s": null, "N": 2}', "no column 'N'"),
         ('[{"id": 1, "n": 1, "s": null}]', "line 1: expected an object"),
@@ -266,7 +269,7 @@ def test_lines_with_gaps_that_are_meant(tmp_path) -> None:
     text = '\ufeff{"id": 1, "s": {"b": 1}, "x": 1}\n{"id": 2, "n": 3, "y": 2}'
     found = read_lines(tmp_path, text, missing_as_null=True, skips_unknown_columns=True)
     assert found == [{"id": 1, "n": None, "s": {"a": None}}, {"id": 2, "n": 3, "s": None}]
-    with pytest.raises(Usage, match="column 'id' is missing"):
+    with pytest.raises(Usage, match="without column 'id', NULL"):
         read_lines(tmp_path, '{"n": 1}', missing_as_null=True)
 
 
@@ -274,7 +277,7 @@ def test_lines_that_delete_need_their_key_only(tmp_path) -> None:
     text = '{"id": 1, "gone": true}\n{"id": 2, "n": 3, "s": null, "gone": false}'
     found = read_lines(tmp_path, text, delete_column="gone")
     assert [row["n"] for row in found] == [None, 3]
-    with pytest.raises(Usage, match="line 1: column 'n', 's' is missing"):
+    with pytest.raises(Usage, match="line 1: without columns 'n', 's', NULL"):
         read_lines(tmp_path, '{"id": 1, "gone": false}', delete_column="gone")
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
@@ -105,6 +106,17 @@ def test_attempts_that_spark_does_not_name_write_nothing(tmp_path) -> None:
     writer.commit([twice[1], task(writer, rows_of([9], 1))])
     assert sum(map(len, wal_rows(table).values())) == 10
     assert staged_files(table) == []
+
+
+def test_on_a_clone_nothing_is_written_below_progress_that_is_not_its_own(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    write(table, rows_of(range(9), 1))
+    memwal.open_table(table.uri).merge()
+    clone = tmp_path / "clone"
+    lance.dataset(table.uri).deep_clone(str(clone), None)
+    with pytest.raises(Refused, match="MW-H06"):
+        write(replace(table, uri=str(clone)), rows_of([20], 2))
+    assert not (clone / "_mem_wal").exists()
 
 
 def test_an_abort_removes_what_was_stored(tmp_path) -> None:
@@ -277,7 +289,11 @@ NULL_KEY = pa.table({"id": pa.array([1, None], pa.int64()), "n": [1, 2], "note":
     ("rows", "options", "text"),
     [
         (rows_of([1]).append_column("N", pa.array([1])), {}, "no column 'N'; option skip_unknown"),
-        (rows_of([1]).drop_columns(["note"]), {}, "'note' is missing.*option missing_as_null"),
+        (
+            rows_of([1]).drop_columns(["note"]),
+            {},
+            "without column 'note', NULL.*option missing_as_null",
+        ),
         (rows_of([1]).drop_columns(["id"]), {}, "column 'id' is missing, and may not be NULL"),
         (rows_of([1]), {"delete_column": "gone"}, "no column 'gone' to delete by"),
         (rows_of([1]), {"delete_column": "n"}, "'n' to delete by is int64"),

@@ -125,7 +125,7 @@ def test_an_old_version(command: Command, table: Table) -> None:
 def test_explain(command: Command, table: Table) -> None:
     table.dataset.create_scalar_index("n", "BTREE", name="n_idx")
     shown = command.text(table.uri, "--explain", "--filter", "n = 3")
-    for part in ("30 rows in 1 fragments", "newest first", "n_idx (BTREE on n)", "base index"):
+    for part in ("30 rows in 1 fragment", "newest first", "n_idx (BTREE on n)", "base index"):
         assert part in shown
     found = command.table(table.uri, "--explain", "--filter", "n = 3")["explain"]
     assert [g["generation"] for g in found["shards"][0]["generations"]] == [1]
@@ -149,6 +149,7 @@ def test_explain(command: Command, table: Table) -> None:
         (["--nearest", "vector=[1]"], "vector size 1"),
         (["--nearest", "n=[1]"], "must be a vector"),
         (["--k", "3"], "go with --nearest"),
+        (["--refine-factor", "3"], "go with --nearest"),
         (["--explain", "--with-wal"], "--explain reads no rows"),
         (["--version", "99"], "no version 99"),
         (["--output", "rows.txt"], "ends in .parquet, .arrow, .csv"),

@@ -413,3 +413,35 @@ def test_the_spark_source_searches_in_one_task(tmp_path: Path) -> None:
     assert [row["_score"] for row in rows] == [row["_score"] for row in wanted]
     with pytest.raises(Usage, match="option limit goes with search and nearest"):
         MemWalDataSource(CaseInsensitiveDict({"path": table.uri, "limit": "2"})).schema()
+
+
+def test_more_candidates_that_are_compared_exactly_find_more_of_the_nearest(tmp_path: Path) -> None:
+    """An IVF_PQ index keeps vectors in short: its own ten best are not the ten nearest."""
+    dice = np.random.default_rng(7)
+    vectors = dice.normal(size=(4000, 16)).astype("float32")
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    schema = pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False, metadata=key),
+            pa.field("vector", pa.list_(pa.float32(), 16)),
+        ]
+    )
+    stored = pa.FixedSizeListArray.from_arrays(vectors.ravel(), 16)
+    rows = pa.table([range(4000), stored], schema=schema)
+    dataset = lance.write_dataset(rows, str(tmp_path / "t"))
+    dataset.create_index("vector", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
+    dataset.initialize_mem_wal(unsharded=True)
+    asked = dice.normal(size=16).astype("float32")
+    nearest = set(np.argsort(((vectors - asked) ** 2).sum(axis=1))[:10].tolist())
+    table = open_table(str(tmp_path / "t"))
+
+    def count(refine_factor: int) -> int:
+        wanted = Nearest(
+            column="vector", vector=tuple(asked.tolist()), nprobes=4, refine_factor=refine_factor
+        )
+        return len(nearest & {*table.read(nearest=wanted).read_all()["k"].to_pylist()})
+
+    assert count(1) < 10
+    assert count(50) == 10
+    with pytest.raises(Usage, match="refine_factor 0 is not positive"):
+        count(0)

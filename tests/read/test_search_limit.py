@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -69,14 +70,24 @@ def test_texts_that_are_alike_tell_nothing_of_the_others(tmp_path: Path) -> None
     table = make_texts(tmp_path / "t", {**short, **long})
     table.flush({100: "wa wc", 101: "wa wc wd"})
     check_beginning(open_table(table.uri), "wa", 1, "or")
+    pending = find(open_table(table.uri), "wa", None)
+    table.merge()
+    table.catch_up()
+    assert pending == pytest.approx(find(open_table(table.uri), "wa", None), rel=1e-3)
 
 
 def check_beginning(table: ReadableTable, query: str, limit: int, operator: str) -> None:
-    found = []
-    for asked in (limit, None):
-        text_statistics._KEPT._numbers.clear()
-        wanted = Search(column="text", query=query, operator=operator)
-        rows = table.read(search=wanted, limit=asked).read_all().slice(0, limit).to_pylist()
-        found.append({row["id"]: row["_score"] for row in rows})
-    assert list(found[0]) == list(found[1]), query
-    assert found[0] == pytest.approx(found[1], rel=1e-3), query
+    limited = find(table, query, limit, operator)
+    beginning = dict(islice(find(table, query, None, operator).items(), limit))
+    assert list(limited) == list(beginning), query
+    assert limited == pytest.approx(beginning, rel=1e-3), query
+
+
+def find(
+    table: ReadableTable, query: str, limit: int | None, operator: str = "or"
+) -> dict[int, float]:
+    """Keys and scores, the best first, by statistics that are read anew."""
+    text_statistics._KEPT._numbers.clear()
+    wanted = Search(column="text", query=query, operator=operator)
+    rows = table.read(search=wanted, limit=limit).read_all().to_pylist()
+    return {row["id"]: row["_score"] for row in rows}

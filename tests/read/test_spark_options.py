@@ -73,12 +73,12 @@ def test_wrong_options_are_named(options: dict[str, str], text: str) -> None:
 def test_storage_options_beat_the_environment_and_are_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, json.dumps({"aws_region": "a", "key": "hush"}))
-    found = parse_settings({"path": "/t", "storage.aws_region": "b", "storage.secret": "psst"})
-    assert found.table.storage_options == {"aws_region": "b", "key": "hush", "secret": "psst"}
+    monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, json.dumps({"aws_region": "a", "token": "hush"}))
+    found = parse_settings({"path": "/t", "storage.aws_region": "b", "storage.sas_key": "psst"})
+    assert found.table.storage_options == {"aws_region": "b", "token": "hush", "sas_key": "psst"}
     assert not {"hush", "psst"} & set(repr(found).replace("'", " ").split())
     with pytest.raises(Usage) as error:
-        parse_settings({"path": "/t", "storage.secret": "psst", "bogus": "1"})
+        parse_settings({"path": "/t", "storage.sas_key": "psst", "bogus": "1"})
     assert "psst" not in str(error.value)
 
 

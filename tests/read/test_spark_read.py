@@ -689,18 +689,18 @@ def test_secrets_on_s3_stay_out_of_plans(
 def test_no_storage_option_is_in_the_event_log_whatever_its_name(
     spark: SparkSession, table: Table
 ) -> None:
-    options = {"account": "hush-hush", "Azure_Storage_Account": "hush-hush"}
+    options = {"account_name": "hush-hush", "Azure_Storage_Account_Name": "hush-hush"}
     memwal_spark.read(spark, table.uri, storage_options=options).createOrReplaceTempView("loaded")
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW made USING memwal "
-        f"OPTIONS (path '{table.uri}', 'STORAGE.account' 'hush-hush')"
+        f"OPTIONS (path '{table.uri}', 'STORAGE.account_name' 'hush-hush')"
     )
     spark.sql("SELECT n FROM loaded").explain(True)
     folder = Path(spark.conf.get("spark.eventLog.dir", "").removeprefix("file://"))
     text = "".join(file.read_text() for file in folder.rglob("events_*"))
     assert "CreateTempViewUsing" in text
     assert "DataSourceV2Relation" in text
-    assert text.count("storage.account=*********(redacted)") >= 1
+    assert text.count("storage.account_name=*********(redacted)") >= 1
     assert "hush-hush" not in text
     # What the session redacted before it still does.
     assert spark.conf.get("spark.sql.redaction.options.regex") == r"(?i)mine|(?i:^storage\.)"

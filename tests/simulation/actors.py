@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from memwal.errors import (
     AlreadyExists,
     Corruption,
     LeaseHeld,
+    LostRace,
     MemWalError,
     Missing,
     StoreUnavailable,
@@ -28,6 +29,7 @@ from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared import SharedMerger
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import SnapshotLimits
@@ -70,6 +72,24 @@ class SimTurns:
 
     def lost(self) -> None:
         self.left = TURNS_REMEMBERED
+
+
+@dataclass(frozen=True)
+class WholeFolds:
+    """The base table of a merger that folds all that is pending, or nothing."""
+
+    stores: SimStores
+
+    def fold(
+        self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
+    ) -> Fold:
+        (shard,) = view.shards
+        if len(generations) < len(shard.pending):
+            raise LostRace("a part of what is pending, while a refresh may have lowered progress")
+        return self.stores.fold(view, shard_id, generations)
+
+    def share(self, folds: Mapping[ShardId, Fold]) -> SharedFold | SharedKey | None:
+        return self.stores.share(folds)
 
 
 class Unwatched:
@@ -189,8 +209,10 @@ class Jobs:
             lease.take()
             yield lease.check
 
-    def merge(self, shards: Iterable[ShardId], limits: MergeLimits) -> Callable[[Actor], None]:
-        """`memwal merge`, its units one after the other."""
+    def merge(
+        self, shards: Iterable[ShardId], limits: MergeLimits, *, whole: bool = False
+    ) -> Callable[[Actor], None]:
+        """`memwal merge`, its units one after the other. `whole`: all that is pending, or none."""
 
         def body(actor: Actor) -> None:
             stores = self.open(actor)
@@ -204,7 +226,7 @@ class Jobs:
                     watched = self.setup.watched and not self.setup.leases_on
                     merger = ShardMerger(
                         views=stores,
-                        table=stores,
+                        table=WholeFolds(stores) if whole else stores,
                         clock=stores.clock,
                         limits=limits,
                         before_commit=watch.before_commit if watched else check,
@@ -510,6 +532,10 @@ class Session:
             in_memory_bytes=len(self.memtable) * 100,
             physical_rows=len(self.memtable),
         )
+        if number == 1:
+            self.stores.lake.flush_first(
+                layout.generation_folder(self.shard, generation.path, number)
+            )
         self.stores.objects.put_if_absent(
             data_path(self.shard, generation), encode_changes(self.memtable)
         )

@@ -56,7 +56,7 @@ def keep_or_drop(jobs: Jobs, actor: Actor) -> None:
             lease.is_on = True
             began = {shard: jobs.truth.flushed(shard) for shard in jobs.shards}
             made = CheckpointMaker(
-                uri="sim://table",
+                uri=stores.lake.uri,
                 views=stores,
                 checkpoints=checkpoints,
                 tags=_Tags(stores, jobs.truth.checkpointed),

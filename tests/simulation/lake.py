@@ -12,6 +12,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from urllib.parse import quote
 from uuid import UUID, uuid5
 
@@ -27,6 +28,7 @@ KEY_FIELD = 0
 REPLACED = ("restore", "overwrite")
 """Commits that no other may land on that began before them."""
 Progress = Mapping[ShardId, int]
+_NUMBERS = count(1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +54,10 @@ class Version:
     num_shards: int = 0
     index_uuid: str = str(uuid5(NAMESPACE, "mem_wal"))
     has_mem_wal: bool = True
+    entry_at_nanos: int = 0
+    """When the MemWAL index entry was made: each merge makes it anew."""
+    restored: int | None = None
+    """The version that a restore brought back."""
     inherited: Progress = field(default_factory=dict)
     """Progress that came with a clone and was not let go of: nothing of these shards is merged."""
 
@@ -78,6 +84,8 @@ class Lake:
 
     bucket: MemoryBucket
     now_nanos: Callable[[], int]
+    uri: str = field(default_factory=lambda: f"sim://table-{next(_NUMBERS)}")
+    """No other's: what a process remembers of a table is of one run."""
     indexes: tuple[str, ...] = ("id_idx",)
     key_type: str = "int64"
     inherited: Progress = field(default_factory=dict)
@@ -106,6 +114,7 @@ class Lake:
                 at_nanos=self.now_nanos(),
                 rows={key: (value, 0) for key, value in self.copied.items()},
                 next_fragment=1,
+                entry_at_nanos=self.now_nanos(),
                 merged=self.inherited,
                 inherited=self.inherited,
                 catchup=dict.fromkeys(self.indexes, self.inherited) if self.inherited else {},
@@ -133,7 +142,7 @@ class Lake:
         for other in self._since(read):
             if (
                 other.touched & compared
-                or other.kind in ("append", "update")
+                or (live and other.kind in ("append", "update"))
                 or (other.kind == "rewrite" and other.changed & changed)
             ):
                 raise LostRace("Too many concurrent writers. Attempted 0 retries.")
@@ -160,6 +169,7 @@ class Lake:
             rows=rows,
             next_fragment=latest.next_fragment + bool(live),
             merged={**latest.merged, **marks},
+            entry_at_nanos=self.now_nanos() if marks else latest.entry_at_nanos,
             touched=touched,
             changed=frozenset(latest.rows[k][1] for k in touched if k in latest.rows),
             indexed=frozenset(),
@@ -214,7 +224,7 @@ class Lake:
     ) -> Version:
         """Replace the MemWAL entry by what it was in `read`, with `merged` raised. No conflict."""
         for other in self._since(read):
-            if other.kind == "mem_wal":
+            if other.kind in ("mem_wal", "let go"):
                 raise LostRace("commit conflict on the index entry")
         seen = self.version(read)
         raised = _highest(seen.merged, merged)
@@ -235,17 +245,19 @@ class Lake:
             )
         )
 
-    def let_go(self, read: int) -> Version:
-        """Replace the MemWAL entry by what it was in `read`, without inherited progress."""
-        self._since(read)
-        seen = self.version(read)
+    def let_go(self, read: int, shards: Iterable[ShardId], merged: Progress) -> Version:
+        """Replace the MemWAL entry by what it was in `read`, without progress of these shards."""
+        if any(other.kind in ("mem_wal", "let go") for other in self._since(read)):
+            raise LostRace("commit conflict on the index entry")
+        seen, left_out = self.version(read), frozenset(shards)
 
         def kept(progress: Progress) -> Progress:
-            return {s: g for s, g in progress.items() if not seen.inherited.get(s, 0)}
+            return {s: g for s, g in progress.items() if s not in left_out}
 
         return self._store(
             replace(
-                self.latest, kind="let go", merged=kept(seen.merged), inherited={},
+                self.latest, kind="let go", merged=_highest(kept(seen.merged), merged),
+                inherited=kept(seen.inherited), index_uuid=str(uuid5(NAMESPACE, f"let go {read}")),
                 catchup={name: kept(found) for name, found in seen.catchup.items()},
                 touched=frozenset(), changed=frozenset(), indexed=frozenset(),
             )
@@ -263,7 +275,8 @@ class Lake:
     def restore(self, version: int) -> Version:
         """Bring a retained version back, and its MemWAL index with it. Raises Missing."""
         fragment = self.latest.next_fragment
-        return self._store(replace(self.version(version), kind="restore", next_fragment=fragment))
+        there = self.version(version)
+        return self._store(replace(there, kind="restore", restored=version, next_fragment=fragment))
 
     def reserve(self) -> Version:
         """Reserve fragment ids, as a compaction does in a version of its own before it commits."""
@@ -330,6 +343,12 @@ class Lake:
         self.branches[name] = self.version(version)
         path = f"{layout.versions_folder(name)}/{layout.table_manifest_names(version)[0]}"
         self.bucket.objects[path] = (_encoded(self.branches[name]), self.now_nanos())
+
+    def flush_first(self, folder: str) -> None:
+        """Commit the first version of a generation, which tells when it was flushed."""
+        path = f"{folder}/{_path(1)}"
+        at = self.now_nanos()
+        self.bucket.objects[path] = (_encoded(Version(number=1, kind="create", at_nanos=at)), at)
 
     def refer(self, name: str) -> None:
         """The second half: from now on Lance keeps the version that it was made from."""
@@ -422,7 +441,7 @@ def _encoded(version: Version) -> bytes:
     mem_wal = pb.IndexMetadata(
         uuid=_uuid(version.index_uuid),
         name=layout.MEM_WAL_INDEX_NAME,
-        created_at=version.at_nanos // 10**6,
+        created_at=version.entry_at_nanos // 10**6,
     )
     mem_wal.index_details.type_url = "/lance.table.MemWalIndexDetails"
     mem_wal.index_details.value = details.SerializeToString()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutation_list import Mutation, mutations
 
 _TESTS = "tests/store/test_inherited.py -m 'not integration'"
+_SIMULATED = "tests/simulation/test_clones.py"
 
 CLONES: tuple[Mutation, ...] = (
     *mutations(
@@ -79,13 +80,8 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/init/store.py",
+        "memwal/jobs/init/plan.py",
         _TESTS,
-        (
-            "clones: progress that came in between is overwritten",
-            "            version, lowered = landed, bool(between)",
-            "            version, lowered = landed, False",
-        ),
         (
             "clones: an untouched one keeps its progress",
             "for s in (*find_untouched(view), *strangers)",
@@ -111,12 +107,85 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/jobs/index_catchup/apply/__init__.py",
+        "tests/store/test_inherited.py -k nothing_is_hidden",
+        (
+            "clones: indexes are called caught up with progress of another table",
+            "        check_progress(view)\n",
+            "",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/rescue/job.py",
         _TESTS,
         (
             "clones: rescue takes a shard below its progress",
             "        if shard in broken:",
             "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/rows/inherited.py",
+        _SIMULATED,
+        (
+            "simulated: clones: a shard below its progress is used",
+            "    return manifest.current_generation <= merged_generation",
+            "    return False",
+        ),
+        (
+            "simulated: clones: rows that hide below later generations are not looked for",
+            "    return shard.merged_generation > 0 and min(",
+            "    return False and min(",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/init/apply.py",
+        f"{_TESTS} {_SIMULATED}",
+        (
+            "clones: progress is raised again after the lease has lapsed",
+            "            self.before_repair()\n",
+            "",
+        ),
+        (
+            "clones: progress that came in between is overwritten",
+            "                    merged[shard_id] = max(generation, merged.get(shard_id, 0))",
+            "                    pass",
+        ),
+    ),
+    *mutations(
+        "memwal/store/inherited.py",
+        _SIMULATED,
+        (
+            "simulated: clones: progress is not traced through a restore",
+            "            if source is not None:",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/look.py",
+        _TESTS,
+        (
+            "clones: garbage believes versions from before an adoption",
+            "        if not is_latest and any(merged in r for r in self._adopted.get(shard_id, ())):",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/inherited.py",
+        _TESTS,
+        (
+            "clones: what an adoption let go of is believed where nothing else tells",
+            "            is_inherited = any(origin.merged[shard.shard_id] in r for r in let_go)",
+            "            is_inherited = False",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/store/__init__.py",
+        _TESTS,
+        (
+            "clones: garbage reads no record of an adoption",
+            "        return read_adopted(self._objects) if 1 in listed else {}",
+            "        return {}",
         ),
     ),
 )

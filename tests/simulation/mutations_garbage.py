@@ -28,7 +28,28 @@ _HEADS = mutations(
     ),
 )
 
+_CONFIGURED = mutations(
+    f"{_JOB}/job.py",
+    "tests/jobs/maintain/test_maintain.py -k configured",
+    (
+        "garbage: a configured retention is enough to delete, whoever asks",
+        "execute=self.execute or self.as_configured",
+        "execute=True",
+    ),
+    (
+        "garbage: what is asked for as configured is deleted of every table",
+        "one = replace(self, tables=[table], as_configured=False, limits=limits)",
+        "one = replace(self, tables=[table], execute=True, limits=limits)",
+    ),
+    (
+        "garbage: with a configured retention WAL goes that is to stay",
+        "(expiring and not self.wal_kept)",
+        "expiring",
+    ),
+)
+
 _SWEEPS = (
+    *_CONFIGURED,
     *mutations(
         f"{_JOB}/store/versions.py",
         "tests/jobs/garbage/test_wal_heads.py -k etags",
@@ -452,7 +473,7 @@ _SIMULATED = (
         ),
         (
             "simulated: neither do the latest version and the others",
-            "            or self.version_holds(shard_id, generation)\n",
+            "        held = held or self.version_holds(shard_id, generation)\n",
             "",
         ),
         _off("simulated: indexes don't hold a generation", "reached < generation"),

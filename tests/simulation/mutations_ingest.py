@@ -51,10 +51,14 @@ INGEST: tuple[Mutation, ...] = (
             "    waits = side_by_side(lambda shard: _waits(wal, shard), asked, _READERS_MAX)",
             "    waits = [bool(shard.pending) for shard in asked]",
         ),
+    ),
+    *mutations(
+        "memwal/store/wal.py",
+        f"{_ONE_SHARD} 'older_id or lancedb_s or opened_for_nothing or are_staged'",
         (
             "ingest: of a value in two shards, one that was opened for nothing has rows",
-            "                if not wal.head(info.path, info.size_bytes).fence_sentinel:",
-            "                if True:",
+            "            if not head.fence_sentinel and not is_flushed(manifest, head.generation):",
+            "            if not is_flushed(manifest, head.generation):",
         ),
     ),
     *mutations(
@@ -77,7 +81,7 @@ INGEST: tuple[Mutation, ...] = (
         (
             "ingest: a key may come with the values of two shards",
             "        if moves and len(routed) > 1:",
-            "if False:",
+            "        if False:",
         ),
     ),
     *mutations(
@@ -108,7 +112,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
         (
             "ingest: rows in the WAL only are passed over",
-            "    return bool(shard.pending) or _find_first_entry(wal, shard) is not None",
+            "    return bool(shard.pending) or wal.find_unflushed(shard.manifest) is not None",
             "    return bool(shard.pending)",
         ),
         (
@@ -428,6 +432,33 @@ INGEST: tuple[Mutation, ...] = (
             "ingest: bytes in two spellings are taken as they are",
             "    if 0 < in_hex < len(there):",
             "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/shard_writers.py",
+        "tests/ingest/test_shard_writers.py -k column_that_came",
+        (
+            "ingest: a column that came meanwhile is the rows' fault",
+            "            if self._schema is not None and self._tables.base().schema != self._schema:",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/shard_writers.py",
+        "tests/ingest/test_shard_writers.py -k that_was_beaten",
+        (
+            "ingest: a claim that was beaten hides the sentinel of the one that is",
+            "            if not head.fence_sentinel and head.writer_epoch < epoch:",
+            "            if head.writer_epoch < epoch:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/resume.py",
+        "tests/ingest/test_shard_writers.py -k that_was_beaten",
+        (
+            "ingest: what was collected counts as of a claim that was beaten",
+            "        epoch = max(epoch, whose)",
+            "        epoch = whose",
         ),
     ),
 )

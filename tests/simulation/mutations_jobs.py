@@ -11,6 +11,47 @@ _ODD_STORES = "tests/store/test_odd_stores.py -k"
 
 JOBS: tuple[Mutation, ...] = (
     *mutations(
+        "memwal/jobs/status/plan.py",
+        "tests/jobs/status/test_attention.py tests/jobs/status/test_status_wal.py",
+        (
+            "status: unflushed rows are silent for no time",
+            "else max((wal.idle_seconds or 0.0 for wal in wals if wal.unflushed), default=0.0),",
+            "else 0.0,",
+        ),
+        (
+            "status: an entry that a generation has is told as unflushed",
+            "            unflushed = 0",
+            "            pass",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/status/report.py",
+        "tests/jobs/status/test_attention.py",
+        (
+            "status: silence is no reason to look",
+            "if s.unflushed_wal_entries and _is_silent(s.idle_seconds)",
+            "if False",
+        ),
+    ),
+    *mutations(
+        "memwal/store/view.py",
+        "tests/jobs/status/test_attention.py",
+        (
+            "status: what an overwrite left in _mem_wal is not mentioned",
+            "folders_only=True).shards) if latest else 0",
+            "folders_only=True).shards) if False else 0",
+        ),
+    ),
+    *mutations(
+        "memwal/cli/output.py",
+        "tests/jobs/status/test_attention.py",
+        (
+            "output: an error is said twice on one terminal",
+            "                if once and table is not None:",
+            "                if False:",
+        ),
+    ),
+    *mutations(
         "memwal/run/versions.py",
         "tests/run/test_launch.py",
         (
@@ -93,6 +134,15 @@ JOBS: tuple[Mutation, ...] = (
             "workers: one that grew is kept",
             '            return "grown"',
             "            pass",
+        ),
+    ),
+    *mutations(
+        "memwal/run/signals.py",
+        "tests/run/test_signals.py",
+        (
+            "signals: the main thread sleeps through what another was given",
+            "                    signal.pthread_kill(main, signal.SIGURG)",
+            "                    pass",
         ),
     ),
     *mutations(

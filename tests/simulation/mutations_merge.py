@@ -410,12 +410,30 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/table.py",
+        "memwal/jobs/merge/store/commit.py",
         _ON_LANCE,
         (
-            "merge: Lance retries a stale delete pass",
-            "            .when_matched_delete()\n            .conflict_retries(0)",
-            "            .when_matched_delete()",
+            "merge: Lance retries a stale commit",
+            "builder.conflict_retries(0).use_index",
+            "builder.use_index",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/merge/plan/shard.py",
+        "tests/faults/test_merge_midrun.py -k no_version",
+        (
+            "merge: deletes alone, if many, are a commit without their mark",
+            "        or not facts.live_rows\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/merge/store/table.py",
+        "tests/faults/test_merge_midrun.py",
+        (
+            "merge: deletes go ahead of rows that can't be read",
+            "        if not self.streams:\n            self.read_member",
+            "        if False:\n            self.read_member",
         ),
     ),
     *mutations(
@@ -475,11 +493,6 @@ _FOLD = (
     *mutations(
         "memwal/jobs/merge/store/commit.py",
         _ON_LANCE,
-        (
-            "merge: Lance retries a stale commit",
-            "        .when_not_matched_insert_all()\n        .conflict_retries(0)",
-            "        .when_not_matched_insert_all()",
-        ),
         (
             "merge: a conflict is a fault like any other",
             "        if _CONFLICT.search(str(error)):\n            raise LostRace(text) from None",

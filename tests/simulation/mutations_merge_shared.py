@@ -122,13 +122,13 @@ _STORE = mutations(
     ),
     (
         "shared: the commit deletes nothing",
-        "        if shape.deletes is Deletes.SAME_COMMIT:",
-        "        if False:",
+        "lambda: rows, join=shape.join, deletes=dead, marks=marks",
+        "lambda: rows, join=shape.join, deletes=None, marks=marks",
     ),
     (
         "shared: one shard's mark is left out",
-        "marks={shard: marks[shard] for shard in self.members},",
-        "marks={shard: marks[shard] for shard in list(self.members)[:1]},",
+        "{shard: marks[shard] for shard in self.members}",
+        "{shard: marks[shard] for shard in list(self.members)[:1]}",
     ),
     (
         "shared: rows are told apart by the version that the commit made",

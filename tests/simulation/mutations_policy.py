@@ -169,8 +169,8 @@ POLICY: tuple[Mutation, ...] = (
         ),
         (
             "policy: tombstones stay out",
-            "key_predicate(outcome.deleted) if len(outcome.deleted) else None",
-            "None",
+            "deletes=outcome.deleted,",
+            "deletes=None,",
         ),
         (
             "policy: columns that changed meanwhile are not looked at",

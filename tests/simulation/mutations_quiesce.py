@@ -71,11 +71,6 @@ _PROOF = (
             "        named = view.settled_ids[:_NAMED_MAX]\n",
             "        named = [f.path[-41:-5] for f in self._objects.list(layout.SETTLED)]\n",
         ),
-        (
-            "settled: a shard that starts over is the same one",
-            "found is not None and found.manifest_digest == self._digest(shard, found):",
-            "found is not None:",
-        ),
     ),
     *mutations(
         "memwal/store/settled.py",
@@ -93,6 +88,11 @@ _PROOF = (
             "settled: what is not merged",
             "            generation=min(first_due(shard), shard.manifest.current_generation) - 1,",
             "            generation=shard.manifest.current_generation - 1,",
+        ),
+        (
+            "settled: a shard that starts over is the same one",
+            " if now == found.manifest_digest else 0",
+            "",
         ),
     ),
     *mutations(
@@ -143,7 +143,7 @@ _PROOF = (
         ),
         (
             "settled: garbage expires the versions that show what could not be recorded",
-            "if seen.expirable and not any(map(is_unrecorded, shards)):",
+            "if seen.expirable and not seen.has_unrecorded:",
             "if seen.expirable:",
         ),
     ),
@@ -152,13 +152,79 @@ _PROOF = (
         "tests/store/test_settled.py",
         (
             "settled: garbage deletes the manifest that a record cites",
-            "    if shard.settled is not None:",
-            "    if False:",
+            "shard.cited_version",
+            "None",
         ),
         (
             "settled: garbage deletes manifests that show what is not recorded",
-            "        cited = shard.settled.settled_by or 0",
-            "        cited = shard.settled.settled_by or 10**9",
+            "0 if shard.unrecorded else",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/look.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: only the latest version's records hold what they cite",
+            "(v for v in self.evidence.versions if v.may_need_record(shard_id))",
+            "(v for v in self.evidence.versions"
+            " if v.may_need_record(shard_id) and v.version == self.version)",
+        ),
+        (
+            "settled: a record that can't be understood holds nothing",
+            "        if None in records:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/look.py",
+        "tests/jobs/garbage/test_garbage_settled.py",
+        (
+            "settled: what a former index had merged is never deleted",
+            "return merged or self.settled(shard_id, version.settled_ids)",
+            "return merged or 0",
+        ),
+        (
+            "settled: what a former index had merged waits for the indexes of now",
+            "        if held is None and generation > self.settled(shard_id, self._settled_ids):",
+            "        if held is None:",
+        ),
+        (
+            "settled: garbage takes a version for one that names the record of the latest",
+            "return merged or self.settled(shard_id, version.settled_ids)",
+            "return merged or self.settled(shard_id, self._settled_ids)",
+        ),
+        (
+            "settled: garbage takes any record for one that the latest version names",
+            "if record_id in named), default=0)",
+            "), default=0)",
+        ),
+    ),
+    *mutations(
+        "memwal/rows/settled.py",
+        "tests/jobs/garbage/test_garbage_settled.py",
+        (
+            "settled: garbage deletes what comes after the first that is listed",
+            "    return min(listed, default=manifest.current_generation) - 1",
+            "    return manifest.current_generation",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/apply/seen.py",
+        "tests/jobs/garbage/test_garbage_settled.py",
+        (
+            "settled: garbage leaves it to others to record what it needs",
+            " or self.has_unrecorded",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/store/view.py",
+        "tests/jobs/garbage/test_garbage_settled.py",
+        (
+            "settled: status passes over what a former index had merged",
+            "        settled = [shard for shard in view.shards if shard.settled_generation]",
+            "        settled: list[ShardView] = []",
         ),
     ),
     *mutations(
@@ -175,8 +241,8 @@ _PROOF = (
         "tests/store/test_settled.py",
         (
             "settled: what is listed may be settled",
-            "min(generation, first - 1)",
-            "generation",
+            "    return min(listed, default=manifest.current_generation) - 1",
+            "    return manifest.current_generation",
         ),
     ),
     *mutations(
@@ -240,18 +306,27 @@ _INIT = (
         _REAL,
         (
             "init: generations of a former MemWAL are passed over",
-            "            if listed:",
-            "            if False:",
+            "            if listed := len(manifest.flushed_generations):",
+            "            if (listed := 0):",
         ),
         (
             "init: a WAL of a former MemWAL is passed over",
-            "            elif self._has_rows_above(shard_id, start):",
+            "            elif self._stores.wal.find_unflushed(manifest) is not None:",
             "            elif False:",
         ),
         (
             "init: commits on top of what was not looked at",
             "        return self._stores.tables.at(self._version)",
             "        return self._stores.tables.base()",
+        ),
+    ),
+    *mutations(
+        "memwal/store/wal.py",
+        _REAL,
+        (
+            "init: an entry above the replay position is in no generation",
+            "            if not head.fence_sentinel and not is_flushed(manifest, head.generation):",
+            "            if not head.fence_sentinel:",
         ),
     ),
     *mutations(

@@ -290,7 +290,7 @@ READ: tuple[Mutation, ...] = (
         ),
         (
             "replay: a flushed generation is replayed again",
-            "        flushed = is_flushed(manifest, entry)",
+            "        flushed = is_flushed(manifest, entry.generation)",
             "        flushed = False",
         ),
         (

@@ -68,7 +68,7 @@ _EPOCHS = (
         "tests/ingest/test_shard_writers.py -k 'one_entry_behind or claims_its_shard or same_time'",
         (
             "spec: ingest writes without a claim of its own",
-            "        if after is None or epoch != epoch_before + 1:",
+            "        if after is None or epoch != before.writer_epoch + 1:",
             "        if after is None:",
         ),
     ),

@@ -307,7 +307,7 @@ _FENCES = (
         "tests/read/test_wal_rows.py -k 'counts_for_nothing or no_hole'",
         (
             "wal: rows of flushed entries are read once more",
-            "            if found.entry.rows and not is_flushed(self.manifest, found.entry):",
+            "            if found.entry.rows and not is_flushed(self.manifest, found.entry.generation):",
             "            if found.entry.rows:",
         ),
         (
@@ -1069,7 +1069,54 @@ _RUNS = (
     ),
 )
 
+_FULL = "tests/faults/test_disk_full.py -k 'makes_space or leaves_some or under_a_job and (merge or garbage)'"
+
+_FULL_DISKS = (
+    *mutations(
+        "memwal/run/tables.py",
+        _FULL,
+        (
+            "full disk: what is kept for garbage is kept from it",
+            "            free_reserve(self.stores.objects)",
+            "            pass",
+        ),
+        (
+            "full disk: a job leaves nothing for garbage",
+            "        if not frees:\n            self.keep_reserve()",
+            "        if False:\n            self.keep_reserve()",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/job.py",
+        _FULL,
+        (
+            "full disk: garbage puts nothing back",
+            "            if run.garbage.acted:",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/checkpoints.py",
+        _FULL,
+        (
+            "full disk: a checkpoint that can't be expired can't be dropped",
+            "            unexpired = error\n",
+            "            raise\n",
+        ),
+    ),
+    *mutations(
+        "memwal/store/full_disk.py",
+        _FULL,
+        (
+            "full disk: nothing is said of what to do",
+            " if full and _HINT not in text",
+            " if False",
+        ),
+    ),
+)
+
 STORE: tuple[Mutation, ...] = (
+    *_FULL_DISKS,
     *_NAMES,
     *_BYTES,
     *_SHARD_MANIFESTS,

@@ -134,8 +134,8 @@ WATCH = (
         PLAN,
         (
             "watch: garbage is looked for that nobody allowed",
-            "settings.garbage_every if settings.garbage_execute else None",
-            "settings.garbage_every",
+            "collects=self.settings.garbage_execute or table.settings.retention is not None",
+            "collects=True",
         ),
         (
             "watch: garbage is deleted that nobody allowed",

@@ -35,6 +35,7 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.store.fencing import ShardFencing
+from memwal.store.inherited import InheritedProgress
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests
@@ -59,7 +60,7 @@ def sim_objects(
     actor: Actor, lake: Lake, watch: Watch, claims: ClaimLimits | None
 ) -> HookedObjects:
     """The Objects port of one actor over the shared bucket: each call is a step of its own."""
-    inner = MemoryObjects(bucket=lake.bucket, clock=_TrueClock(actor=actor), uri="sim://table")
+    inner = MemoryObjects(bucket=lake.bucket, clock=_TrueClock(actor=actor), uri=lake.uri)
 
     def watched(call: Call, effect: Callable[[], T]) -> T:
         if call.operation == "delete":
@@ -111,6 +112,25 @@ class _Inline(Executor):
         return done
 
 
+@dataclass(frozen=True, kw_only=True)
+class Restore:
+    """What Lance records of a restore."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class Clone:
+    """What Lance records of a clone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transaction:
+    """What Lance records of a commit."""
+
+    operation: Restore | Clone | None
+
+
 class SimStores:
     """What a job opens: all ports of one actor."""
 
@@ -132,6 +152,7 @@ class SimStores:
         self.manifests = ShardManifests(self.objects)
         self.table_manifests = TableManifests(self.objects)
         self.fencing = ShardFencing(self.objects, self.manifests)
+        self.inherited = InheritedProgress(self.objects, self, self.table_manifests, readers_max=1)
         self.evidence = StoredGarbageEvidence(
             self.objects, readers_max=1, make_pool=lambda _: _Inline()
         )
@@ -160,12 +181,14 @@ class SimStores:
         manifest = self.manifests.latest(shard_id)
         if manifest is None:
             raise NotATable(f"shard {shard_id} has no manifest")
-        return replace(view, shards=(_shard_view(view, manifest),))
+        view = self._add(view, [manifest])
+        if view.broken:
+            raise view.broken[0].error
+        return view
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         view = self._base()
-        found = self.read_shards(shard_ids)
-        return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
+        return self._add(view, self.read_shards(shard_ids))
 
     def base(self) -> TableView:
         return self._base()
@@ -179,8 +202,7 @@ class SimStores:
         shard_ids: Iterable[ShardId],
         listed: Mapping[ShardId, Sequence[StoredFile]],
     ) -> TableView:
-        found = self.read_shards(sorted(shard_ids))
-        return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
+        return self._add(view, self.read_shards(sorted(shard_ids)))
 
     def table_version(self) -> int:
         return self.actor.step("table.latest", lambda: self.lake.latest.number)
@@ -222,8 +244,25 @@ class SimStores:
         read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None,
     ) -> TableView:
         listed = list_shards(self.objects, folders_only=True).shards
-        found = [m for m in (read_shards or self.read_shards)(listed) if m is not None]
-        return replace(view, shards=tuple(_shard_view(view, m) for m in found))
+        return self._add(view, (read_shards or self.read_shards)(listed))
+
+    def _add(self, view: TableView, found: Sequence[Found]) -> TableView:
+        shards = (_shard_view(view, m) for m in found if isinstance(m, ShardManifest))
+        return self.inherited.part(replace(view, shards=tuple(shards)))
+
+    def transaction(self, version: int) -> Transaction | None:
+        """Lance's record of the commit that made a version; None where it is gone."""
+
+        def look() -> Transaction | None:
+            try:
+                made = self.lake.version(version)
+            except Missing:
+                return None
+            if made.restored is not None:
+                return Transaction(operation=Restore(version=made.restored))
+            return Transaction(operation=Clone() if made.kind == "clone" else None)
+
+        return self.actor.step(f"transaction of {version}", look)
 
     def _latest(self) -> VersionManifest:
         """Taken anew when it is expired in between, as StoredViews does."""

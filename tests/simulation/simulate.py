@@ -64,7 +64,7 @@ class Simulation:
         keyed = COUNTERS if setup.counters else NEWEST_WINS
         self.truth = Truth(rules=APPENDS if setup.keyless else keyed)
         self.shards = [ShardId(str(UUID(int=n + 1, version=4))) for n in range(setup.shards)]
-        inherited = dict.fromkeys(self.shards, setup.inherited) if setup.inherited else {}
+        inherited = dict.fromkeys(self.shards[: setup.inherited_shards], setup.inherited)
         copied = {key: self.truth.rules.value(key) for key in range(setup.keys) if inherited}
         self.truth.copied = {
             shard: {k: v for k, v in copied.items() if k % len(self.shards) == place}
@@ -84,6 +84,7 @@ class Simulation:
             grace_seconds=GRACE_SECONDS,
             retention_seconds=RETENTION_SECONDS,
             clocks_agree=lambda: not self.scheduler.injected["clock_jump"],
+            deletes_apart=min(_deletes_in_commit(setup)) < setup.keys,
         )
         self.scheduler.audit = self.auditor.audit
         self.jobs = Jobs(
@@ -236,19 +237,16 @@ class Simulation:
     def _body(self, job: str) -> Body:
         dice = self.scheduler.dice
         if job == "merge" and not self.setup.watched:
-            return self.jobs.merge(self.shards, MergeLimits(conflict_attempts_max=5))
+            limits = MergeLimits(conflict_attempts_max=5)
+            return self.jobs.merge(self.shards, limits, whole=True)
         if job == "merge":
             limits = MergeLimits(
-                generations_per_commit_max=dice.choice((1, 2, 64)),
-                tombstones_in_commit_max=dice.choice((0, 0, 200)),
+                generations_per_commit_max=dice.choice(
+                    (2, 3, 64) if self.setup.shared else (1, 2, 64)
+                ),
+                tombstones_in_commit_max=dice.choice(_deletes_in_commit(self.setup)),
                 conflict_attempts_max=5,
             )
-            if self.setup.shared:
-                limits = replace(
-                    limits,
-                    generations_per_commit_max=dice.choice((2, 3, 64)),
-                    tombstones_in_commit_max=dice.choice((1, 200)),
-                )
             return self.jobs.merge(self.shards, limits)
         if job == "garbage":
             wal, retention = dice.random() < 0.7, dice.random() < 0.8
@@ -341,9 +339,16 @@ class Simulation:
                 raise Violation(f"a leak: {sorted(leaked)} of {flushed} generations are left")
 
 
+def _deletes_in_commit(setup: Setup) -> tuple[int, ...]:
+    """Of mergers' limits on deletes in a commit of rows, the ones that they are drawn from."""
+    if not setup.watched:
+        return (MergeLimits().tombstones_in_commit_max,)
+    return (1, 200) if setup.shared else (0, 0, 200)
+
+
 def run_seed(seed: int) -> Outcome:
     """One seed."""
-    return run_setup(Setup.of(seed))
+    return run_setup(Setup.drawn(seed))
 
 
 def run_setup(setup: Setup) -> Outcome:

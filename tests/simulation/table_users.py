@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from memwal.jobs.init.apply import Initialiser
+from memwal.jobs.init.plan import FoundTable, InitRequest, find_inherited
+from memwal.model import ShardId
+from memwal.rows.policy import RowPolicy
+from memwal.store.inherited import put_adopted
 from tests.simulation.actors import OUTCOMES, Jobs
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimStores
@@ -14,6 +20,49 @@ BEFORE = "before-overwrite"
 CHOSEN_FROM = 4
 """One of so many newest is restored: older ones would undo all that is merged, again and again."""
 SLEEPS_SECONDS = (0.0, 20.0, 700.0)
+
+
+@dataclass(kw_only=True)
+class SimInitTable:
+    """The InitTable port of a table that has a MemWAL."""
+
+    stores: SimStores
+    seen: Counter[str]
+    version: int = 0
+
+    def read(self, request: InitRequest) -> FoundTable:
+        """The latest version, judged by the program."""
+        view = self.stores.table()
+        self.version = view.version
+        return find_inherited(view)
+
+    def name_adopted(self, ranges: Mapping[ShardId, range]) -> None:
+        """Record it beside the table (see the port)."""
+        put_adopted(self.stores.objects, self.stores.clock.new_id(), ranges)
+
+    def let_go(
+        self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
+    ) -> Sequence[Mapping[ShardId, int]]:
+        """Replace the MemWAL index entry (see the port)."""
+        read, stores = self.version, self.stores
+        self.version = stores.actor.step(
+            f"let go of progress of {read}", lambda: stores.lake.let_go(read, inherited, merged)
+        ).number
+        between = [stores.mem_wal(v).merged for v in range(read + 1, self.version)]
+        self.seen["adoptions that raced"] += len(between) > 0
+        return between
+
+    def set_primary_key(self, columns: Sequence[str]) -> None:
+        """The table has one."""
+        raise AssertionError
+
+    def put_policy(self, policy: RowPolicy) -> None:
+        """Nobody asks for one."""
+        raise AssertionError
+
+    def initialize(self, request: InitRequest) -> None:
+        """The table has a MemWAL."""
+        raise AssertionError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +99,17 @@ class TableUsers:
             self.jobs.seen["overwrites undone"] += 1
 
     def adopter(self, actor: Actor) -> None:
-        """`memwal init --adopt-clone`, once in a while."""
+        """`memwal init --adopt-clone`."""
         stores = self.jobs.open(actor)
-        with suppress(*OUTCOMES), self.jobs.lease(stores, "snapshot") as check:
-            version = stores.base().version
-            if stores.lake.version(version).inherited:
-                check()
-                actor.step(f"let go of progress of {version}", lambda: stores.lake.let_go(version))
-                self.jobs.seen["clones adopted"] += 1
+        with suppress(*OUTCOMES), self.jobs.lease_of(stores, "snapshot") as lease:
+            _, made = Initialiser(
+                table=SimInitTable(stores=stores, seen=self.jobs.seen),
+                take_lease=lease.take,
+                before_commit=lease.check,
+                before_repair=lease.check_unbroken,
+                steps=self.jobs.steps_of(actor),
+            ).run(InitRequest(adopts_clone=True))
+            self.jobs.seen["clones adopted"] += len(made)
 
     def undecided(self, actor: Actor) -> None:
         """Brings a version with a MemWAL index back, or overwrites the table once more."""

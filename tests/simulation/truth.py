@@ -161,6 +161,10 @@ class Auditor:
     orphaned: bool = False
     """Whether the table was overwritten: of its shards only what is deleted matters any more."""
     checks: int = 0
+    base_seen: int = 0
+    """The version whose base rows were looked at last."""
+    deletes_apart: bool = True
+    """Whether a merger of the run may commit deletes before the rows beside them."""
 
     @cached_property
     def numbered(self) -> ManifestNames:
@@ -354,8 +358,12 @@ class Auditor:
             raise Violation(f"7: position {position} was deleted before generation {number}")
 
     def refreshed(self, since: int) -> None:
-        """Invariant 3: told when a refresh that began at version `since` says that it is done."""
-        if not self.lake.latest.has_mem_wal:
+        """Invariant 3: told when a refresh that began at version `since` says that it is done.
+
+        A user who restores a version of its own time may bring back what it had lowered.
+        """
+        brought_back = any(version > since for _, version in self.truth.restores)
+        if brought_back or not self.lake.latest.has_mem_wal:
             return
         latest = self.lake.latest.merged
         for number, merged in self.lake.progress.items():
@@ -396,6 +404,7 @@ class Auditor:
         if self.lake.doubled:
             raise Violation(f"1: keys {sorted(self.lake.doubled)} are in the base twice")
         self._progress()
+        self._base_alone()
         users = {k: v for k, (v, _) in self.lake.latest.rows.items() if k >= USER_KEYS}
         if users != self.truth.users:
             raise Violation(f"a user's rows: {_difference(users, self.truth.users)}")
@@ -413,6 +422,41 @@ class Auditor:
                 f"5: shard {shard[:4]} reads {_difference(rows, wanted)} "
                 f"(merged {version.merged.get(shard, 0)})"
             )
+
+    def _base_alone(self) -> None:
+        """Invariant 1 for a reader of the base alone: each version is what it has merged.
+
+        Except for deletes of later generations that may be ahead of their rows. Progress that a
+        refresh lowered says too little for a moment, and for longer where a user restores it.
+        """
+        version = self.lake.latest
+        unsure = self.refreshing or self.truth.restores or not version.has_mem_wal
+        if version.number == self.base_seen or unsure:
+            return
+        self.base_seen = version.number
+        for shard in self.shards:
+            if not self.truth.manifests[shard]:
+                continue
+            merged = version.own(shard)
+            rows: State = {k: v for k, (v, _) in version.rows.items() if self._own(shard, k)}
+            wanted = self.truth.state(shard, merged, version.number)
+            ahead = wanted.keys() - rows.keys()
+            if ahead:
+                ahead &= self._may_be_ahead(shard, merged)
+            if rows != {k: v for k, v in wanted.items() if k not in ahead}:
+                raise Violation(
+                    f"1: version {version.number} has merged {shard[:4]} up to {merged}, and its "
+                    f"base {_difference(rows, wanted)}"
+                )
+
+    def _may_be_ahead(self, shard: ShardId, merged: int) -> set[int]:
+        """Keys that a fold of what is not merged may delete, before its mark is set."""
+        found: set[int] = set()
+        if self.truth.rules is NEWEST_WINS and self.deletes_apart:
+            for number in range(merged + 1, self.truth.flushed(shard) + 1):
+                changes = self.truth.generation(shard, number)
+                found |= {key for key, value in changes.items() if value is None}
+        return found
 
     def _merged_read(self, shard: ShardId, version: Version) -> State:
         merged = version.own(shard)
@@ -489,11 +533,12 @@ class Auditor:
 
     def _progress(self) -> None:
         """Invariant 3, save for the moments in which a refresh puts right what it overwrote."""
-        merged = self.lake.latest.merged
-        if self.lake.latest.kind in (*REPLACED, "let go"):
+        merged = self.lake.progress[self.lake.latest.number]
+        if self.lake.latest.kind in REPLACED:
             self.merged_highest = {}
         fell = [s for s, g in self.merged_highest.items() if merged.get(s, 0) < g]
-        if fell and self.lake.latest.kind != "mem_wal" and not self.refreshing:
+        lowers = self.lake.latest.kind in ("mem_wal", "let go")
+        if fell and not lowers and not self.refreshing:
             raise Violation(f"3: progress of {fell[0][:4]} fell to {merged.get(fell[0], 0)}")
         self.refreshing = bool(fell)
         for shard, generation in merged.items():

@@ -7,6 +7,7 @@ at one shard's few keys, writers that sleep while their WAL is collected, refres
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tests.simulation.scheduler import FaultRates
@@ -51,8 +52,8 @@ class Setup:
     watched: bool = True
     """Whether mergers without the lease look out for a refresh, as ours do.
 
-    Those that don't take all that is pending in one commit, a shard at a time. Only that leaves the
-    base as the repair of lowered progress will say that it is
+    Those that don't take all that is pending in one commit, a shard at a time, or nothing. Only
+    that leaves the base as the repair of lowered progress will say that it is
     (memwal/jobs/merge/apply/refresh_watch.py).
     """
     shared: bool = False
@@ -64,7 +65,11 @@ class Setup:
     fast_seconds: float = 0.0
     """How far the clock of the host that collects garbage is ahead of the store's."""
     inherited: int = 0
-    """The table is a clone, whose MemWAL index has that progress of every shard."""
+    """The table is a clone, whose MemWAL index has that progress of `inherited_shards`, the first.
+
+    The others are of writers that came after it.
+    """
+    inherited_shards: int = 0
     orphaned: bool = False
     """Whether the table is overwritten at the end, and loses its MemWAL index."""
 
@@ -111,6 +116,13 @@ class Setup:
             return replace(made, shared=True, shards=max(made.shards, together.choice((2, 2, 3))))
         return made
 
+    @classmethod
+    def drawn(cls, seed: int) -> Setup:
+        """The same, where some tables are clones, or of counters, or have no key."""
+        dice = random.Random(f"table {seed}")
+        (kind,) = dice.choices(list(TABLES), weights=list(TABLES.values()))
+        return kind(cls.of(seed))
+
 
 def counting(setup: Setup) -> Setup:
     """The same with a table of counters. Merges fold with the base, so users write to it too."""
@@ -124,7 +136,30 @@ def cloned(setup: Setup) -> Setup:
     """The same with a table that is a clone, or a branch, with progress that is not its own."""
     dice = random.Random(f"clone {setup.seed}")
     jobs = tuple(job for job in setup.jobs if job in OF_CLONES)
-    return replace(setup, jobs=(*jobs, "adopter"), inherited=dice.choice((1, 3, 6)), orphaned=False)
+    if dice.random() < 0.3:
+        # An adoption sleeps, while a shard that is the clone's own is merged, and it is restored.
+        return replace(
+            setup,
+            shards=2,
+            jobs=("merge", "adopter", "restorer"),
+            inherited=dice.choice((1, 3)),
+            inherited_shards=1,
+            leases_on=False,
+            rates=FaultRates(crash_after=0.005),
+            flushes=0.9,
+            job_stalls=0.4,
+            slow_jobs=("adopter",),
+            lease_seconds=(20.0,),
+            orphaned=False,
+        )
+    return replace(
+        setup,
+        jobs=(*jobs, "adopter"),
+        inherited=dice.choice((1, 3, 6)),
+        inherited_shards=dice.randint(1, setup.shards),
+        slow_jobs=(*setup.slow_jobs, "adopter"),
+        orphaned=False,
+    )
 
 
 def appending(setup: Setup) -> Setup:
@@ -133,6 +168,9 @@ def appending(setup: Setup) -> Setup:
     return replace(setup, jobs=jobs, keyless=True, deletes=0.0, orphaned=False, woken=False)
 
 
+TABLES: Mapping[Callable[[Setup], Setup], int] = {
+    lambda setup: setup: 80, cloned: 9, counting: 8, appending: 3
+}  # fmt: skip
 WEIGHTS = {"mixed": 3, "duel": 2, "sleepers": 3, "slow flushes": 1, "refreshes": 1}
 
 
@@ -199,7 +237,6 @@ def _made(name: str, mixed: Setup, dice: random.Random) -> Setup:
             jobs=("merge", "snapshot", "restorer"),
             rates=FaultRates(),
             leases_on=False,
-            watched=dice.random() < 0.5,
             job_stalls=0.3,
             slow_jobs=("snapshot",),
             lease_seconds=(300.0, 3600.0),

@@ -247,12 +247,19 @@ def prepared(world: World, changes: dict[int, int | None]) -> Fold:
 
 
 MERGES = pytest.mark.parametrize(
-    "changes", [{50: 1}, {10: 1}, {10: None}], ids=["insert", "update", "delete"]
+    "changes",
+    [{50: 1}, {10: 1}, {10: None}, {10: None, 12: 1}],
+    ids=["insert", "update", "deletes", "deletes and rows"],
+)
+WRITING = pytest.mark.parametrize(
+    "changes", [{50: 1}, {10: 1}, {10: None, 12: 1}], ids=["insert", "update", "deletes and rows"]
 )
 
 
-@MERGES
-def test_a_plain_append_refuses_any_merge(world: World, changes: dict[int, int | None]) -> None:
+@WRITING
+def test_a_plain_append_refuses_a_merge_of_rows(
+    world: World, changes: dict[int, int | None]
+) -> None:
     made = prepared(world, changes)
     world.append({70: 1})
     with pytest.raises(LostRace):
@@ -261,8 +268,10 @@ def test_a_plain_append_refuses_any_merge(world: World, changes: dict[int, int |
     assert world.rows() == applied({70: 1, **changes})
 
 
-@MERGES
-def test_a_plain_update_refuses_any_merge(world: World, changes: dict[int, int | None]) -> None:
+@WRITING
+def test_a_plain_update_refuses_a_merge_of_rows(
+    world: World, changes: dict[int, int | None]
+) -> None:
     """Of whatever row: Lance can't tell that it made none anew."""
     made = prepared(world, changes)
     world.update(13, 5)
@@ -280,6 +289,37 @@ def test_a_plain_delete_of_another_row_does_not_matter(
     world.delete(11)
     made.commit(shape(made), 1)
     assert world.rows() == applied({11: None, **changes})
+
+
+def test_a_merge_of_deletes_alone_lands_beside_plain_writes_of_other_rows(world: World) -> None:
+    made = prepared(world, {10: None})
+    world.append({70: 1})
+    world.update(13, 5)
+    assert made.commit(DELETING, 1) == CommitStats(rows_inserted=0, rows_updated=0, rows_deleted=1)
+    assert progress(world) == [1, 0]
+    assert world.rows() == applied({70: 1, 13: 5, 10: None})
+
+
+def test_a_plain_update_of_a_row_that_a_merge_deletes_refuses_it(world: World) -> None:
+    made = prepared(world, {10: None})
+    world.update(10, 5)
+    with pytest.raises(LostRace):
+        made.commit(DELETING, 1)
+    assert progress(world) == [0, 0]
+    assert world.rows() == applied({10: 5})
+
+
+@pytest.mark.parametrize("keys", [[10, 11], [98, 99]], ids=["that the base has", "that it lacks"])
+def test_deletes_alone_bring_their_mark_with_them(world: World, keys: list[int]) -> None:
+    """By a join, however many they are; and when they find nothing."""
+    made = prepared(world, dict.fromkeys(keys))
+    late = fold(world, world.view(), 0, 1)
+    before = world.view().version
+    made.commit(DELETING, 1)
+    assert (world.view().version, progress(world)) == (before + 1, [1, 0])
+    assert world.rows() == applied(dict.fromkeys(keys))
+    with pytest.raises(LostRace):
+        late.commit(DELETING, 1)
 
 
 @pytest.mark.parametrize("n", [1, None], ids=["update", "delete"])

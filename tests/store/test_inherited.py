@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import Refused
+from memwal.errors import LeaseHeld, Refused
 from memwal.jobs.init.job import InitOptions, run_init
 from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
 from memwal.jobs.init.report import InitTableReport
@@ -59,6 +59,12 @@ def memwal(path: Path, *arguments: str, code: int = 0) -> dict[str, Any]:
     assert done.exit_code == code, (arguments, done.output)
     tables = json.loads(done.stdout)["tables"]
     return tables[0] if tables else {}
+
+
+def examine(path: Path, code: int = 0) -> str:
+    done = CliRunner().invoke(app, ["doctor", str(path), "--json"])
+    assert done.exit_code == code, done.output
+    return str(json.loads(done.stdout)["error"])
 
 
 def read(path: Path, *options: str) -> set[int]:
@@ -119,7 +125,8 @@ def test_nothing_is_hidden_or_deleted_and_adopting_brings_all_back(
 
     for command in (
         ("merge",), ("read",), ("read", "--key", "id=11"), ("read", "--version", "3"), ERASE,
-        ("snapshot",), ("quiesce",), ("checkpoint", "create"), ("rescue", "--yes"),
+        ("snapshot",), ("index-catchup",), ("quiesce",), ("maintain",), ("rescue", "--yes"),
+        ("checkpoint", "create"),
     ):  # fmt: skip
         if command[0] == "checkpoint":
             done = CliRunner().invoke(app, ["checkpoint", "create", str(table), "c"])
@@ -129,6 +136,7 @@ def test_nothing_is_hidden_or_deleted_and_adopting_brings_all_back(
         else:
             memwal(table, *command, code=5)
     assert "(MW-H06)" in memwal(table, "status", code=5)["error"]
+    assert "(MW-H06)" in examine(table, code=5)
     assert "(MW-H06)" in memwal(table, "verify", code=8)["error"]
     assert set((table / "_mem_wal" / SHARD).iterdir()) >= stored
 
@@ -154,6 +162,7 @@ def test_an_untouched_copy_is_told_and_no_writer_of_ours_starts(
     assert SHARD in warning
     assert "--adopt-clone" in warning
     assert warning in memwal(table, "verify")["warnings"]
+    assert "--adopt-clone" in examine(table, code=5)
     assert read(table) == {0, 1, 2, 3}  # hides nothing yet
 
     more = tmp_path / "more.parquet"
@@ -165,6 +174,7 @@ def test_an_untouched_copy_is_told_and_no_writer_of_ours_starts(
 
     memwal(table, "init", "--adopt-clone")
     assert memwal(table, "status")["warnings"] == []
+    examine(table)
     done = CliRunner().invoke(app, ["ingest", str(table), str(more), "--shard", SHARD])
     assert done.exit_code == 0, done.output
     assert read(table) == {0, 1, 2, 3, 11, 12}
@@ -236,11 +246,13 @@ def test_a_clone_that_merges_hidden_rows_had_merges_of_its_own(
 
 def test_operands_that_were_merged_are_not_merged_again(source: Path) -> None:
     view = replace(open_stores(str(source), {}).views.table(), policy_text="{}")
-    found = FoundTable(view=view, inherited={SHARD: 5}, mixed=(SHARD,))
+    found = FoundTable(view=view, inherited={SHARD: 5}, first={SHARD: 3})
     with pytest.raises(Refused, match="twice") as caught:
         plan_steps(found, InitRequest(adopts_clone=True))
     assert caught.value.code == "MW-T11"
-    assert plan_steps(replace(found, mixed=()), InitRequest(adopts_clone=True)) == (Step.PROGRESS,)
+    assert plan_steps(replace(found, first={SHARD: 5}), InitRequest(adopts_clone=True)) == (
+        Step.PROGRESS,
+    )
 
 
 def test_a_restore_of_an_adopted_clone_brings_its_progress_back(
@@ -259,6 +271,62 @@ def test_a_restore_of_an_adopted_clone_brings_its_progress_back(
     memwal(table, "read", code=5)
     memwal(table, "init", "--adopt-clone")
     assert read(table) == {0, 1, 2, 3, 11, 12, 13, 14}
+
+
+@pytest.fixture
+def turned_back(source: Path, tmp_path: Path) -> tuple[Path, int]:
+    """A clone that was adopted and merged, restored to what it was before, and back again.
+
+    And the version that has progress of the source; all that are older have been expired.
+    """
+    table = deep_clone(source, tmp_path / "clone.lance")
+    first = lance.dataset(table).version
+    put(table, 11, 12)
+    memwal(table, "init", "--adopt-clone")
+    memwal(table, "merge")
+    merged = lance.dataset(table).version
+    lance.dataset(table, version=first).restore()
+    turned = lance.dataset(table).version
+    lance.dataset(table, version=merged).restore()
+    for manifest in lance.dataset(table).versions():
+        if manifest["version"] < turned:
+            name = f"{2**64 - 1 - manifest['version']:020}.manifest"
+            (table / "_versions" / name).unlink()
+    return table, turned
+
+
+def test_garbage_does_not_believe_a_version_from_before_an_adoption(
+    turned_back: tuple[Path, int],
+) -> None:
+    table, turned = turned_back
+    short = ("--execute", "--grace", "0s", "--retention", "90d", "--allow-short-retention")
+    for _ in range(2):
+        memwal(table, "garbage", *short)
+    lance.dataset(table, version=turned).restore()
+    memwal(table, "init", "--adopt-clone")
+    assert read(table) == {0, 1, 2, 3, 11, 12}
+
+
+def test_what_an_adoption_let_go_of_is_no_progress_where_nothing_else_tells(
+    turned_back: tuple[Path, int],
+) -> None:
+    """What was restored is gone, and the restore is younger than the first generations."""
+    table, turned = turned_back
+    put(table, 13, 14)
+    lance.dataset(table, version=turned).restore()
+    memwal(table, "read", code=5)
+    memwal(table, "merge", code=5)
+    memwal(table, "init", "--adopt-clone")
+    assert read(table) == {0, 1, 2, 3, 11, 12, 13, 14}
+
+
+def test_a_record_of_an_adoption_that_is_damaged_is_told(turned_back: tuple[Path, int]) -> None:
+    table, _ = turned_back
+    (record,) = (table / "_maintenance" / "adopted").iterdir()
+    record.write_text(record.read_text().replace('"format": 1', '"format": 2'))
+    found = memwal(table, "garbage", "--execute", code=8)
+    assert "MW-M09" in found["error"]
+    assert "its format is 2" in found["error"]
 
 
 def test_where_the_clone_s_version_has_expired_times_tell(source: Path, tmp_path: Path) -> None:
@@ -314,6 +382,29 @@ def test_a_merge_that_slips_in_is_not_overwritten(
     memwal(table, "init", "--adopt-clone")
     merged = open_stores(str(table), {}).views.table().mem_wal.merged
     assert dict(merged) == {OTHER: 1}
+    memwal(table, "merge")
+    assert base(table) == {0, 1, 2, 3, 11, 21}
+
+
+def test_progress_is_not_raised_again_by_a_run_whose_lease_was_lost(
+    source: Path, tmp_path: Path
+) -> None:
+    """Another merge may have built on the lowered progress by then."""
+    table = deep_clone(source, tmp_path / "clone.lance")
+    put(table, 11)
+    put(table, 21, shard=OTHER)
+
+    def merge_beside(step: str) -> None:
+        if step == "let go":
+            open_stores(str(table), {}).leases.break_("test")
+            memwal(table, "merge", "--shard", OTHER, "--no-lease")
+
+    resolved = ResolvedTable(name="t", uri=str(table), settings=Settings(), storage_options={})
+    options = InitOptions(tables=[resolved], request=InitRequest(adopts_clone=True))
+    report = run_init(options, Quiet(), merge_beside)
+    assert report.exit_code == LeaseHeld.exit_code
+    assert not open_stores(str(table), {}).views.table().mem_wal.merged
+    assert read(table) == {0, 1, 2, 3, 11, 21}
     memwal(table, "merge")
     assert base(table) == {0, 1, 2, 3, 11, 21}
 

@@ -209,12 +209,13 @@ def test_what_the_namespace_says_beats_what_is_configured(
     tmp_path: Path, rest: NamespaceServer
 ) -> None:
     rest.storage_options = {"region": "theirs", "aws_access_key_id": "a"}
-    more = "[defaults.storage_options]\naws_region = 'ours'\naws_session_token = 't'\nx = 'kept'\n"
+    own = "aws_region = 'ours'\naws_session_token = 't'\nuser_agent = 'kept'\n"
+    more = f"[defaults.storage_options]\n{own}"
     config = load_config(behind(tmp_path, rest, more), {})
     table = resolve_table("lake:hr.people", config, {}, {"LAKE_TOKEN": TOKEN})
     stores = open_stores(table.find_uri(), table.storage_options)
     options = {k: v for k, v in stores.storage_options.items() if k != "memwal_namespace"}
-    assert (stores.uri, options) == ("/nowhere", rest.storage_options | {"x": "kept"})
+    assert (stores.uri, options) == ("/nowhere", rest.storage_options | {"user_agent": "kept"})
 
 
 def test_credentials_that_expire_are_renewed(

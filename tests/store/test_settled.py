@@ -223,6 +223,49 @@ def test_garbage_keeps_what_shows_it_while_it_can_not_be_recorded(
     check_accepted(table)
 
 
+def write_on(table: Table) -> None:
+    """So that the index that there is now knows the shards."""
+    for n, shard in enumerate(table.shards):
+        table.flush(shard, Put([50 + n], 3))
+    assert run(table, "merge") == 0
+    open_writers(table, 6)
+
+
+KEPT = ("--retention", "90d", "--grace", "0s", "--allow-short-retention")
+
+
+@pytest.mark.parametrize("go_on", [lambda t: open_writers(t, 6), write_on], ids=["claims", "rows"])
+def test_garbage_keeps_what_an_older_version_would_need(
+    table: Table, go_on: Callable[[Table], None]
+) -> None:
+    """The record that it names may be one that the latest version does not."""
+    unset(table)
+    init(table)
+    then = table.dataset.version
+    go_on(table)
+    for _ in range(3):
+        assert run(table, "garbage", "--execute", *KEPT) == 0
+    table.dataset.checkout_version(then).restore()
+    assert settled(table) == [2, 2]
+    assert run(table, "read") == run(table, "merge") == run(table, "verify") == 0
+
+
+def test_garbage_keeps_what_a_record_may_cite_that_it_can_not_read(table: Table) -> None:
+    newer = record(table)
+    unset(table)
+    init(table)
+    then = table.dataset.version
+    write_on(table)
+    newer.write_text(newer.read_text().replace('"format": 1', '"format": 2'))
+    folders = [Path(table.uri) / layout.manifest_folder(shard) for shard in table.shards]
+    before = [sorted(folder.iterdir()) for folder in folders]
+    assert run(table, "garbage", "--execute", *KEPT) == 0
+    assert [sorted(folder.iterdir()) for folder in folders] == before
+    newer.write_text(newer.read_text().replace('"format": 2', '"format": 1'))
+    table.dataset.checkout_version(then).restore()
+    assert settled(table) == [2, 2]
+
+
 def test_what_no_retained_version_shows_is_missing(unrecorded: Table) -> None:
     assert run(unrecorded, "quiesce", "--dry-run") == 0
     assert not list_named(unrecorded.dataset.config())

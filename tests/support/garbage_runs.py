@@ -148,11 +148,12 @@ def listed(table: Table, shard: ShardId | None = None) -> list[int]:
 
 
 def files(table: Table, prefix: str = "") -> dict[str, int]:
-    """Everything stored, by path; our own leases and run records aside."""
+    """Everything stored, by path; our own leases, reserve and run records aside."""
+    own = (f"{layout.MAINTENANCE}/lease/", layout.RESERVE, f"{layout.RUNS}/")
     return {
         info.path: info.size_bytes
         for info in table.stores.objects.list(prefix)
-        if not info.path.startswith((f"{layout.MAINTENANCE}/lease/", f"{layout.RUNS}/"))
+        if not info.path.startswith(own)
     }
 
 

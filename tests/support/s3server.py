@@ -27,8 +27,9 @@ main(sys.argv[1:])
 # suffixes    the last N bytes of an object are taken for its first ones
 # folders     pages are short, and a listing of the folders below `_mem_wal` has none
 # tokens      a session token is the time, in milliseconds, when its credentials expire
+# answers     one put in fifteen is done, and answered by an error for all that
 _ODD = """
-import re, time
+import random, re, time
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
 answer = Application.__call__
 def answer_oddly(application, environ, start_response):
@@ -37,6 +38,12 @@ def answer_oddly(application, environ, start_response):
     if "tokens" in QUIRKS and token and int(token) < time.time() * 1000:
         start_response("400 Bad Request", [("Content-Type", "application/xml")])
         return [b"<Error><Code>ExpiredToken</Code><Message>it has expired</Message></Error>"]
+    put = environ["REQUEST_METHOD"] == "PUT" and environ["PATH_INFO"].count("/") > 1
+    if "answers" in QUIRKS and put and random.random() < 1 / 15:
+        for part in answer(application, environ, lambda *given: None):
+            pass
+        start_response("503 Slow Down", [("Content-Length", "0")])
+        return []
     if "conditions" in QUIRKS:
         environ.pop("HTTP_IF_NONE_MATCH", None)
     if "suffixes" in QUIRKS and "HTTP_RANGE" in environ:

@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.torture.actors import HAS_LANCEDB
 from tests.torture.run import run_many
 from tests.torture.scenarios import SCENARIOS
 
@@ -22,8 +23,9 @@ def main() -> int:
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="torture-"))
     print(f"seed {given.seed}, histories in {folder}")
+    usual = [name for name in SCENARIOS if HAS_LANCEDB or name != "lancedb"]
     verdicts = run_many(
-        given.scenario or list(SCENARIOS), given.seed, given.seconds, given.round_seconds, folder
+        given.scenario or usual, given.seed, given.seconds, given.round_seconds, folder
     )
     found = sum(len(verdict.findings) for verdict in verdicts)
     reads = sum(sum(verdict.judged.values()) for verdict in verdicts)

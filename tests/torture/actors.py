@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import runpy
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -26,6 +28,10 @@ KEYS: dict[str, tuple[tuple[str, pa.DataType], ...]] = {
     "binary": (("k", pa.binary()),),
     "utf8+int64": (("k1", pa.string()), ("k2", pa.int64())),
 }
+ROOT = Path(__file__).parents[2]
+LANCEDB = ROOT / os.environ.get("VENV_LANCEDB", ".venv-lancedb") / "bin" / "python"
+HAS_LANCEDB = (LANCEDB.parents[1] / ".ready").exists()
+_MEM_WAL = "__lance_mem_wal"
 _IS_KEY = "lance-schema:unenforced-primary-key"
 
 
@@ -41,6 +47,8 @@ class Place:
     policy: bool = False
     keyed: bool = True
     shards: Sequence[str] = ()
+    storage: Mapping[str, str] = field(default_factory=dict)
+    """Options of the store, as pylance takes them."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -57,13 +65,18 @@ class Place:
         values = {pa.int64(): i, pa.int32(): i, pa.string(): f"it's {i}", pa.binary(): b"%d" % i}
         return {name: values[kind] for name, kind in KEYS[self.key]}
 
-    def rows(self, keys: Sequence[int], op: int) -> pa.Table:
+    def shard_of(self, key: int) -> str:
+        """That has the history of a key. What a writer calls so may be several, or another."""
+        return self.shards[key % len(self.shards)]
+
+    def rows(self, keys: Sequence[int], op: int, columns: pa.Schema | None = None) -> pa.Table:
+        """Of these columns, by default those that the table began with; later ones are NULL."""
         rest = {"n": op, "text": f"row {op}", "total": operand(op), "log": [op]}
         rows = [{**self.key_of(i), "i": i, **rest} for i in keys]
-        return pa.Table.from_pylist(rows, schema=self.schema)
+        return pa.Table.from_pylist(rows, schema=columns or self.schema)
 
     def dataset(self, version: int | None = None) -> Any:
-        return lance.dataset(self.uri, version=version)
+        return lance.dataset(self.uri, version=version, storage_options=dict(self.storage))
 
     def told(self, rows: pa.Table) -> list[list[Any]]:
         """Rows as a history has them."""
@@ -74,15 +87,20 @@ class Place:
 def write(
     place: Place,
     shard: str,
+    now_at: str,
     session: int,
     steps: Sequence[tuple[str, Sequence[int]]],
     **limits: Any,
 ) -> None:
-    """One session of pylance's writer: puts and deletes, each put on record before and after."""
+    """One session of pylance's writer: puts and deletes, each put on record before and after.
+
+    It writes to the shard `now_at`, which has taken over from `shard`.
+    """
     history = History(place.folder)
-    facts = {"table": place.name, "shard": shard, "session": session}
+    facts = {"table": place.name, "shard": shard, "session": session, "by": "pylance"}
     keys_only = pa.schema([place.schema.field(name) for name, _ in KEYS[place.key]])
-    writer = place.dataset().mem_wal_writer(shard, max_wal_flush_interval_ms=1, **limits)
+    dataset = place.dataset()
+    writer = dataset.mem_wal_writer(now_at, max_wal_flush_interval_ms=1, **limits)
     history.add("open", **facts)
     for number, (what, keys) in enumerate(steps):
         if what == "sleep":
@@ -91,7 +109,7 @@ def write(
         op = session * 1000 + number
         history.add("op", **facts, id=op, deletes=what == "delete", keys=keys)
         if what == "put":
-            writer.put(place.rows(keys, op))
+            writer.put(place.rows(keys, op, dataset.schema))
         else:
             rows = [place.key_of(i) for i in keys]
             writer.delete(pa.Table.from_pylist(rows, schema=keys_only))
@@ -128,8 +146,18 @@ def upkeep(place: Place, what: str, argument: int, seed: int) -> None:
     elif what == "cleanup":
         age = timedelta(seconds=argument)
         dataset.cleanup_old_versions(older_than=age, error_if_tagged_old_versions=False)
+    elif what == "add_column":
+        with suppress(OSError):  # it lost a race
+            dataset.add_columns(pa.field(f"added{seed}", chance.choice([pa.int64(), pa.string()])))
     elif what == "branch":
         dataset.create_branch(f"b{seed}", dataset.version)
+    elif what == "drop MemWAL":
+        while any(index.name == _MEM_WAL for index in dataset.describe_indices()):
+            with suppress(OSError):  # it lost a race
+                dataset.drop_index(_MEM_WAL)
+            dataset = place.dataset()
+        if chance.random() < 0.3:
+            dataset.initialize_mem_wal()
     elif what == "restore":
         # Back and forth between an older state and the newest: each is undone by the next.
         old = place.dataset(argument)
@@ -143,8 +171,17 @@ def upkeep(place: Place, what: str, argument: int, seed: int) -> None:
     history.add("upkeep", table=place.name, name=what, begin=begin, argument=argument)
 
 
-def run_command(arguments: Sequence[str], out: str) -> None:
+def write_by_lancedb(session: str) -> None:
+    """A session of LanceDB's client, in the Python that has it; the process stays the same."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [str(LANCEDB), "-m", "tests.torture.lancedb_writer", session]
+    os.execve(LANCEDB, words, environment)
+
+
+def run_command(arguments: Sequence[str], storage: Mapping[str, str], out: str) -> None:
     """The command line of what is tortured, with its output in a file."""
+    if storage:
+        os.environ["MEMWAL_STORAGE_OPTIONS"] = json.dumps(dict(storage))
     file = os.open(out, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
     os.dup2(file, 1)
     os.dup2(os.open(f"{out}.err", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644), 2)

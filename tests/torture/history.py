@@ -3,7 +3,7 @@
 The clock is the machine's monotonic one, in nanoseconds, which all of its processes share.
 
     table    table, rows ([key, id] in the base), policy, keyed, clone, shards
-    op       table, shard, session, id, deletes, keys: a writer is about to put or delete
+    op       table, shard, session, by, id, deletes, keys: a writer is about to put or delete
     ack      id: the put or delete returned
     flush    table, shard, session, begin: a close returned that began then
     job      table, name, args, begin, exit, said, final

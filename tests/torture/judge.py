@@ -33,8 +33,9 @@ from tests.torture.history import Event, load
 
 BASE, SNAPSHOT, LATEST, WAL = range(4)
 LEVELS = {"base": BASE, "snapshot": SNAPSHOT, "latest": LATEST, "wal": WAL}
-MERGES = ("merge", "maintain")
+MERGES = ("merge", "maintain", "quiesce")
 REFRESHES = ("snapshot", "maintain")
+FLUSHES = ("rescue", "quiesce")
 _CORRUPT = 8
 _REFUSED = (5, 6, 7, 8)
 Interval = tuple[float, float]
@@ -167,7 +168,7 @@ class Table:
         """Once all has been taken."""
         jobs = [e for e in self.events if e["kind"] == "job" and e["exit"] == 0]
         for group in self.groups.values():
-            group.flushes += [(e["begin"], e["at"], inf) for e in jobs if e["name"] == "rescue"]
+            group.flushes += [(e["begin"], e["at"], inf) for e in jobs if e["name"] in FLUSHES]
             group.settle()
         self.merges = [(e["begin"], e["at"]) for e in jobs if e["name"] in MERGES]
         self.refreshes = [(e["begin"], e["at"]) for e in jobs if e["name"] in REFRESHES]
@@ -219,6 +220,8 @@ class Table:
             self._find("sound table called corrupt", event, what)
         elif event.get("final") and event["exit"] != 0:
             self._find("not healed", event, what)
+        elif event.get("name") == "ingest" and event["exit"] in _REFUSED:
+            self._find("ingest that can't go on", event, what)
         elif "Traceback (most recent" in event["said"]:
             self._find("unexpected error", event, what)
 
@@ -257,10 +260,6 @@ class Table:
             wanted = {key: group.intervals(key, seen.get(key)) for key in keys}
             limit = group.begun.before(end)
             floor = max(sure, shown.get(name, -1))
-            if level <= SNAPSHOT:  # many deletes are a commit ahead of the rows beside them
-                for gone in [key for key in wanted if key not in seen]:
-                    if any(o.deletes and floor < o.position <= limit for o in group.chains[gone]):
-                        del wanted[gone]
             prefix, key = _explain(wanted, floor, limit)
             if key is None:
                 prefixes[name] = prefix
@@ -356,7 +355,8 @@ class Verdict:
     findings: list[Finding]
     judged: dict[str, int]
     acked: int
-    merges: int
+    did: dict[str, int]
+    """How often each actor did something: operations that writers began, jobs that ended well."""
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -366,7 +366,12 @@ def judge(folder: Path) -> Verdict:
     """Judge the history of a folder."""
     tables: dict[str, Table] = {}
     acks: dict[int, float] = {}
+    did: Counter[str] = Counter()
     for event in load(folder):
+        if event["kind"] == "op":
+            did[f"writes of {event.get('by', 'pylance')}"] += 1
+        elif event["kind"] == "upkeep" or (event["kind"] == "job" and event["exit"] == 0):
+            did[event["name"]] += 1
         if event["kind"] == "table":
             tables[event["table"]] = Table(event)
         elif event["kind"] == "ack":
@@ -384,14 +389,14 @@ def judge(folder: Path) -> Verdict:
         findings=[finding for table in tables.values() for finding in table.findings],
         judged=dict(judged),
         acked=len(acks),
-        merges=sum(len(table.merges) for table in tables.values()),
+        did=dict(did),
     )
 
 
 def show(verdict: Verdict, findings_max: int = 20) -> None:
     kinds = Counter(finding.what for finding in verdict.findings)
     print(
-        f"{verdict.acked} acknowledged operations, {verdict.merges} merges, "
+        f"   {verdict.acked} acknowledged operations; done {verdict.did}; "
         f"reads judged {verdict.judged}; findings {dict(kinds) or 'none'}"
     )
     shown: Counter[str] = Counter()

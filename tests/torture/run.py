@@ -11,17 +11,21 @@ import sys
 import threading
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from tests.torture import actors
+from tests.support.s3server import S3Server
+from tests.torture import actors, lsm
 from tests.torture.actors import Place
 from tests.torture.history import History, now
 from tests.torture.judge import Verdict, judge, show
@@ -30,6 +34,9 @@ from tests.torture.scenarios import SCENARIOS, Scenario
 _PROCESSES = get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.torture.warm", "tests.torture.actors"])
 _COMMAND_SECONDS_MAX = 120
+_QUIESCE = (
+    "quiesce --idle 0s --yes --retention 0s --grace 1s --allow-short-retention --engine local"
+)
 
 
 class World:
@@ -42,25 +49,35 @@ class World:
         self.over = threading.Event()
         self.commands = count(1)
         self.sessions = count(1)
-        self.checkpoints: list[str] = []
+        self.checkpoints: dict[str, list[str]] = defaultdict(list)
         self.codes: Counter[str] = Counter()
         self.errors: list[str] = []
         self.places: list[Place] = []
+        self.busy: dict[tuple[str, str], threading.Lock] = {}
+        self.at_work = threading.Event()
+        self.at_work.set()
+        self.moved: dict[str, str] = {}
+        """The shard that what was this shard's is written to now."""
 
     # -- tables
 
-    def make(self, uri: str) -> Place:
+    def make(self, uri: str, storage: Mapping[str, str]) -> Place:
         scenario = self.scenario
         place = Place(
             name="t", uri=uri, folder=str(self.folder), key=scenario.key, policy=scenario.policy,
-            keyed=scenario.keyed,
+            keyed=scenario.keyed, storage=storage,
             shards=[_shard(f"{self.seed} {n}") for n in range(scenario.shards)],
         )  # fmt: skip
+        if scenario.lancedb:  # it alone knows which shard a key is in
+            place = replace(place, shards=[f"of key {key}" for key in range(scenario.keys)])
         keys = range(0, scenario.keys * scenario.shards, 2) if scenario.keyed else range(-20, 0)
-        dataset = lance.write_dataset(place.rows(keys, 0), uri, schema=place.schema)
+        dataset = lance.write_dataset(place.rows(keys, 0), uri, storage_options=dict(storage))
         if scenario.indexed:
             dataset.create_scalar_index("text", "INVERTED")
-        dataset.initialize_mem_wal()
+        if scenario.lancedb:
+            self._use_lancedb(place, [], spec=scenario.lancedb).join()
+        else:
+            dataset.initialize_mem_wal()
         self.begin(place, [[key, 0] for key in keys])
         if scenario.policy:
             config = self.folder / "memwal.toml"
@@ -73,6 +90,7 @@ class World:
 
     def begin(self, place: Place, rows: Sequence[Sequence[int]], *, clone: bool = False) -> None:
         self.places.append(place)
+        self.busy.update({(place.name, shard): threading.Lock() for shard in place.shards})
         scenario = self.scenario
         self.history.add(
             "table", table=place.name, rows=rows, policy=scenario.policy, keyed=scenario.keyed,
@@ -119,15 +137,17 @@ class World:
         if config:
             given += ["--config", str(self.folder / "memwal.toml")]
         begin = now()
-        process = self.start(actors.run_command, given, out)
+        process = self.start(actors.run_command, given, place.storage, out)
         if chance is not None:
-            self.hurt(process, chance, " ".join(words), 1.0)
+            self.hurt(process, chance, " ".join(words), 0.5)
         process.join(_COMMAND_SECONDS_MAX)
         code = process.exitcode
         if code is None:
             process.kill()
             process.join()
             self.errors.append(f"{words} took more than {_COMMAND_SECONDS_MAX} s")
+            code = -9
+        if code == 255:  # another thread has just asked for it, and multiprocessing has lost it
             code = -9
         said = _text(f"{out}.err")
         text = _text(out)
@@ -158,62 +178,160 @@ class World:
     ) -> None:
         rows, moment, keys, level = [], None, None, "latest"
         if code == 0:
-            found = json.loads(text)["tables"][0]["rows"]
+            found = json.loads(text)["tables"][0]
             names = ["i", "n", *(["total", "log"] if place.policy else [])]
-            rows = [[row[name] for name in names] for row in found]
+            rows = [[row[name] for name in names] for row in found["rows"]]
         if "--with-wal" in words:
             level = "wal"
-        elif "snapshot" in words:
-            level = "snapshot"
+        elif "snapshot" in words and code == 0:
+            level = found["consistency"]  # it says so if it could not use one
         elif "--checkpoint" in words:
             moment = self.moments[words[-1]]
         if "--key" in words:
-            keys = [self.asked.pop(" ".join(words))]
+            keys = [self.asked[" ".join(words)]]
+        by = " ".join(dict.fromkeys(w for w in words if w.startswith("--"))) or "latest"
         self.history.add(
-            "read", table=place.name, level=level, by=" ".join(words[1:3]) or "latest", begin=begin,
-            exit=code, rows=rows, keys=keys, moment=moment, name=words[-1], final=final,
+            "read", table=place.name, level=level, by=by, begin=begin, exit=code, rows=rows,
+            keys=keys, moment=moment, name=words[-1], final=final,
             said=said[-1500:] if code not in (0, -9) else "",
         )  # fmt: skip
 
     # -- actors
 
     def write(self, place: Place, shard: str, until: float, seed: str) -> None:
-        """One session after the other; a stalled one goes on beside its successor."""
+        """One session after the other."""
         chance = random.Random(seed)
         mine = place.shards.index(shard)
         fresh = count(mine * 10**6)
-        moved = 0
+        turns = count()
         while time.monotonic() < until:
-            session = next(self.sessions)
-            steps: list[tuple[str, list[int]]] = []
-            own = [k * len(place.shards) + mine for k in range(self.scenario.keys)]
-            if self.scenario.moves and chance.random() < 0.7:
-                size = self.scenario.moves
-                halves = [own[-size:], own[-2 * size : -size]]
-                if chance.random() < 0.5:  # and rows of other keys with it
-                    steps.append(("put", chance.sample(own, 3)))
-                steps += [("put", halves[moved % 2]), ("delete", halves[1 - moved % 2])]
-                moved += 1
-                own = own[: -2 * size] or own[:1]
-            for _ in range(chance.randrange(0, 25)):
-                if not place.keyed:
-                    steps.append(("put", [next(fresh) for _ in range(chance.randint(1, 4))]))
+            self.at_work.wait()
+            with self.busy[place.name, shard]:
+                if chance.random() < self.scenario.ingests:
+                    self._ingest(place, shard, fresh, chance)
                 else:
-                    what = "delete" if chance.random() < 0.25 else "put"
-                    size = min(len(own), chance.choice([1, 1, 1, 3]))
-                    steps.append((what, chance.sample(own, size)))
-                steps.append(("sleep", [int(chance.random() * 2 * self.scenario.pause_ms)]))
-            limits = (
-                {"max_memtable_rows": self.scenario.memtable_rows}
-                if (self.scenario.memtable_rows)
-                else {}
-            )
-            process = self.start(actors.write, place, shard, session, steps, **limits)
-            self.hurt(process, chance, f"session {session}", 0.3 + len(steps) * 0.01)
-            process.join(30)
+                    self._put(place, shard, fresh, turns, chance)
+
+    def _put(
+        self,
+        place: Place,
+        shard: str,
+        fresh: Iterator[int],
+        turns: Iterator[int],
+        chance: random.Random,
+    ) -> None:
+        """A session of pylance's writer."""
+        session = next(self.sessions)
+        steps: list[tuple[str, list[int]]] = []
+        own = self._keys(place, shard)
+        if self.scenario.moves and chance.random() < 0.7:
+            size = self.scenario.moves
+            turn = next(turns) % 2
+            halves = [own[-size:], own[-2 * size : -size]]
+            if chance.random() < 0.5:  # and rows of other keys with it
+                steps.append(("put", chance.sample(own, 3)))
+            steps += [("put", halves[turn]), ("delete", halves[1 - turn])]
+            own = own[: -2 * size] or own[:1]
+        for _ in range(chance.randrange(0, 25)):
+            if not place.keyed:
+                steps.append(("put", [next(fresh) for _ in range(chance.randint(1, 4))]))
+            else:
+                what = "delete" if chance.random() < 0.25 else "put"
+                size = min(len(own), chance.choice([1, 1, 1, 3]))
+                steps.append((what, chance.sample(own, size)))
+            steps.append(("sleep", [int(chance.random() * 2 * self.scenario.pause_ms)]))
+        limits = (
+            {"max_memtable_rows": self.scenario.memtable_rows}
+            if (self.scenario.memtable_rows)
+            else {}
+        )
+        process = self.start(
+            actors.write, place, shard, self.moved.get(shard, shard), session, steps, **limits
+        )
+        self.hurt(process, chance, f"session {session}", 0.3 + len(steps) * 0.01)
+        process.join(30)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+    def write_by_lancedb(self, place: Place, until: float, seed: str) -> None:
+        """LanceDB's client and ingests in turn, which find the shards by the spec that it set."""
+        chance = random.Random(seed)
+        in_turn = self.scenario.lancedb[0] == "bucket"  # else a writer is open in another shard
+        while time.monotonic() < until:
+            if chance.random() < self.scenario.ingests:
+                self._ingest(place, None, count(), chance)
+                continue
+            session = next(self.sessions)
+            steps = []
+            for number in range(chance.randrange(1, 40)):
+                op, key = session * 1000 + number, chance.randrange(self.scenario.keys)
+                facts = {"table": place.name, "shard": place.shard_of(key), "session": session}
+                steps.append(
+                    {
+                        "op": {**facts, "by": "LanceDB", "id": op, "deletes": False, "keys": [key]},
+                        "row": place.rows([key], op).to_pylist()[0],
+                        "flushes": in_turn or chance.random() < 0.2,
+                        "pause": chance.random() * self.scenario.pause_ms / 1000,
+                    }
+                )
+            process = self._use_lancedb(place, steps)
+            self.hurt(process, chance, f"session {session}", 2.0 + len(steps) * 0.1)
+            process.join(60)
             if process.is_alive():
                 process.kill()
                 process.join()
+
+    def _use_lancedb(
+        self, place: Place, steps: Sequence[Any], spec: Sequence[Any] | None = None
+    ) -> Any:
+        file = self.folder / "lancedb.json"
+        key = [name for name, _ in actors.KEYS[place.key]]
+        asked = {"folder": str(self.folder), "key": key, "storage": dict(place.storage)}
+        asked["database"] = place.uri.rpartition("/")[0]
+        file.write_text(json.dumps({**asked, "spec": spec, "steps": steps}))
+        return self.start(actors.write_by_lancedb, str(file))
+
+    def _keys(self, place: Place, shard: str) -> list[int]:
+        return [
+            k * len(place.shards) + place.shards.index(shard) for k in range(self.scenario.keys)
+        ]
+
+    def _ingest(
+        self, place: Place, shard: str | None, fresh: Iterator[int], chance: random.Random
+    ) -> None:
+        """A file, each of its rows an operation; killed, and repeated until it is in."""
+        session = next(self.sessions)
+        facts = {"table": place.name, "session": session}
+        size = chance.randrange(1, 16)
+        few = chance.sample(self._keys(place, shard) if shard else range(self.scenario.keys), 3)
+        keys = chance.choices(few, k=size) if place.keyed else [next(fresh) for _ in range(size)]
+        deletes = place.keyed and chance.random() < 0.2
+        ops = [session * 1000 + number for number in range(size)]
+        rows = pa.concat_tables(place.rows([key], op) for key, op in zip(keys, ops, strict=True))
+        file = self.folder / f"{place.name}-{session}.parquet"
+        pq.write_table(rows.append_column("gone", pa.array([deletes] * size)), file)
+        for op, key in zip(ops, keys, strict=True):
+            self.history.add(
+                "op", **facts, shard=shard or place.shard_of(key), by="ingest", id=op,
+                deletes=deletes, keys=[key],
+            )  # fmt: skip
+        line = (
+            f"ingest {file} --id s{session} --engine local --delete-column gone "
+            "--missing-as-null "
+            f"--rows-per-chunk {chance.choice([1, 1, 3, 100])}"
+        )
+        if shard:
+            line += f" --shard {self.moved.get(shard, shard)}"
+        for _ in range(chance.randrange(1, 8)):  # if that is not enough, nobody does it again
+            if self.command(place, line, chance=chance)[0] == 0:
+                for op in ops:
+                    self.history.add("ack", id=op)
+                begin = now()
+                for flushed in [shard] if shard else {place.shard_of(key) for key in keys}:
+                    self.history.add("flush", **facts, shard=flushed, begin=begin)
+                break
+        file.unlink()
 
     def work(self, place: Place, seed: str, until: float) -> None:
         chance = random.Random(seed)
@@ -226,15 +344,16 @@ class World:
             time.sleep(chance.random() * 0.2)
 
     def _checkpoint(self, place: Place, chance: random.Random) -> None:
-        if len(self.checkpoints) > 2:
-            name = self.checkpoints.pop(chance.randrange(len(self.checkpoints)))
+        kept = self.checkpoints[place.name]
+        if len(kept) > 2:
+            name = kept.pop(chance.randrange(len(kept)))
             self.command(place, f"checkpoint drop {name}", chance=chance)
             return
         name, begin = f"c{next(self.commands)}", now()
         code, _ = self.command(place, f"checkpoint create {name}", chance=chance)
         if code == 0:
             self.moments[name] = (begin, now())
-            self.checkpoints.append(name)
+            kept.append(name)
 
     def read(self, place: Place, seed: str, until: float) -> None:
         chance = random.Random(seed)
@@ -242,7 +361,7 @@ class World:
             line = _choose(chance, self.scenario.reads)
             words = ["read", *line.split()]
             if line == "--checkpoint":
-                names = list(self.checkpoints)
+                names = list(self.checkpoints[place.name])
                 if not names:
                     continue
                 words.append(chance.choice(names))
@@ -286,6 +405,36 @@ class World:
             lambda: self.read(twin, f"{seed} read", until),
         )
 
+    def renew(self, place: Place, seed: str, until: float) -> None:
+        """Bring the table to rest, and initialise its MemWAL again, beside all jobs."""
+        chance = random.Random(seed)
+        while time.monotonic() < until:
+            time.sleep(1 + 2 * chance.random())
+            self.at_work.clear()
+            try:
+                with ExitStack() as writers:
+                    for busy in self.busy.values():
+                        writers.enter_context(busy)
+                    self._renew(place, chance)
+            finally:
+                self.at_work.set()
+
+    def _renew(self, place: Place, chance: random.Random) -> None:
+        for _ in range(20):
+            if self.command(place, _QUIESCE, chance=chance)[0] == 0:
+                break
+            time.sleep(0.2)
+        else:
+            return
+        process = self.start(actors.upkeep, place, "drop MemWAL", 0, chance.randrange(10**6))
+        process.join(30)
+        for left in reversed(range(10)):
+            hurts = chance if left > 7 else None
+            if self.command(place, "init", chance=hurts, final=not left)[0] == 0:
+                break
+        if chance.random() < 0.7:  # else the writers go on in the former shards
+            self.moved = {shard: _shard(f"{shard} {chance.random()}") for shard in place.shards}
+
     # -- all of it
 
     def _run(self, *actors_: Callable[[], None]) -> None:
@@ -306,9 +455,15 @@ class World:
         self.moments: dict[str, tuple[int, int]] = {}
         until = time.monotonic() + seconds
         name = f"{self.seed} {self.scenario.name}"
-        reading = self.start(actors.read_base, place, seconds)
+        reading = [self.start(actors.read_base, place, seconds)]
+        if self.scenario.suits_lsm_scanner:
+            reading.append(self.start(lsm.read_lsm, place, seconds))
         all_: list[Callable[[], None]] = [
-            *(lambda s=s: self.write(place, s, until, f"{name} {s}") for s in place.shards),
+            *(
+                [lambda: self.write_by_lancedb(place, until, f"{name} lancedb")]
+                if self.scenario.lancedb
+                else [lambda s=s: self.write(place, s, until, f"{name} {s}") for s in place.shards]
+            ),
             *(
                 lambda n=n: self.work(place, f"{name} job {n}", until)
                 for n in range(self.scenario.job_threads)
@@ -319,8 +474,11 @@ class World:
             all_.append(lambda: self.use_lance(place, f"{name} lance", until))
         if self.scenario.clones:
             all_.append(lambda: self.clone(place, f"{name} clone", until))
+        if self.scenario.renews:
+            all_.append(lambda: self.renew(place, f"{name} renew", until))
         self._run(*all_)
-        reading.join(10)
+        for process in reading:
+            process.join(10)
 
     def heal(self, place: Place) -> None:
         """Nobody disturbs any more: all has to be flushed, merged, collected, and right."""
@@ -330,7 +488,7 @@ class World:
         merged, _ = self.command(place, "merge --engine local", final=place.keyed)
         if merged in (5, 6, 7, 8) and place.name != "t":
             self.command(place, "init --adopt-clone", final=True)
-            self.command(place, "merge --engine local", final=True)
+            self.command(place, "merge --engine local", final=place.keyed)
         for line in (
             "index-catchup --engine local",
             "snapshot --engine local",
@@ -338,7 +496,7 @@ class World:
             "read",
             "read --consistency snapshot",
             "read --with-wal",
-            *(f"read --checkpoint {name}" for name in self.checkpoints if place.name == "t"),
+            *(f"read --checkpoint {name}" for name in self.checkpoints[place.name]),
         ):
             self.command(place, line, final=True)
         process = self.start(actors.read_base, place, 0.1)
@@ -377,10 +535,16 @@ def run_one(name: str, seed: int, seconds: float, folder: Path) -> Verdict:
     (folder / "scenario.json").write_text(json.dumps({"seed": seed, **scenario.__dict__}, indent=1))
     started = time.monotonic()
     world = World(scenario, seed, folder)
-    place = world.make(str(folder / "table"))
-    world.torture(place, seconds)
-    for healed in world.places:
-        world.heal(healed)
+    quirks = ["answers"] if scenario.loses_answers else []
+    with S3Server(*quirks) if scenario.on_s3 else nullcontext() as server:
+        if server:
+            uri = f"s3://{server.make_bucket()}/t.lance"
+            place = world.make(uri, server.storage_options)
+        else:
+            place = world.make(str(folder / "t.lance"), {})
+        world.torture(place, seconds)
+        for healed in world.places:
+            world.heal(healed)
     verdict = judge(folder)
     took = time.monotonic() - started
     print(f"== {name}, seed {seed}, {took:.0f} s, {folder}")
@@ -391,7 +555,7 @@ def run_one(name: str, seed: int, seconds: float, folder: Path) -> Verdict:
     sys.stdout.flush()
     (folder / "verdict.json").write_text(verdict.as_json())
     if not verdict.findings:
-        shutil.rmtree(folder / "table", ignore_errors=True)
+        shutil.rmtree(folder / "t.lance", ignore_errors=True)
     return verdict
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 _COLLECT = "garbage --execute --grace 2s --allow-short-retention"
 JOBS = {
@@ -57,16 +58,40 @@ class Scenario:
     stalls: float = 0.1
     """The part of processes that are stopped for a while."""
     clones: bool = False
+    renews: bool = False
+    """Comes to rest now and then, to get a new MemWAL."""
+    ingests: float = 0.2
+    """The part of the writers' sessions that are an ingest's."""
+
+    on_s3: bool = False
+    loses_answers: bool = False
+    """S3 does some puts, and answers them by an error."""
+    lancedb: Sequence[Any] = ()
+    """The write spec that LanceDB sets, whose client writes: its kind and arguments."""
+
+    @property
+    def suits_lsm_scanner(self) -> bool:
+        """Whether pylance's own scanner reads such a table rightly.
+
+        It knows no policies, needs a key, and reads MemTables that were flushed in the background
+        by an index of a part of their rows (lance issue 9035). It is told the shards as they were a
+        moment before the table, which is wrong after a restore and of a MemWAL that is renewed.
+        """
+        other = (
+            self.policy or self.renews or self.on_s3 or {"restore", "add_column"} & {*self.lance}
+        )
+        return self.keyed and self.memtable_rows is None and not other
 
 
 def _mixed(chance: random.Random) -> Scenario:
+    rows = chance.choice([None, 5, 20])
     return Scenario(
         name="mixed",
         key=chance.choice(["int64", "int32", "utf8", "binary", "utf8+int64"]),
         shards=chance.choice([1, 2, 3]),
         keys=chance.choice([10, 60]),
-        memtable_rows=chance.choice([None, 5, 20]),
-        moves=chance.choice([0, 0, 250]),
+        memtable_rows=rows,
+        moves=0 if rows else chance.choice([0, 0, 250]),
         pause_ms=chance.choice([5, 20, 80]),
         clones=chance.random() < 0.2,
     )
@@ -121,12 +146,52 @@ def _clone(chance: random.Random) -> Scenario:
     return replace(_mixed(chance), name="clone", clones=True, moves=0, pause_ms=5)
 
 
+def _renewed(chance: random.Random) -> Scenario:
+    """Nothing may stay that needs an old version, else it never comes to rest."""
+    found = chance.choice([_mixed, _counters])(chance)
+    return replace(
+        found, name="renewed", renews=True, clones=False, moves=0, pause_ms=5, kills=0.1,
+        jobs={job: weight for job, weight in JOBS.items() if job != "checkpoint"},
+        reads={r: weight for r, weight in READS.items() if r != "--checkpoint"},
+        lance={what: weight for what, weight in LANCE.items() if what != "branch"},
+    )  # fmt: skip
+
+
+def _schema(chance: random.Random) -> Scenario:
+    """Columns come to the table while writers that lack them are open."""
+    found = chance.choice([_mixed, _counters, _lancedb])(chance)
+    return replace(found, name="schema", lance={**LANCE, "add_column": 0.5}, clones=False, moves=0)
+
+
+def _lancedb(chance: random.Random) -> Scenario:
+    """It routes by its own spec to shards with ids of its own."""
+    found = chance.choice([_mixed, _mixed, _counters])(chance)
+    key = chance.choice(["int64", "int32", "utf8"])
+    spec = chance.choice([["unsharded"], ["bucket", "k", 2], ["bucket", "k", 5]])
+    return replace(found, name="lancedb", key=key, lancedb=spec, shards=1, clones=False, moves=0)
+
+
+def _s3(chance: random.Random) -> Scenario:
+    """On a store of objects: slower, and listings, conditions and errors are others."""
+    found = chance.choice([_mixed, _counters, _keyless, _lancedb, _renewed, _wal])(chance)
+    # A put that pylance repeats may be in the WAL twice. Where rows have no key, or add up, they
+    # are doubled by its own replay, once a writer is killed.
+    loses = found.keyed and not found.policy and chance.random() < 0.7
+    return replace(
+        found, name=f"s3 {found.name}", on_s3=True, loses_answers=loses, clones=False, moves=0
+    )
+
+
 SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "clone": _clone,
+    "renewed": _renewed,
     "restore": _restore,
     "wal": _wal,
     "deletes": _deletes,
+    "s3": _s3,
     "mixed": _mixed,
+    "lancedb": _lancedb,
+    "schema": _schema,
     "counters": _counters,
     "keyless": _keyless,
 }

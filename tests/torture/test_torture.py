@@ -8,20 +8,35 @@ from pathlib import Path
 
 import pytest
 
+from tests.torture.actors import HAS_LANCEDB
 from tests.torture.history import History, now
 from tests.torture.judge import judge
 from tests.torture.run import run_many
 
 HERE = Path(__file__).parent
+NEEDS_LANCEDB = pytest.mark.skipif(
+    not HAS_LANCEDB,
+    reason="no LanceDB here: scripts/setup_lancedb.sh installs it, if it can",
+)
 SEED = int(os.environ.get("MEMWAL_TORTURE_SEED", "1"))
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("scenario", ["clone", "restore", "wal", "counters"])
-def test_nothing_is_lost_or_doubled(tmp_path: Path, scenario: str) -> None:
-    [verdict] = run_many([scenario], SEED, 12, 12, tmp_path / scenario)
+@pytest.mark.parametrize(
+    ("scenario", "done"),
+    [
+        ("clone", {"merge", "writes of pylance"}),
+        ("restore", {"snapshot", "restore"}),
+        ("wal", {"writes of pylance", "writes of ingest"}),
+        ("renewed", {"quiesce", "drop MemWAL", "init"}),
+        pytest.param("lancedb", {"merge", "writes of LanceDB"}, marks=NEEDS_LANCEDB),
+    ],
+)
+def test_nothing_is_lost_or_doubled(tmp_path: Path, scenario: str, done: set[str]) -> None:
+    [verdict] = run_many([scenario], SEED, 6, 6, tmp_path / scenario)
     assert verdict.findings == [], tmp_path
-    assert verdict.acked > 20 and sum(verdict.judged.values()) > 10
+    assert verdict.acked > 5 and sum(verdict.judged.values()) > 10
+    assert done <= verdict.did.keys()
 
 
 def test_the_oracle_shares_no_code_with_memwal() -> None:
@@ -41,7 +56,8 @@ def test_the_oracle_shares_no_code_with_memwal() -> None:
     }
     assert "lance" in imported
     assert not [n for n in imported if n.startswith("memwal")]
-    assert not [n for n in imported if n.startswith("tests.") and "torture" not in n]
+    others = {n for n in imported if n.startswith("tests.") and "torture" not in n}
+    assert others == {"tests.support.s3server"}  # which has nothing of memwal
 
 
 def kept(folder: Path, *rows: list[list[int]], policy: bool = False) -> list[str]:
@@ -89,27 +105,25 @@ def test_operands_count_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "found"),
     [
-        # A delete that is on its way may be in the base before the row that was put with it.
-        ([], []),
         ([[2, 1000]], []),
         ([[2, 1000], [4, 1002]], []),
-        # That one of these keys was deleted long ago excuses nothing.
-        ([[4, 1002]], ["a state that never was"]),
+        ([[4, 1002]], []),
+        # A delete comes with the rows that were put before it.
+        ([], ["acknowledged rows lost"]),
     ],
 )
-def test_only_a_delete_to_come_excuses_the_base(
+def test_the_base_alone_shows_states_that_were(
     tmp_path: Path, rows: list[list[int]], found: list[str]
 ) -> None:
     history, facts = History(tmp_path), {"table": "t", "shard": "s", "session": 1}
     history.add("table", table="t", rows=[], policy=False, keyed=True, clone=False, shards=["s"])
-    is_late = found == []
-    done = [(999, True, [2]), (1000, False, [2]), (1002, False, [4])]
-    for op, deletes, keys in [*done, (1003, True, [2])] if is_late else done:
+    flushed = [(999, True, [2]), (1000, False, [2])]
+    for op, deletes, keys in [*flushed, (1002, False, [4]), (1003, True, [2])]:
         history.add("op", **facts, id=op, deletes=deletes, keys=keys)
         history.add("ack", id=op)
-    if not is_late:
-        history.add("flush", **facts, begin=now())
-        history.add("job", table="t", name="merge", args=[], begin=now(), exit=0, said="")
+        if op == 1000:
+            history.add("flush", **facts, begin=now())
+            history.add("job", table="t", name="merge", args=[], begin=now(), exit=0, said="")
     history.add(
         "read", table="t", level="base", by="base", begin=now(), exit=0, rows=rows, keys=None,
         moment=None, name="", said="",

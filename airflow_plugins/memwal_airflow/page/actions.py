@@ -87,7 +87,9 @@ def find_obstacle() -> Rejected | None:
         model = session.get(DagModel, DAG_ID)
         if model is None or model.is_stale:
             return Rejected(
-                404, f"there is no DAG {DAG_ID} in this Airflow; put dags/ into its DAGs"
+                404,
+                f"there is no DAG {DAG_ID} in this Airflow; import memwal_airflow.dags.{DAG_ID} "
+                "in a file of its DAGs folder",
             )
         if model.has_import_errors:
             return Rejected(409, f"the DAG {DAG_ID} has import errors")

@@ -10,9 +10,12 @@ from importlib.resources import files
 # begins that tells what to do; the first that fits counts.
 ROWS = (
     (r"^unreachable: |no answer within", "page: unreachable"),
+    (r"the disk is full", "No space left on device"),
+    (r"access refused|Permission denied", "access refused"),
     (r"clock skew: the lease of", "clock skew"),
     (r"the lease is held by", "exit 4, the lease is held by"),
     (r"the lease could not be given back", "the lease could not be given back"),
+    (r"was fenced: a writer|another writer claimed", "our writer … was fenced"),
     (r"waits in two shards", "a warning that a key waits in two shards"),
     (r"can't be written; the first:", "exit 2, ingest: a value"),
     (r"looks abandoned", "status: shard"),

@@ -146,21 +146,7 @@ class ShardField(_message.Message):
     def __init__(self, field_id: _Optional[str] = ..., source_ids: _Optional[_Iterable[int]] = ..., transform: _Optional[str] = ..., expression: _Optional[str] = ..., result_type: _Optional[str] = ..., parameters: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("version", "index_section", "timestamp", "transaction_file", "branch")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
-    BRANCH_FIELD_NUMBER: _ClassVar[int]
-    version: int
-    index_section: int
-    timestamp: _timestamp_pb2.Timestamp
-    transaction_file: str
-    branch: str
-    def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., transaction_file: _Optional[str] = ..., branch: _Optional[str] = ...) -> None: ...
-
-class TableManifest(_message.Message):
-    __slots__ = ("fields", "fragments", "config")
+    __slots__ = ("version", "index_section", "timestamp", "transaction_file", "config", "branch")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -168,13 +154,27 @@ class TableManifest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    index_section: int
+    timestamp: _timestamp_pb2.Timestamp
+    transaction_file: str
+    config: _containers.ScalarMap[str, str]
+    branch: str
+    def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., transaction_file: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ...) -> None: ...
+
+class TableManifest(_message.Message):
+    __slots__ = ("fields", "fragments")
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
-    CONFIG_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[TableField]
     fragments: _containers.RepeatedCompositeFieldContainer[TableFragment]
-    config: _containers.ScalarMap[str, str]
-    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[TableFragment, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[TableFragment, _Mapping]]] = ...) -> None: ...
 
 class TableField(_message.Message):
     __slots__ = ("name", "parent_id", "unenforced_primary_key", "unenforced_primary_key_position")

@@ -42,6 +42,7 @@ from memwal.run.progress import Progress, Quiet
 from memwal.run.reports import add_counts
 from memwal.run.tables import OpenedBefore, OpenTable, open_tables
 from memwal.run.versions import check_lance_version
+from memwal.text import count_of
 
 CONCURRENCY = 4
 
@@ -65,7 +66,7 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
     clock = SystemClock()
     started = clock.monotonic_seconds()
     before = OpenedBefore()
-    progress.say(f"looking at {len(options.tables)} tables")
+    progress.say(f"looking at {count_of(len(options.tables), 'table')}")
     looking = replace(options, opened_before=before)
     with open_tables(looking, lambda stores: stores.views.table(pending_sizes=True)) as opened:
         tables = _plan(opened, options)

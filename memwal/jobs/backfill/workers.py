@@ -34,6 +34,7 @@ from memwal.run.engines.pool import has_spark
 from memwal.run.lease import ChainLeases
 from memwal.run.progress import Progress
 from memwal.run.reports import add_counts
+from memwal.text import count_of
 
 # The document of a run on very many tables is large: it is not written for each of them.
 DOCUMENT_SECONDS_MIN = 1.0
@@ -112,7 +113,11 @@ class Backfill:
     def _count_cut_off(self) -> str | None:
         """What the deadline cut off, in a line for all tables."""
         waiting = sum(table.state == WAITING for table in self.tables)
-        return f"{waiting} of {len(self.tables)} tables {self.cut_off}" if waiting else None
+        return (
+            f"{waiting} of {count_of(len(self.tables), 'table')} {self.cut_off}"
+            if waiting
+            else None
+        )
 
     def _watch(self, futures: Sequence[Future[None]]) -> None:
         """Wait for the tables; now and then report what is done: a kill leaves that behind."""

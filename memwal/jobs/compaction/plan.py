@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from memwal.text import count_of
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionLimits:
@@ -73,8 +75,8 @@ def choose_tasks(
         return CompactionPlan(
             tasks=(),
             left_out=0,
-            reason=f"{table.fragments} fragments: none is full of deleted rows, or small and next "
-            "to another that the same index segments cover",
+            reason=f"{count_of(table.fragments, 'fragment')}: none is full of deleted rows, or "
+            "small and next to another that the same index segments cover",
         )
     # A stable sort: the oldest first among equals.
     best = sorted(tasks, key=lambda t: -len(t.fragment_ids))[: limits.compaction_tasks_max]

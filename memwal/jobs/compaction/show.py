@@ -8,6 +8,7 @@ from rich.text import Text
 from memwal.grid import build_table, format_size, numbers, words
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.show import INDEXES
+from memwal.text import count_of
 
 COUNTED = ("fragments", "files", "rows", "deleted_rows")
 
@@ -26,5 +27,6 @@ def show_table(report: CompactionTableReport) -> list[RenderableType]:
         ),
     )
     indexes = [build_table(report.indexes, INDEXES)] if report.indexes else []
-    text = f"  {report.tasks} tasks, {size}, {report.commits} commits: {report.reason}"
+    done = f"{count_of(report.tasks, 'task')}, {size}, {count_of(report.commits, 'commit')}"
+    text = f"  {done}: {report.reason}"
     return [Text(text), counts, *indexes]

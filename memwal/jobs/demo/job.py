@@ -18,15 +18,23 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import run_snapshot
 from memwal.jobs.status.job import run_status
 from memwal.report import FAILED, JobReport, sum_up
+from memwal.run.engines.pool import check_spark, has_spark
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores, open_stores
 
 
 def run_demo(
-    folder: Path | None, story: Story, progress: Progress, *, engine: str, master: str | None
+    folder: Path | None, story: Story, progress: Progress, *, engine: str | None, master: str | None
 ) -> JobReport:
-    """Make a table in `folder` (None: a new temporary one) and run the jobs on it."""
+    """Make a table in `folder` (None: a new temporary one) and run the jobs on it.
+
+    `engine` by default is Spark, where that is installed. Raises Unsupported, before anything is
+    made, where it is asked for and is not.
+    """
+    if engine == "spark":
+        check_spark()
+    engine = engine or ("spark" if has_spark() else "auto")
     place = folder or Path(tempfile.mkdtemp(prefix="memwal-demo-")) / "table"
     resolved = ResolvedTable(
         name=str(place), uri=str(place), settings=Settings(), storage_options={}

@@ -11,9 +11,9 @@ from rich.console import Console
 from memwal.grid import format_count, format_size, start_table
 from memwal.report import JobReport
 
-_BAR_CELLS = 30
+_BAR_CELLS = 12
 _COMPARED = (
-    ("keys that differ from what was written", "differences", format_count),
+    ("keys unlike what was written", "differences", format_count),
     ("pending generations", "pending", format_count),
     ("generations, bytes", "generations", format_size),
     ("WAL, bytes", "wal", format_size),
@@ -38,20 +38,25 @@ class Story:
 
     console: Console
     show: Callable[[JobReport, Console], None]
+    clear: Callable[[], None] = lambda: None
+    """Takes a job's progress off the terminal."""
 
     def begin(self, heading: str, *lines: str) -> None:
         """A chapter begins."""
+        self.clear()
         self.console.print()
         self.console.print(f"== {heading}", style="bold cyan")
         self.say(*lines)
 
     def say(self, *lines: str) -> None:
         """Lines of text."""
+        self.clear()
         for line in lines:
             self.console.print(line)
 
     def report(self, report: JobReport) -> JobReport:
         """A job has run."""
+        self.clear()
         self.show(report, self.console)
         return report
 

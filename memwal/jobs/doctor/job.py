@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from memwal.clock import SystemClock
-from memwal.errors import MemWalError
+from memwal.config import ResolvedTable
+from memwal.errors import MemWalError, Refused
 from memwal.jobs.doctor.apply import Doctor
 from memwal.jobs.doctor.plan import CHECKS, complete, sum_up
 from memwal.jobs.doctor.report import CheckReport, DoctorReport
 from memwal.jobs.doctor.store import ScratchFolder
 from memwal.report import DONE, FAILED
+from memwal.rows.inherited import check_progress, warn_untouched
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
+from memwal.run.stores import open_stores
 from memwal.run.versions import check_lance_version
 from memwal.store.base import StoreLimits
 from memwal.store.objects import find_address, normalise_uri
@@ -35,6 +38,8 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
     except MemWalError as caught:
         checks, error = complete((), "not tried"), caught
     wrong, exit_code = sum_up(checks, error)
+    if not exit_code and (inherited := _find_inherited(table)) is not None:
+        wrong, exit_code = inherited, Refused.exit_code
     return DoctorReport(
         job="doctor",
         outcome=FAILED if exit_code else DONE,
@@ -47,3 +52,16 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
         scratch=address,
         left=left,
     )
+
+
+def _find_inherited(table: ResolvedTable) -> str | None:
+    """Why a writer's rows would be lost however good the store is: progress from another table."""
+    try:
+        view = open_stores(table.find_uri(), table.storage_options).views.table()
+    except MemWalError:
+        return None  # no table, or one that `verify` finds out more about
+    try:
+        check_progress(view)
+    except Refused as error:
+        return str(error)
+    return next((str(Refused("MW-H06", text)) for text in warn_untouched(view)), None)

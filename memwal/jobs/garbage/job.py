@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from memwal.config import ResolvedTable
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.plan import check_limits
-from memwal.jobs.garbage.report import report_garbage
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
-from memwal.jobs.garbage.unit import DeleteFanout
+from memwal.jobs.garbage.unit import DeleteFanout, TableRun
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport, failed_report
@@ -27,19 +27,42 @@ from memwal.threads import side_by_side
 
 @dataclass(frozen=True, kw_only=True)
 class GarbageOptions(RunOptions):
-    """What `garbage` takes besides. `retention_seconds` None expires no version."""
+    """What `garbage` takes besides.
+
+    Where `retention_seconds` is None, a table's `retention` says how long versions stay, and that
+    covered WAL goes unless `wal_kept`; without one none expires. With `as_configured` such a table
+    needs no `execute`. `full` looks at all shards, whatever former passes remember of them.
+    """
 
     execute: bool = False
+    as_configured: bool = False
     retention_seconds: float | None = None
+    wal_kept: bool = False
     short_allowed: bool = False
     limits: GarbageLimits = GarbageLimits()
     full: bool = False
-    """Whether to look at all shards, whatever former passes remember of them."""
 
     @property
     def acts(self) -> bool:
         """Whether anything may be written."""
-        return self.execute and not self.dry_run
+        return any(self.of(table).execute for table in self.tables) and not self.dry_run
+
+    def of(self, table: ResolvedTable) -> GarbageOptions:
+        """The same for one table, by what is configured for it."""
+        settings, limits = table.settings, self.limits
+        seconds = 0.0 if self.full else settings.sweep_seconds
+        if seconds is not None:
+            limits = replace(limits, sweep_seconds=seconds)
+        one = replace(self, tables=[table], as_configured=False, limits=limits)
+        if settings.retention is None:
+            return one
+        expiring = self.retention_seconds is None
+        return replace(
+            one,
+            execute=self.execute or self.as_configured,
+            retention_seconds=settings.retention if expiring else self.retention_seconds,
+            limits=replace(limits, wal=limits.wal or (expiring and not self.wal_kept)),
+        )
 
 
 def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
@@ -61,11 +84,11 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
 
     def collect(tables: Sequence[OpenTable], fanout: Fanout) -> list[TableReport]:
         runs = [
-            _Run(table, _open_garbage(table, table.stores, options, progress, steps, evidence))
+            TableRun(table, _open_garbage(table, table.stores, options, progress, steps, evidence))
             for table in tables
             if table.stores is not None
         ]
-        side_by_side(_Run.foresee, runs, TABLE_READERS_MAX)
+        side_by_side(TableRun.foresee, runs, TABLE_READERS_MAX)
         deletes = DeleteFanout(
             tables=[run.table for run in runs],
             uris=[run.garbage.uri for run in runs],
@@ -74,42 +97,22 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
             steps=steps,
         )
         collect_garbage([run.garbage for run in runs], deletes.delete)
+        for run in runs:
+            if run.garbage.acted:
+                run.table.keep_reserve()
         found = {id(run.table): run.report() for run in runs}
         return [
             found.get(id(table)) or failed_report(table.resolved.name, table.failure)
             for table in tables
         ]
 
-    runner = JobRunner(name="garbage", read=read, engine=lambda fanout: fanout.used)
+    runner = JobRunner(
+        name="garbage",
+        read=read,
+        engine=lambda fanout: fanout.used,
+        is_recorded=lambda table, report: options.of(table.resolved).acts,
+    )
     return runner.run_together(options, collect, progress)
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A table that could be opened, and what collects its garbage."""
-
-    table: OpenTable
-    garbage: TableGarbage
-
-    def foresee(self) -> None:
-        """Look once. A table without a MemWAL index is one too, where it left shards."""
-        self.garbage.foresee(self.table.error or self.table.view)
-        self.table.error = self.garbage.error
-        self.table.was_read = self.table.was_read or self.garbage.seen is not None
-
-    def report(self) -> TableReport:
-        """What came of it."""
-        name, seen = self.table.resolved.name, self.garbage.seen
-        self.table.error = self.garbage.error
-        self.table.view = None if seen is None else seen.look.view
-        if seen is None or self.table.error is not None:
-            return failed_report(name, self.table.failure)
-        return report_garbage(name, self.garbage, seen)
-
-
-def _limits_of(table: OpenTable, options: GarbageOptions) -> GarbageLimits:
-    seconds = 0.0 if options.full else table.resolved.settings.sweep_seconds
-    return options.limits if seconds is None else replace(options.limits, sweep_seconds=seconds)
 
 
 def _open_garbage(
@@ -120,6 +123,7 @@ def _open_garbage(
     steps: Steps,
     opened: Mapping[str, StoredGarbageEvidence],
 ) -> TableGarbage:
+    options = options.of(table.resolved)
     # A job before this one may have opened the table.
     evidence = opened.get(stores.uri) or StoredGarbageEvidence(stores.objects)
     return TableGarbage(
@@ -131,9 +135,9 @@ def _open_garbage(
         objects=stores.objects,
         clock=stores.clock,
         prove_store=table.prove_store,
-        take_lease=partial(table.take_lease, "garbage", options),
+        take_lease=partial(table.take_lease, "garbage", options, frees=True),
         before_commit=table.before_commit,
-        limits=_limits_of(table, options),
+        limits=options.limits,
         acts=options.acts,
         retention_seconds=options.retention_seconds,
         progress=progress,

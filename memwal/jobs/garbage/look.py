@@ -15,6 +15,7 @@ from memwal.indexes import covering_indexes
 from memwal.jobs.garbage.model import (
     Evidence,
     GarbageLimits,
+    RetainedVersion,
     ShardEvidence,
     cutoff_nanos,
     past_version,
@@ -27,6 +28,7 @@ from memwal.model import (
     ShardView,
     TableView,
 )
+from memwal.rows.settled import is_unrecorded
 from memwal.text import iso_time
 
 
@@ -92,8 +94,19 @@ class Look:
             found=found,
             gates=gates,
             cutoff_nanos=self.cutoff_nanos,
-            settled=shard if shard.settled_generation else None,
+            unrecorded=is_unrecorded(shard),
+            cited_version=self._find_cited(shard.shard_id),
         )
+
+    def _find_cited(self, shard_id: ShardId) -> int | None:
+        """The shard's lowest manifest version that a record cites; 0 where that isn't known."""
+        versions = (v for v in self.evidence.versions if v.may_need_record(shard_id))
+        named = {record_id for version in versions for record_id in version.settled_ids}
+        records = [r for i, r in self.evidence.settled.items() if i in named]
+        if None in records:  # one that this build does not understand
+            return 0
+        found = (r.shards.get(shard_id) for r in records if r is not None)
+        return min((s.manifest_version for s in found if s is not None), default=None)
 
     def is_kept(self, checkpoint: Checkpoint) -> bool:
         """Whether it has not expired, and is, or may yet get, ready."""
@@ -120,6 +133,10 @@ class Gates:
         checkpointed: Set[int] = frozenset(),
     ) -> None:
         self._state = view.mem_wal
+        self._settled_ids = frozenset(view.settled_ids)
+        self._latest = view.version
+        self._adopted = evidence.adopted
+        self._shards = evidence.shards
         self._indexes = covering_indexes(view.manifest, view.mem_wal)
         self._versions = [
             v
@@ -140,13 +157,25 @@ class Gates:
         """Up to where it is merged at the latest version."""
         return self._state.merged.get(shard_id, 0)
 
+    def settled(self, shard_id: ShardId, named: Set[str]) -> int:
+        """Up to where a former MemWAL index had merged it, by the records that a version names.
+
+        Never what is listed.
+        """
+        shard = self._shards.get(shard_id)
+        known = {} if shard is None else shard.settled
+        return max((upto for record_id, upto in known.items() if record_id in named), default=0)
+
     def held(self, shard_id: ShardId, generation: int) -> str | None:
-        """Why the generation is still needed; None when nothing holds it."""
-        return (
-            self.checkpoint_holds(shard_id, generation)
-            or self.version_holds(shard_id, generation)
-            or self.index_holds(shard_id, generation)
-        )
+        """Why the generation is still needed; None when nothing holds it.
+
+        An index that is yet to catch up reads what is listed: what is settled it waits for no more.
+        """
+        held = self.checkpoint_holds(shard_id, generation)
+        held = held or self.version_holds(shard_id, generation)
+        if held is None and generation > self.settled(shard_id, self._settled_ids):
+            held = self.index_holds(shard_id, generation)
+        return held
 
     def checkpoint_holds(self, shard_id: ShardId, generation: int) -> str | None:
         """In no checkpoint's cut, whose version may be the only one that has not merged it."""
@@ -157,9 +186,10 @@ class Gates:
         """Merged at every retained version, which the latest is one of."""
         if self._unreadable is not None:
             return self._unreadable
-        merged = self.merged(shard_id)
+        merged = self.merged(shard_id) or self.settled(shard_id, self._settled_ids)
         if generation > merged:
-            return f"pending: merged up to {merged} only"
+            known = f"merged up to {merged} only" if merged else "not known to be merged"
+            return f"pending: {known}"
         lowest = self._lowest(shard_id)
         if lowest is None:
             return "no retained version shows that it was merged"
@@ -179,8 +209,18 @@ class Gates:
         return None
 
     def _lowest_version(self, shard_id: ShardId) -> tuple[str, int] | None:
-        found = ((v.name, (v.merged or {}).get(shard_id, 0)) for v in self._versions)
+        found = ((v.name, self._merged_at(v, shard_id)) for v in self._versions)
         return min(found, key=lambda lowest: lowest[1], default=None)
+
+    def _merged_at(self, version: RetainedVersion, shard_id: ShardId) -> int:
+        """Nothing, where its progress may be what an adoption let go of later; the latest's is
+        judged by the view.
+        """
+        merged = (version.merged or {}).get(shard_id, 0)
+        is_latest = version.on_main and version.version == self._latest
+        if not is_latest and any(merged in r for r in self._adopted.get(shard_id, ())):
+            return 0
+        return merged or self.settled(shard_id, version.settled_ids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +231,10 @@ class ShardLook:
     found: ShardEvidence
     gates: Gates
     cutoff_nanos: int
-    settled: ShardView | None = None
-    """What the view says, where it goes by what a former index had merged."""
+    unrecorded: bool = False
+    """Whether only older versions and manifests show what is settled of it."""
+    cited_version: int | None = None
+    """The manifest from which on all stay for records of what is settled of it; None: for none."""
 
     @property
     def shard_id(self) -> ShardId:

@@ -9,6 +9,7 @@ from typing import Any
 
 from memwal.format import layout
 from memwal.model import BrokenShard, Checkpoint, ShardId, ShardManifest, StoredFile
+from memwal.rows.settled import SettledRecord
 
 ORPHAN = "orphan"
 """The report's word for whatever belongs to nothing that is live."""
@@ -64,7 +65,8 @@ class RetainedVersion:
     """What one stored version of the base table says.
 
     `merged` is None for a version without a MemWAL index. `problem` is set when the version could
-    not be read: it then holds everything.
+    not be read: it then holds everything. `settled_ids` are of the records that it names of what an
+    earlier MemWAL index had merged: it descends from a version that had.
     """
 
     name: str
@@ -73,7 +75,16 @@ class RetainedVersion:
     timestamp_nanos: int = 0
     merged: Mapping[ShardId, int] | None = None
     index_uuids: frozenset[str] = frozenset()
+    settled_ids: frozenset[str] = frozenset()
     problem: str | None = None
+
+    def needs_record(self, shard_id: ShardId) -> bool:
+        """Whether only a record can tell what it has of the shard."""
+        return bool(self.settled_ids) and not (self.merged or {}).get(shard_id)
+
+    def may_need_record(self, shard_id: ShardId) -> bool:
+        """Whether a restore of it would leave a record to tell what is merged of the shard."""
+        return self.on_main and self.needs_record(shard_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +173,8 @@ class ShardEvidence:
     `cover` is the newest manifest from before then whose flushed generations are all gone, folders
     too; it is known where WAL entries may go. `stoppers` stand for manifests that were collected
     and whose names stay taken; `astray` is set where the version hint leads to none that can be
-    read. `files` is everything recognised, for adoption; it is empty unless that was asked for.
+    read. `settled` tells, by record, up to where a version that names it has what this very shard
+    had. `files` is everything recognised, for adoption; it is empty unless that was asked for.
     """
 
     shard_id: ShardId
@@ -175,6 +187,7 @@ class ShardEvidence:
     astray: bool = False
     past: ShardManifest | None = None
     cover: ShardManifest | None = None
+    settled: Mapping[str, int] = field(default_factory=dict)
     others: tuple[StoredFile, ...] = ()
     files: tuple[StoredFile, ...] = ()
     problem: Exception | None = None
@@ -184,6 +197,10 @@ class ShardEvidence:
 class Evidence:
     """Everything that a plan is made of besides the view.
 
+    `settled` has the records that retained versions name and may need; None for one that can't be
+    understood. One that was never stored proves nothing, and isn't there.
+    `adopted` is progress that versions may have of a shard and that is not its own, while one lists
+    its first generation.
     `beside` has what kinds of garbage that lie beside the shards have read, by the kind's name.
     """
 
@@ -191,6 +208,8 @@ class Evidence:
     shards: Mapping[ShardId, ShardEvidence] = field(default_factory=dict)
     beside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     checkpoints: Sequence[Checkpoint] = ()
+    settled: Mapping[str, SettledRecord | None] = field(default_factory=dict)
+    adopted: Mapping[ShardId, Sequence[range]] = field(default_factory=dict)
     problems: tuple[Exception, ...] = ()
 
 

@@ -17,7 +17,7 @@ from memwal.report import (
     TableReport,
     sum_up,
 )
-from memwal.text import iso_time
+from memwal.text import count_of, iso_time
 
 if TYPE_CHECKING:
     from memwal.jobs.garbage.apply import TableGarbage
@@ -158,10 +158,11 @@ def _find_done(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
         yield Part(outcome=DONE)
     failed = [d for d in garbage.deleted if d.error is not None]
     if failed:
+        deletes = count_of(len(failed), "delete")
         yield Part(
             outcome=PARTIAL,
             exit_code=EXIT_PARTIAL,
-            error=f"{len(failed)} deletes failed and are left to the next run: {failed[0].error}",
+            error=f"{deletes} failed, left to the next run: {failed[0].error}",
         )
 
 
@@ -210,7 +211,8 @@ def _find_warnings(garbage: TableGarbage, seen: Seen) -> Iterable[str]:
             "anew within the retention"
         )
     if seen.expirable and not garbage.acts:
+        versions = count_of(seen.expirable, "version")
         yield (
-            f"{seen.expirable} versions are older than the retention and would be expired first; "
+            f"{versions} older than the retention would be expired first; "
             "what they alone hold is listed as if they were gone"
         )

@@ -11,6 +11,7 @@ from rich.text import Text
 from memwal.format.layout import parse_shard_manifest_name, parse_wal_entry_name
 from memwal.grid import Column, build_table, format_size, numbers, words
 from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
+from memwal.text import count_of
 
 _ROWS_MAX = 200
 
@@ -36,13 +37,13 @@ def show_table(report: GarbageTableReport) -> list[RenderableType]:
     done = f"  dropped {report.dropped}, deleted {report.deleted}, "
     done += f"{format_size(report.bytes_freed)} freed"
     if report.versions_expired:
-        done += f"; {report.versions_expired} versions expired, "
+        done += f"; {count_of(report.versions_expired, 'version')} expired, "
         done += f"{format_size(report.version_bytes_freed)} freed"
     if report.runs_deleted:
         done += f"; {report.runs_deleted} run records deleted"
     if report.sweep == "difference":
-        shards = f"{report.shards_looked_at} shards that changed were looked at"
-        parts.append(Text(f"  {shards}; --full looks at all", style="dim"))
+        shards = count_of(report.shards_looked_at, "changed shard")
+        parts.append(Text(f"  looked at {shards}; --full looks at all", style="dim"))
     return [*parts, Text(done)]
 
 

@@ -1,4 +1,4 @@
-"""Deletes as they travel to a thread or to a Spark executor, and how those of a run fan out."""
+"""A table of a run; deletes as they travel to a thread or to a Spark executor, and fan out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.errors import MemWalError
+from memwal.jobs.garbage.apply import TableGarbage
 from memwal.jobs.garbage.apply.delete import Deleted, Deleter, Deletion
 from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.garbage.report import report_garbage
 from memwal.ports import Steps, no_steps
+from memwal.report import TableReport, failed_report
 from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
 from memwal.run.stores import Stores
@@ -18,6 +21,29 @@ from memwal.run.units import TableUnit, UnitResult, run_unit
 
 # One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
 _DELETES_PER_SECOND = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class TableRun:
+    """A table that could be opened, and what collects its garbage."""
+
+    table: OpenTable
+    garbage: TableGarbage
+
+    def foresee(self) -> None:
+        """Look once. A table without a MemWAL index is one too, where it left shards."""
+        self.garbage.foresee(self.table.error or self.table.view)
+        self.table.error = self.garbage.error
+        self.table.was_read = self.table.was_read or self.garbage.seen is not None
+
+    def report(self) -> TableReport:
+        """What came of it."""
+        name, seen = self.table.resolved.name, self.garbage.seen
+        self.table.error = self.garbage.error
+        self.table.view = None if seen is None else seen.look.view
+        if seen is None or self.table.error is not None:
+            return failed_report(name, self.table.failure)
+        return report_garbage(name, self.garbage, seen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
 from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
@@ -25,6 +26,7 @@ class Initialiser:
     table: InitTable
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
+    before_repair: Callable[[], None]
     steps: Steps = no_steps
 
     def run(self, request: InitRequest) -> tuple[FoundTable, tuple[Step, ...]]:
@@ -72,6 +74,25 @@ class Initialiser:
         elif step is Step.POLICY and request.policy is not None:
             self.table.put_policy(request.policy)
         elif step is Step.PROGRESS:
-            self.table.let_go(found.inherited)
+            self._let_go(found)
         else:
             self.table.initialize(request)
+
+    def _let_go(self, found: FoundTable) -> None:
+        """First it is recorded, so that nobody believes an earlier version of it, or one that
+        brings such a version back.
+
+        A commit of another shard's progress that came in between is overwritten; it is raised
+        again until none did. Merges wait for the claim of this run; once that has lapsed, one may
+        have built on the lowered progress, which then stays: what is pending is merged again.
+        """
+        inherited, merged = found.inherited, dict[ShardId, int]()
+        self.table.name_adopted(found.inherited_ranges)
+        self.before_commit()
+        self.steps("let go")
+        while between := self.table.let_go(inherited, merged):
+            for shard_id, generation in chain.from_iterable(one.items() for one in between):
+                if shard_id not in inherited:
+                    merged[shard_id] = max(generation, merged.get(shard_id, 0))
+            self.steps("raise again")
+            self.before_repair()

@@ -53,6 +53,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
             table=stored,
             take_lease=partial(table.take_lease, lease_name, options),
             before_commit=table.before_commit,
+            before_repair=table.before_repair,
             steps=steps,
         )
         found, made = initialiser.run(request)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.format.layout import TOMBSTONE
 from memwal.model import ColumnInfo, ShardField, ShardId, ShardSpec, TableView
+from memwal.rows.inherited import StrangerShard, find_untouched
 from memwal.rows.policy import RowPolicy, is_stored
 from memwal.text import name_some
 
@@ -91,19 +92,44 @@ class FoundTable:
     `unfit` is what Arrow types say against writers, or the spec or policy that are asked for;
     `leftovers` are shards of a former MemWAL that still hold rows. Of a table that has one, when
     its progress is to be judged, `inherited` is what is not of the shards beside it, by shard;
-    `mixed` are those of them that have had merges of their own above it.
+    `first` what came with the table, where merges may have gone on above it.
     """
 
     view: TableView
     unfit: tuple[MemWalError, ...] = ()
     leftovers: tuple[str, ...] = ()
     inherited: Mapping[ShardId, int] = field(default_factory=dict)
-    mixed: tuple[ShardId, ...] = ()
+    first: Mapping[ShardId, int] = field(default_factory=dict)
+
+    @property
+    def mixed(self) -> tuple[ShardId, ...]:
+        """The shards that have had merges of their own above inherited progress."""
+        return tuple(s for s, generation in self.first.items() if generation < self.inherited[s])
+
+    @property
+    def inherited_ranges(self) -> dict[ShardId, range]:
+        """By shard, what versions before this may call merged that is not."""
+        return {s: range(self.first.get(s, g), g + 1) for s, g in self.inherited.items()}
 
     @property
     def has_mem_wal(self) -> bool:
         """Whether the version has a MemWAL index."""
         return self.view.manifest.mem_wal is not None
+
+
+def find_inherited(view: TableView) -> FoundTable:
+    """A table that has a MemWAL, with the progress that is not of the shards beside it."""
+    merged = view.mem_wal.merged
+    strangers = {
+        ShardId(b.shard_id): b.inherited_generation
+        for b in view.broken
+        if isinstance(b, StrangerShard)
+    }
+    return FoundTable(
+        view=view,
+        inherited={s: merged[s] for s in (*find_untouched(view), *strangers)},
+        first=strangers,
+    )
 
 
 def parse_spec(text: str) -> WriteSpec:

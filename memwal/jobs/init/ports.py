@@ -33,6 +33,17 @@ class InitTable(Protocol):
         """Commit an empty MemWAL index."""
         ...
 
-    def let_go(self, inherited: Mapping[ShardId, int]) -> None:
-        """Commit the MemWAL index without any progress of these shards."""
+    def name_adopted(self, ranges: Mapping[ShardId, range]) -> None:
+        """Record what progress is about to be let go of, by shard."""
+        ...
+
+    def let_go(
+        self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
+    ) -> Sequence[Mapping[ShardId, int]]:
+        """Replace the MemWAL index entry, of which Lance lets go with its progress only.
+
+        It is as in the version that was read last, without any progress of `inherited`, and with
+        `merged` raised. Returns the progress of versions that came in between, which it overwrote;
+        the next one is made on top of it.
+        """
         ...

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from memwal.errors import MemWalError, Unsupported
 from memwal.format.codec import encode_snapshot
-from memwal.jobs.init.plan import DEFAULT_SPEC, FoundTable, InitRequest, SpecKind, WriteSpec
-from memwal.model import MemWalState, ShardField, ShardId, ShardSpec, TableView
-from memwal.rows.inherited import StrangerShard, find_untouched
+from memwal.jobs.init.plan import (
+    DEFAULT_SPEC,
+    FoundTable,
+    InitRequest,
+    SpecKind,
+    WriteSpec,
+    find_inherited,
+)
+from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec, TableView
 from memwal.rows.policy import STORED_KEY, RowPolicy
 from memwal.run.stores import Stores
 from memwal.sharding.evaluate import check_spec
 from memwal.sharding.spec import read_spec, sources_of
+from memwal.store.inherited import put_adopted
 from memwal.store.lance_calls import call_lance
 from memwal.store.mem_wal_entry import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.shard_listing import list_shards
 from memwal.store.stored_policy import check_fits
 from memwal.store.table import columns_of, is_legacy, primary_key_of
 from memwal.store.table_manifests import check_table_folder
+from memwal.text import count_of
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _JSON = "extension<arrow.json>"
@@ -97,53 +104,39 @@ class StoredInitTable:
         base = self._base()
         call_lance(lambda: base.initialize_mem_wal(maintained_indexes=kept, **kinds[spec.kind]))
 
-    def let_go(self, inherited: Mapping[ShardId, int]) -> None:
-        """Replace the MemWAL index entry, of which Lance lets go with its progress only.
+    def name_adopted(self, ranges: Mapping[ShardId, range]) -> None:
+        """Record it beside the table (see the port)."""
+        put_adopted(self._stores.objects, self._stores.clock.new_id(), ranges)
 
-        A commit of another shard's progress that came in between is overwritten by that; it is
-        raised again until none did. Merges wait for the claim of this run, or see it.
-        """
-        merged: dict[ShardId, int] = {}
-        version, lowered = self._version, True
-        while lowered:
-            state = self._stores.views.mem_wal(version)
-            details = encode_snapshot(
-                state,
-                taken_at_millis=0,  # of shards that these may not be
-                num_shards=0,
-                inline=None,
-                merged=merged,
-                left_out=inherited,
-            )
-            landed = replace_mem_wal_entry(
-                self._stores.tables,
-                version=version,
-                index_uuid=self._stores.clock.new_id(),
-                # When the index was made proves that what its shards list belongs to it.
-                created_at_millis=state.created_at_millis or 0,
-                details=details,
-                message=LET_GO_MESSAGE,
-            )
-            between = [self._stores.views.mem_wal(v).merged for v in range(version + 1, landed)]
-            for shard_id, generation in chain.from_iterable(found.items() for found in between):
-                if shard_id not in inherited:
-                    merged[shard_id] = max(generation, merged.get(shard_id, 0))
-            version, lowered = landed, bool(between)
+    def let_go(
+        self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
+    ) -> Sequence[Mapping[ShardId, int]]:
+        """Replace the MemWAL index entry (see the port)."""
+        read = self._version
+        state = self._stores.views.mem_wal(read)
+        details = encode_snapshot(
+            state,
+            taken_at_millis=0,  # of shards that these may not be
+            num_shards=0,
+            inline=None,
+            merged=merged,
+            left_out=inherited,
+        )
+        self._version = replace_mem_wal_entry(
+            self._stores.tables,
+            version=read,
+            index_uuid=self._stores.clock.new_id(),
+            # When the index was made proves that what its shards list belongs to it.
+            created_at_millis=state.created_at_millis or 0,
+            details=details,
+            message=LET_GO_MESSAGE,
+        )
+        return [self._stores.views.mem_wal(v).merged for v in range(read + 1, self._version)]
 
     def _judge_progress(self) -> FoundTable:
         view = self._stores.views.table()
         self._version = view.version
-        merged = view.mem_wal.merged
-        strangers = {
-            ShardId(b.shard_id): b.inherited_generation
-            for b in view.broken
-            if isinstance(b, StrangerShard)
-        }
-        return FoundTable(
-            view=view,
-            inherited={s: merged[s] for s in (*find_untouched(view), *strangers)},
-            mixed=tuple(s for s, generation in strangers.items() if generation < merged[s]),
-        )
+        return find_inherited(view)
 
     def _base(self) -> Any:
         return self._stores.tables.at(self._version)
@@ -171,18 +164,13 @@ class StoredInitTable:
     def _find_leftovers(self) -> Iterator[str]:
         """Shards that list generations, or whose WAL a new writer would replay."""
         for shard_id in list_shard_ids(self._stores):
-            manifest = self._stores.shard_manifests.latest(shard_id)
-            listed = 0 if manifest is None else len(manifest.flushed_generations)
-            start = 0 if manifest is None else manifest.replay_after_wal_entry_position
-            if listed:
-                yield f"{shard_id} lists {listed} generations"
-            elif self._has_rows_above(shard_id, start):
+            manifest = self._stores.shard_manifests.latest(shard_id) or ShardManifest(
+                shard_id=shard_id, version=0, writer_epoch=0, current_generation=0
+            )
+            if listed := len(manifest.flushed_generations):
+                yield f"{shard_id} lists {count_of(listed, 'generation')}"
+            elif self._stores.wal.find_unflushed(manifest) is not None:
                 yield f"{shard_id} has rows in its WAL"
-
-    def _has_rows_above(self, shard_id: ShardId, start: int) -> bool:
-        wal = self._stores.wal
-        above = (info for position, info in wal.list_entries(shard_id) if position > start)
-        return any(not wal.head(info.path, info.size_bytes).fence_sentinel for info in above)
 
 
 def _make_spec(view: TableView, asked: WriteSpec) -> ShardSpec:

@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from memwal.grid import Column, build_table, format_age, format_count, format_size, numbers, words
+from memwal.grid import Column, build_table, format_count, format_size, numbers, words
+from memwal.text import format_age
 
 _SHARDS_MAX = 50
 _STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",

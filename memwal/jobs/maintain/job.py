@@ -19,13 +19,14 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
 from memwal.ports import Steps, no_steps
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, failed_report
-from memwal.run.chain import must_stop, sum_up_jobs
+from memwal.run.chain import had_no_room, must_stop, sum_up_jobs
 from memwal.run.lease import ChainLeases
 from memwal.run.metrics.spans import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.reports import job_report
 from memwal.run.tables import OpenedBefore
+from memwal.text import count_of
 
 Run = Callable[[Sequence[ResolvedTable]], JobReport]
 
@@ -43,6 +44,7 @@ class MaintainOptions(RunOptions):
     compaction: CompactionMode | None = None
     execute: bool = False
     retention_seconds: float | None = None
+    wal_kept: bool = False
     short_allowed: bool = False
     limits: GarbageLimits = GarbageLimits()
     steps: Steps = no_steps
@@ -58,7 +60,10 @@ def choose_mode(given: bool | str | None) -> CompactionMode | None:
 
 
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
-    """Run the jobs over the tables, one job after the other; a table stops at its first refusal."""
+    """Run the jobs over the tables, one job after the other; a table stops at its first refusal.
+
+    One for which there was no room goes on with garbage, which makes some.
+    """
     # Said before the first job, not after the last but one.
     check_limits(
         options.limits,
@@ -84,14 +89,16 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
     for name, run in _jobs(replace(options, opened_before=before), progress):
         if options.jobs is not None and name not in options.jobs:
             continue
-        going = [pair for pair in zip(options.tables, done, strict=True) if not must_stop(pair[1])]
-        if not going:
-            break
+        going = [
+            (table, jobs)
+            for table, jobs in zip(options.tables, done, strict=True)
+            if not must_stop(jobs) or (name == "garbage" and had_no_room(jobs))
+        ]
         if name == "compaction" and options.jobs is None:
             going = [(table, jobs) for table, jobs in going if _is_to_compact(table, jobs, options)]
-            if not going:
-                continue
-        progress.say(f"{name}: {len(going)} tables")
+        if not going:
+            continue
+        progress.say(f"{name}: {count_of(len(going), 'table')}")
         found = _run_job(name, run, [table for table, _ in going], options.steps)
         requests.append(found.requests)
         for (table, jobs), report in zip(going, found.tables, strict=True):
@@ -137,14 +144,6 @@ def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, R
     yield "index-catchup", run(run_index_catchup, IndexCatchupOptions, steps=options.steps)
     yield "compaction", run(run_compaction, CompactionOptions, steps=options.steps)
     yield "snapshot", run(run_snapshot, RunOptions)
-    yield (
-        "garbage",
-        run(
-            run_garbage,
-            GarbageOptions,
-            execute=options.execute,
-            retention_seconds=options.retention_seconds,
-            short_allowed=options.short_allowed,
-            limits=options.limits,
-        ),
-    )
+    given = ("execute", "retention_seconds", "wal_kept", "short_allowed", "limits")
+    fields = {name: getattr(options, name) for name in given}
+    yield "garbage", run(run_garbage, GarbageOptions, as_configured=True, **fields)

@@ -33,6 +33,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.settled import record_merged
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.text import count_of
 from memwal.threads import side_by_side
 
 _JOBS = ("merge", "index-catchup", "garbage")
@@ -79,7 +80,7 @@ def _run_jobs(
     options: QuiesceOptions, progress: Progress
 ) -> tuple[dict[str, list[JobOnTable]], list[Mapping[str, int]]]:
     """What each job came to, by table, and the requests that they took."""
-    progress.say(f"rescue: {len(options.tables)} tables")
+    progress.say(f"rescue: {count_of(len(options.tables), 'table')}")
     rescue = options.for_job(
         RescueOptions, options.tables, confirm=options.confirm, limits=options.idle
     )

@@ -13,18 +13,22 @@ _NAMED_MAX = 20
 
 
 def show_table(report: QuiesceTableReport) -> list[RenderableType]:
-    """A line for each job, and whether the write spec may be changed, or what is in the way."""
+    """A line for each job, and whether the write spec may be changed. What is in the way for good
+    is the report's error.
+    """
     parts = show_jobs(report)
     if report.safe:
         return [*parts, Text("  safe to change the write spec", style="green")]
-    lines = name_some([o.detail for o in report.in_the_way], _NAMED_MAX, "reasons")
-    parts.append(Text("  not safe to change the write spec:", style="yellow"))
-    parts += [Text(f"    {line}") for line in lines]
+    if report.error is None:
+        lines = name_some([o.detail for o in report.in_the_way], _NAMED_MAX, "reasons")
+        parts.append(Text("  not safe to change the write spec:", style="yellow"))
+        parts += [Text(f"    {line}") for line in lines]
     if any(o.kind == "listed" and o.stays for o in report.in_the_way):
         parts.append(
             Text(
-                "  a generation is dropped once every retained version has it merged: --retention "
-                "expires older versions, a tag or checkpoint keeps its own",
+                "  a generation is dropped once every retained version has it merged; a tag or "
+                "checkpoint keeps its own. --retention 1d expires versions that are older; within "
+                "a day of the merge, with writers stopped, --retention 0s --allow-short-retention",
                 style="dim",
             )
         )

@@ -19,6 +19,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.text import count_of
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
@@ -97,7 +98,7 @@ def _run(
     progress.start("shards", len(due))
     results: dict[ShardId, RescuedShard] = {}
     for done, plan in enumerate(due, start=1):
-        progress.say(f"shard {plan.shard_id}: {plan.entries} entries, {plan.rows} rows")
+        progress.say(f"shard {plan.shard_id}: {plan.entries} entries, {count_of(plan.rows, 'row')}")
         result = rescuer.run(plan.shard_id)
         if result is not None:
             results[plan.shard_id] = result

@@ -8,13 +8,13 @@ from rich.text import Text
 from memwal.grid import (
     Column,
     build_table,
-    format_age,
     format_generations,
     numbers,
     style_outcome,
     words,
 )
 from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
+from memwal.text import format_age
 
 SHARDS: tuple[Column[RescueShardReport], ...] = (
     words("shard", lambda shard: shard.shard_id),

@@ -17,6 +17,7 @@ from memwal.jobs.status.plan import (
 )
 from memwal.jobs.status.report import (
     StatusTableReport,
+    find_attention,
     judge_conditions,
     report_status,
     sum_up_conditions,
@@ -60,7 +61,10 @@ def run_status(
         return look.view
 
     def status(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        return judge_conditions(_status(table.resolved, stores, looks[stores.uri]), conditions)
+        found = _status(table.resolved, stores, looks[stores.uri])
+        judged = judge_conditions(found, conditions)
+        attention = find_attention(judged, choose_limits(DueLimits, table.resolved))
+        return judged.model_copy(update={"attention": attention})
 
     runner = JobRunner(name="status", read=read, readers_max=_READERS_MAX, looks_only=True)
     return sum_up_conditions(runner.run_each(options, status))
@@ -126,4 +130,6 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
         checkpoints=tuple(describe_checkpoint(found, now) for found in checkpoints),
         warnings=warnings,
     )
-    return report.model_copy(update={"compaction": compaction})
+    kept = table.settings.retention is not None
+    reclaimable = report.reclaimable and report.reclaimable.model_copy(update={"collected": kept})
+    return report.model_copy(update={"compaction": compaction, "reclaimable": reclaimable})

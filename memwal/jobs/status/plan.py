@@ -102,7 +102,8 @@ class WalSize:
     """A shard's WAL as a listing shows it. `abandoned`: rows, and no sign of life for long.
 
     `manifests` is how many objects its manifests are. `problem` tells of an entry that was seen to
-    be missing or torn. All is None of one that was not listed.
+    be missing or torn. `former` are the sizes in bytes of generations of a former MemWAL index that
+    wait for garbage. All else is None of one that was not listed.
     """
 
     entries: int | None = None
@@ -112,6 +113,7 @@ class WalSize:
     abandoned: bool = False
     manifests: int | None = None
     problem: str | None = None
+    former: tuple[int, ...] = ()
 
 
 def measure_wal(
@@ -123,8 +125,9 @@ def measure_wal(
 ) -> WalSize:
     """A shard's WAL by its listing. `is_covered` tells of one entry whether a generation has it.
 
-    It is called only before a false alarm would be raised, whatever the replay position says:
-    pylance understates that at times (see `format.replay`). It may raise Corruption.
+    It is called only of a shard that was silent for a while, before a false alarm would be raised,
+    whatever the replay position says: pylance understates that at times (see `format.replay`). It
+    may raise Corruption.
     """
     if files is None:
         return WalSize()
@@ -132,24 +135,25 @@ def measure_wal(
     unflushed = count_unflushed(manifest, ((p, info.size_bytes) for p, info in listed))
     newest = max((info.modified_at_nanos for _, info in listed), default=None)
     idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)
-    abandoned = bool(unflushed) and idle is not None and idle >= limits.abandoned_after_seconds
+    silent = min(_SETTLED_NANOS / 1e9, limits.abandoned_after_seconds)
     problem = _find_problem(manifest, listed, now_nanos)
-    if abandoned:
+    if unflushed and idle is not None and idle >= silent:
         last = max((p for p in listed if p[1].size_bytes > SENTINEL_BYTES_MAX), default=None)
         try:
             covered = last is None or is_covered(*last)
         except Corruption:
             covered, problem = False, problem or f"position {last and last[0]} can't be read"
         if covered:
-            unflushed, abandoned = 0, False
+            unflushed = 0
     return WalSize(
         entries=len(listed),
         size_bytes=sum(info.size_bytes for _, info in listed),
         unflushed=unflushed,
         idle_seconds=None if idle is None else round(idle, 1),
-        abandoned=abandoned,
+        abandoned=bool(unflushed) and idle is not None and idle >= limits.abandoned_after_seconds,
         manifests=files.manifests,
         problem=None if problem is None else _DAMAGED.format(problem),
+        former=tuple(files.former.values()),
     )
 
 
@@ -198,6 +202,12 @@ def find_reclaimable(view: TableView) -> list[FlushedGeneration]:
     ]
 
 
+def measure_reclaimable(view: TableView, wals: Iterable[WalSize]) -> list[int | None]:
+    """The bytes of each generation that garbage may have, former MemWAL indexes' included."""
+    former = [size for wal in wals for size in wal.former]
+    return [*(g.in_memory_bytes for g in find_reclaimable(view)), *former]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measures:
     """What `--fail-if` goes by, of one table. None: not known of every shard."""
@@ -208,6 +218,7 @@ class Measures:
     index_lag_generations: int | None = None
     reclaimable_bytes: int | None = None
     abandoned_shards: int | None = None
+    unflushed_seconds: float | None = None
 
 
 def measure_table(view: TableView, wals: Iterable[WalSize], now_nanos: int) -> Measures:
@@ -216,6 +227,7 @@ def measure_table(view: TableView, wals: Iterable[WalSize], now_nanos: int) -> M
     times = [s.oldest_pending_flushed_at_nanos for s in view.shards if s.pending]
     known = [time for time in times if time is not None]
     oldest = max(0, now_nanos - min(known, default=now_nanos)) / 1e9
+    wals = list(wals)
     abandoned = [None if wal.entries is None else int(wal.abandoned) for wal in wals]
     lags = [
         # Of an index of which nothing is recorded, it is not known that it has anything.
@@ -230,8 +242,11 @@ def measure_table(view: TableView, wals: Iterable[WalSize], now_nanos: int) -> M
         pending_bytes=sum_known(g.in_memory_bytes for g in pending),
         oldest_pending_seconds=round(oldest, 1) if len(known) == len(times) else None,
         index_lag_generations=lag,
-        reclaimable_bytes=sum_known(g.in_memory_bytes for g in find_reclaimable(view)),
+        reclaimable_bytes=sum_known(measure_reclaimable(view, wals)),
         abandoned_shards=sum_known(abandoned),
+        unflushed_seconds=None
+        if None in abandoned
+        else max((wal.idle_seconds or 0.0 for wal in wals if wal.unflushed), default=0.0),
     )
 
 
@@ -248,6 +263,7 @@ _NUMBERS: Mapping[str, Callable[[str], float]] = {
     "index_lag_generations": _parse_count,
     "reclaimable_bytes": parse_bytes,
     "abandoned_shards": _parse_count,
+    "unflushed_seconds": parse_seconds,
 }
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -275,6 +291,11 @@ class Condition:
         """That it holds, in a line, with the value."""
         found = "is not known, which counts as holding" if value is None else f"is {value:,}"
         return f"--fail-if {self.text!r}: {self.word} {found}"
+
+
+def find_word(condition: str) -> str:
+    """The word of a condition's text."""
+    return parse_condition(condition).word
 
 
 def parse_condition(text: str) -> Condition:

@@ -5,7 +5,8 @@ Airflow reads its classes: nothing heavy may be imported here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
@@ -15,10 +16,12 @@ from memwal.errors import EXIT_CONDITION, EXIT_DONE
 from memwal.jobs.status.plan import (
     SHARDS_NAMED_MAX,
     Condition,
+    DueLimits,
     WalSize,
     count_lag,
     describe_due_shards,
-    find_reclaimable,
+    find_word,
+    measure_reclaimable,
     measure_table,
 )
 from memwal.model import (
@@ -45,7 +48,23 @@ from memwal.report import (
 )
 from memwal.rows.holes import find_holes, refuse_hole
 from memwal.rows.policy import policy_document
-from memwal.text import iso_time, name_some
+from memwal.text import count_of, format_age, iso_time, name_some
+
+# As long as `memwal rescue` takes a writer for alive, unless it is told otherwise.
+_SILENT_SECONDS = 600.0
+
+_MERGE, _CATCH_UP, _VERIFY = "merge {}", "index-catchup {}", "verify {}"
+_RESCUE = "rescue {} --dry-run"
+_BY_WORD = {
+    "pending_generations": _MERGE,
+    "pending_bytes": _MERGE,
+    "oldest_pending_seconds": _MERGE,
+    "index_lag_generations": _CATCH_UP,
+    "reclaimable_bytes": "garbage {}",
+    "abandoned_shards": _RESCUE,
+    "unflushed_seconds": _RESCUE,
+}
+
 
 _HOLES_MAX = 100
 
@@ -53,6 +72,7 @@ _HOLES_MAX = 100
 class StorageReport(Section):
     """Bytes by kind; None where not known. Pending and reclaimable are in-memory bytes.
 
+    But of the reclaimable generations of a former MemWAL index the files' sizes are counted.
     `base_bytes` is what the version's manifest names: data files, and index files as far as their
     sizes are recorded. `small_objects` counts the shards' manifests and WAL entries; a few of each
     writer's claim stay for good. A shard that could not be read is left out.
@@ -120,10 +140,15 @@ class SnapshotStatusReport(Section):
 
 
 class ReclaimableReport(Section):
-    """Listed generations that are merged and covered by every index that must cover them."""
+    """Listed generations that are merged and covered by every index that must cover them.
+
+    With them those that a former MemWAL index had merged, and whose folders are still there.
+    `collected` tells whether a retention is configured, by which jobs delete them.
+    """
 
     generations: int
     bytes: int | None
+    collected: bool = False
 
 
 class FailedConditionReport(Section):
@@ -133,12 +158,23 @@ class FailedConditionReport(Section):
     value: float | int | None
 
 
+class AttentionReport(Section):
+    """Something that needs somebody, and the command to begin with, where there is one."""
+
+    what: str
+    command: str | None = None
+
+
 class StatusTableReport(TableReport):
     """One table in `status`. `uri` carries no credentials; `due` is whether a merge is due.
 
-    `pending_generations` to `abandoned_shards` are of the whole table, and None where they are not
+    `pending_generations` to `unflushed_seconds` are of the whole table, and None where they are not
     known of every shard; `failed_conditions` are judged by these. An index of which nothing is
-    recorded is behind by all that is merged.
+    recorded is behind by all that is merged. `unflushed_seconds` is for how long the most silent
+    shard with rows in no generation has got no WAL entry; 0 where no shard has such rows.
+
+    `attention` is what needs somebody, the worst first. Of a table that was read and is as it
+    should be, it is empty.
 
     With a `consistency` of `snapshot` the shards are as they were when that was taken, and nothing
     is known of their WALs, of rows and bytes that are pending, and since when they are: a merge is
@@ -159,6 +195,8 @@ class StatusTableReport(TableReport):
     index_lag_generations: int | None = None
     reclaimable_bytes: int | None = None
     abandoned_shards: int | None = None
+    unflushed_seconds: float | None = None
+    attention: tuple[AttentionReport, ...] = ()
     failed_conditions: tuple[FailedConditionReport, ...] = ()
     policy: dict[str, Any] | None = None
     shards: tuple[ShardStatusReport, ...] = ()
@@ -224,7 +262,7 @@ def report_status(
         for s in view.shards
     )
     measures = measure_table(view, wals.values(), now_nanos)
-    reclaimable = _report_reclaimable(view)
+    reclaimable = _report_reclaimable(view, wals.values())
     broken = tuple(_report_broken(b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
     errors = name_some([str(b.error) for b in view.broken], SHARDS_NAMED_MAX, "shards")
@@ -393,8 +431,51 @@ def _report_indexes(
     )
 
 
-def _report_reclaimable(view: TableView) -> ReclaimableReport:
-    found = find_reclaimable(view)
-    return ReclaimableReport(
-        generations=len(found), bytes=sum_known(g.in_memory_bytes for g in found)
+def _report_reclaimable(view: TableView, wals: Iterable[WalSize]) -> ReclaimableReport:
+    found = measure_reclaimable(view, wals)
+    return ReclaimableReport(generations=len(found), bytes=sum_known(found))
+
+
+def find_attention(report: StatusTableReport, limits: DueLimits) -> tuple[AttentionReport, ...]:
+    """All that needs attention, the worst first; nothing where the table is as it should be."""
+    table = shlex.quote(report.table)
+    return tuple(
+        AttentionReport(what=what, command=command and f"memwal {command.format(table)}")
+        for what, command in _find(report, limits)
     )
+
+
+def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, str | None]]:
+    shards = report.shards
+    if broken := [s for s in shards if s.error]:
+        yield f"{count_of(len(broken), 'shard')} unreadable", _VERIFY
+    warned = 0
+    for what, command, found in (
+        ("stuck", _VERIFY, [s for s in shards if s.stuck]),
+        ("with missing generations", _VERIFY, [s for s in shards if s.holes]),
+        ("with a damaged WAL", _RESCUE, [s for s in shards if s.wal_problem]),
+    ):
+        if found:
+            warned += min(len(found), SHARDS_NAMED_MAX + 1)
+            yield f"{count_of(len(found), 'shard')} {what}", command
+    silent = [s for s in shards if s.unflushed_wal_entries and _is_silent(s.idle_seconds)]
+    abandoned = [s for s in shards if s.abandoned]
+    warned += min(len(abandoned), SHARDS_NAMED_MAX + 1)
+    if found := silent or abandoned:
+        age = format_age(max(s.idle_seconds or 0.0 for s in found))
+        yield f"{count_of(len(found), 'shard')} with unflushed rows, silent for {age}", _RESCUE
+    for failed in report.failed_conditions:
+        yield f"--fail-if '{failed.condition}'", _BY_WORD[find_word(failed.condition)]
+    if due := [s for s in shards if s.due_reasons]:
+        yield f"{count_of(len(due), 'shard')} due for a merge", _MERGE
+    lag = report.index_lag_generations or 0
+    if lag >= limits.due_generations_min:
+        yield f"indexes {count_of(lag, 'generation')} behind", _CATCH_UP
+    if report.compaction is not None and report.compaction.reason:
+        yield report.compaction.reason, "compaction {}"
+    if (others := len(report.warnings) - warned) > 0:
+        yield count_of(others, "warning"), None
+
+
+def _is_silent(idle_seconds: float | None) -> bool:
+    return idle_seconds is not None and idle_seconds >= _SILENT_SECONDS

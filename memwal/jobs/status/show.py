@@ -13,7 +13,6 @@ from memwal.grid import (
     Column,
     build_table,
     describe_lease,
-    format_age,
     format_count,
     format_generations,
     format_size,
@@ -24,9 +23,11 @@ from memwal.grid import (
 from memwal.jobs.status.report import IndexStatusReport, ShardStatusReport, StatusTableReport
 from memwal.model import sum_known
 from memwal.report import TableReport
+from memwal.text import count_of, format_age
 
 SHARDS_SHOWN_MAX = 50
 _DUE_LINES_MAX = 5
+_WIDTH = 80
 
 SHARDS: tuple[Column[ShardStatusReport], ...] = (
     words("shard", lambda shard: shard.shard_id),
@@ -40,6 +41,15 @@ SHARDS: tuple[Column[ShardStatusReport], ...] = (
     numbers("WAL entries", lambda shard: shard.wal_entries),
     numbers("unflushed", lambda shard: _format_unflushed(shard)),
     words("oldest pending", lambda shard: shard.oldest_pending_flushed_at or "-"),
+)
+# What fits into the 80 columns of a terminal beside a shard's name.
+SHARDS_IN_SHORT: tuple[Column[ShardStatusReport], ...] = (
+    words("shard", lambda shard: shard.shard_id),
+    numbers("merged", lambda shard: str(shard.merged_generation)),
+    numbers("pending", lambda shard: len(shard.pending_generations)),
+    numbers("rows", lambda shard: shard.pending_rows),
+    numbers("bytes", lambda shard: _format_pending_size(shard)),
+    numbers("in WAL", lambda shard: _format_count_unflushed(shard)),
 )
 INDEXES: tuple[Column[IndexStatusReport], ...] = (
     words("index", lambda index: index.name),
@@ -55,16 +65,20 @@ TABLES: tuple[Column[TableReport], ...] = (
     numbers("bytes", lambda table: format_size(getattr(table, "pending_bytes", None))),
     numbers("oldest", lambda table: _format_oldest(table)),
     numbers("lag", lambda table: getattr(table, "index_lag_generations", None)),
-    words("look at", lambda table: Text(", ".join(_list_notes(table)), style="yellow")),
 )
 
 
-def show_table(report: StatusTableReport, *, all_shards: bool = False) -> list[RenderableType]:
+def show_table(
+    report: StatusTableReport, *, all_shards: bool = False, verbose: bool = False
+) -> list[RenderableType]:
     """The table's shards and indexes, what it stores, and whether a merge is due.
 
-    Of many shards those that have something pending or wrong, the worst first, unless `all_shards`.
+    Of many shards those that have something pending or wrong, the worst first, unless `all_shards`;
+    of each what fits into 80 columns, unless `verbose`.
     """
-    return [] if report.version is None else list(_describe(report, all_shards))
+    if report.version is None:
+        return []
+    return list(_describe(report, all_shards, SHARDS if verbose else SHARDS_IN_SHORT))
 
 
 def show_tables(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
@@ -75,7 +89,8 @@ def show_tables(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
             named = report.error.startswith(f"{report.table}:")
             yield Text(report.error if named else f"{report.table}: {report.error}", style="red")
     due = sum(getattr(report, "due", False) for report in reports)
-    yield Text(f"{len(reports)} tables, {due} due; --verbose shows all of each", style="dim")
+    tables = count_of(len(reports), "table")
+    yield Text(f"{tables}, {due} due; --verbose shows all of each", style="dim")
 
 
 def _cut_unread(report: TableReport) -> tuple[str | Text, ...]:
@@ -90,15 +105,24 @@ def _format_oldest(report: TableReport) -> str:
     return "-" if age == 0 else format_age(age)
 
 
-def _list_notes(report: TableReport) -> Iterator[str]:
-    if isinstance(report, StatusTableReport):
-        if report.due:
-            yield "due"
-        yield from _count_trouble(report.shards)
-        if report.compaction and report.compaction.reason:
-            yield report.compaction.reason
-        if report.warnings:
-            yield f"{len(report.warnings)} warnings"
+def show_verdicts(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
+    """A line for each table: OK, or what needs attention most, and the command for it.
+
+    It goes on in a second line where it would not fit into 80 columns.
+    """
+    for report in reports:
+        found = getattr(report, "attention", ())
+        if not isinstance(report, StatusTableReport) or report.version is None:
+            yield Text(f"{report.table}: {report.outcome}, see its error", style="red")
+        elif not found:
+            yield Text(f"{report.table}: OK", style="green")
+        else:
+            first, more = found[0], len(found) - 1
+            text = f"{report.table}: {first.what}" + (f", and {more} more" if more else "")
+            if first.command is not None:
+                apart = " -> " if len(text) + 4 + len(first.command) <= _WIDTH else "\n  -> "
+                text += apart + first.command
+            yield from (Text(line, style="yellow") for line in text.split("\n"))
 
 
 def _count_trouble(shards: Sequence[ShardStatusReport]) -> Iterator[str]:
@@ -111,10 +135,13 @@ def _count_trouble(shards: Sequence[ShardStatusReport]) -> Iterator[str]:
             yield f"{len(found):,} {what}"
 
 
-def _describe(report: StatusTableReport, all_shards: bool) -> Iterator[RenderableType]:
+def _describe(
+    report: StatusTableReport, all_shards: bool, columns: Sequence[Column[ShardStatusReport]]
+) -> Iterator[RenderableType]:
     key = ", ".join(report.primary_key) or "none"
-    yield Text(f"  {format_count(report.rows)} base rows, primary key: {key}")
-    yield from _list_shards(report, all_shards)
+    rows = "? base rows" if report.rows is None else count_of(report.rows, "base row")
+    yield Text(f"  {rows}, primary key: {key}")
+    yield from _list_shards(report, all_shards, columns)
     if report.policy is not None:
         yield Text(f"  row-merge policy: {json.dumps(report.policy)}")
     if report.indexes:
@@ -122,13 +149,14 @@ def _describe(report: StatusTableReport, all_shards: bool) -> Iterator[Renderabl
     if report.snapshot is not None:
         taken = report.snapshot.taken_at or "never taken"
         shown = "; the shards above are as of then" if report.consistency == "snapshot" else ""
-        yield Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards{shown}")
+        shards = count_of(report.snapshot.num_shards, "shard")
+        yield Text(f"  snapshot: {taken}, {shards}{shown}")
     if report.lease is not None and report.lease.state in ("held", "broken"):
         yield describe_lease(report.lease)
     if report.checkpoints:
         yield build_table(report.checkpoints, CHECKPOINTS)
     if report.storage is not None:
-        yield Text(_format_storage(report))
+        yield from map(Text, _format_storage(report))
     if report.compaction and (advice := report.compaction.describe("memwal compaction")):
         yield Text(f"  {advice}", style="yellow")
     yield from _list_due(report)
@@ -137,13 +165,17 @@ def _describe(report: StatusTableReport, all_shards: bool) -> Iterator[Renderabl
             yield Text(f"  --fail-if {failed.condition!r} holds", style="red")
 
 
-def _list_shards(report: StatusTableReport, all_shards: bool) -> Iterator[RenderableType]:
+def _list_shards(
+    report: StatusTableReport, all_shards: bool, columns: Sequence[Column[ShardStatusReport]]
+) -> Iterator[RenderableType]:
     many = len(report.shards) > SHARDS_SHOWN_MAX and not all_shards
     listed = _choose_shown(report.shards) if many else report.shards
     if listed:
-        yield build_table(listed, SHARDS, cut=_cut_broken)
+        yield build_table(listed, columns, cut=_cut_broken)
+    if sealed := sum(shard.status == "SEALED" for shard in report.shards):
+        yield Text(f"  {count_of(sealed, 'shard')} sealed")
     if many:
-        yield Text(_sum_up_shards(report, len(listed)))
+        yield from map(Text, _sum_up_shards(report, len(listed)))
     if not report.shards:
         yield Text("  no shards yet", style="dim")
 
@@ -161,17 +193,19 @@ def _choose_shown(shards: Sequence[ShardStatusReport]) -> list[ShardStatusReport
     return sorted(found, key=weigh)[:SHARDS_SHOWN_MAX]
 
 
-def _sum_up_shards(report: StatusTableReport, shown: int) -> str:
-    """All of them in a line: they are too many to be listed."""
+def _sum_up_shards(report: StatusTableReport, shown: int) -> Iterator[str]:
+    """All of them in a few lines: they are too many to be listed."""
     shards = report.shards
     pending = [shard for shard in shards if shard.pending_generations]
     generations = sum(len(shard.pending_generations) for shard in pending)
-    text = f"  {len(shards):,} shards: {len(pending):,} with {generations:,} pending generations"
+    waiting = count_of(generations, "pending generation")
+    text = f"  {count_of(len(shards), 'shard')}: {len(pending):,} with {waiting}"
     if pending:
         size = format_size(sum_known(shard.pending_bytes for shard in pending))
         text += f" ({size}, the oldest for {format_age(report.oldest_pending_seconds)})"
+    yield text
     which = f"{shown} of them shown, " if shown else ""
-    return "; ".join([text, *_count_trouble(shards), f"{which}--all-shards lists all"])
+    yield "  " + "; ".join([*_count_trouble(shards), f"{which}--all-shards lists all"])
 
 
 def _cut_broken(shard: ShardStatusReport) -> tuple[str | Text, ...]:
@@ -180,7 +214,7 @@ def _cut_broken(shard: ShardStatusReport) -> tuple[str | Text, ...]:
 
 
 def _format_pending_size(shard: ShardStatusReport) -> str:
-    return ("about " if shard.sizes_estimated else "") + format_size(shard.pending_bytes)
+    return ("~" if shard.sizes_estimated else "") + format_size(shard.pending_bytes)
 
 
 def _format_unflushed(shard: ShardStatusReport) -> Text:
@@ -188,21 +222,30 @@ def _format_unflushed(shard: ShardStatusReport) -> Text:
     return text.append(" abandoned?", style="yellow") if shard.abandoned else text
 
 
+def _format_count_unflushed(shard: ShardStatusReport) -> Text:
+    style = "yellow" if shard.abandoned else ""
+    return Text(format_count(shard.unflushed_wal_entries), style=style)
+
+
 def _format_lag(index: IndexStatusReport) -> str:
     return "not recorded" if index.lag_generations is None else str(index.lag_generations)
 
 
-def _format_storage(report: StatusTableReport) -> str:
+def _format_storage(report: StatusTableReport) -> Iterator[str]:
     sizes = (
         f"{name} {format_size(getattr(report.storage, f'{name.lower()}_bytes'))}"
         for name in ("base", "pending", "WAL", "reclaimable")
     )
-    text = "  storage: " + ", ".join(sizes)
+    yield "  storage: " + ", ".join(sizes)
+    told = []
     if report.reclaimable is not None and report.reclaimable.generations:
-        text += f" ({report.reclaimable.generations} generations)"
+        told.append(f"{count_of(report.reclaimable.generations, 'generation')} reclaimable")
     if report.storage is not None and report.storage.small_objects:
-        text += f"; {report.storage.small_objects:,} manifests and WAL entries"
-    return text
+        told.append(f"manifests and WAL entries: {report.storage.small_objects:,}")
+    if told:
+        yield "    " + ", ".join(told)
+    if report.reclaimable and report.reclaimable.generations and not report.reclaimable.collected:
+        yield "    no retention is configured: memwal garbage shows what can go"
 
 
 def _list_due(report: StatusTableReport) -> Iterator[Text]:

@@ -17,5 +17,4 @@ def show_table(report: VerifyTableReport) -> list[RenderableType]:
 
 def _format_check(check: CheckReport) -> Text:
     mark, style = _MARKS[check.ok]
-    number = f"invariant {check.invariant}" if check.invariant is not None else "also"
-    return Text.assemble("  ", (f"{mark:>11}", style), f"  {number}: {check.name}: {check.detail}")
+    return Text.assemble("  ", (f"{mark:<6}", style), f" {check.name}: {check.detail}")

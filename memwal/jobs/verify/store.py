@@ -192,7 +192,8 @@ class StoredFacts:
 
     def read_wal(self, shard_id: ShardId) -> WalFacts:
         """A shard's WAL, entry by entry."""
-        positions, epochs, broken, refused = [], set(), [], []
+        positions, broken, refused = [], [], []
+        sentinels, others = set[int](), set[int]()
         for position, info in self.wal.list_entries(shard_id):
             positions.append(position)
             try:
@@ -205,12 +206,13 @@ class StoredFacts:
             except MemWalError as error:
                 broken.append(str(error))
                 continue
-            if entry.fence_sentinel and entry.writer_epoch is not None:
-                epochs.add(entry.writer_epoch)
+            if entry.writer_epoch is not None:
+                (sentinels if entry.fence_sentinel else others).add(entry.writer_epoch)
         return WalFacts(
             shard_id=shard_id,
             positions=tuple(positions),
-            sentinel_epochs=frozenset(epochs),
+            sentinel_epochs=frozenset(sentinels),
+            row_epochs=frozenset(others),
             broken=tuple(broken),
             refused=tuple(refused),
         )

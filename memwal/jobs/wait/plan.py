@@ -9,6 +9,7 @@ from memwal.errors import Usage
 from memwal.format.layout import find_shard
 from memwal.indexes import covering_indexes
 from memwal.model import MemWalState, ShardId, TableView, VersionManifest
+from memwal.text import count_of
 
 _NAMED_MAX = 10
 
@@ -81,7 +82,7 @@ def describe_missing(
 ) -> str:
     """How far it is, in one line."""
     done = len(target) - len(missing)
-    text = f"{until.value}: {done} of {len(target)} shards"
+    text = f"{until.value}: {done} of {count_of(len(target), 'shard')}"
     named = [f"shard {s} at {g} of {target[s]}" for s, g in missing.items()]
     more = [f"and {len(named) - _NAMED_MAX} more"] if len(named) > _NAMED_MAX else []
     return "; ".join([text, *named[:_NAMED_MAX], *more])

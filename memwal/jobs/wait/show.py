@@ -7,12 +7,13 @@ from rich.text import Text
 
 from memwal.grid import Column, build_table, numbers, words
 from memwal.jobs.wait.report import WaitTableReport
+from memwal.text import count_of
 
 
 def show_table(report: WaitTableReport) -> list[RenderableType]:
     """The shards that are not yet where they were waited for."""
     if report.reached:
-        return [Text(f"  {report.until}: {len(report.target)} shards", style="green")]
+        return [Text(f"  {report.until}: {count_of(len(report.target), 'shard')}", style="green")]
     if not report.missing:
         return []
     columns: tuple[Column[str], ...] = (

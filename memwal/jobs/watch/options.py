@@ -47,6 +47,7 @@ class WatchOptions(RunOptions):
             due=choose_limits(DueLimits, table),
             is_large=partial(_is_large, asked),
             at_once=self.once,
+            collects=self.settings.garbage_execute or table.settings.retention is not None,
         )
         return Watched(resolved=table, target=target)
 
@@ -72,7 +73,7 @@ def choose_watch_limits(settings: WatchSettings) -> WatchLimits:
     every = {
         COMPACTION: settings.compaction_every,
         SNAPSHOT: settings.snapshot_every,
-        GARBAGE: settings.garbage_every if settings.garbage_execute else None,
+        GARBAGE: settings.garbage_every,
     }
     return WatchLimits(
         every_seconds=settings.every,

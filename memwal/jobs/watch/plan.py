@@ -51,13 +51,14 @@ class Target:
     """What a table is held to, and what decides how it is worked on.
 
     `is_large` tells by the number of shards and their in-memory bytes whether Spark is worth it;
-    `at_once` acts on whatever waits, however young.
+    `at_once` acts on whatever waits, however young; `collects` whether garbage is collected.
     """
 
     freshness_seconds: float
     due: DueLimits = DueLimits()
     is_large: Callable[[int, int], bool] = field(default=lambda units, size: False, compare=False)
     at_once: bool = False
+    collects: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,6 +48,16 @@ def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:
     }
 
 
+def describe_space(lag: Lag) -> dict[str, Any]:
+    """What piles up on a table that nobody collects."""
+    return {
+        "reclaimable_generations": lag.reclaimable_generations,
+        "reclaimable_bytes": lag.reclaimable_bytes,
+        "message": "nothing deletes them, their WAL or old versions: give --retention 7d, or set "
+        "retention in memwal.toml",
+    }
+
+
 def describe_error(error: MemWalError, **more: Any) -> dict[str, Any]:
     """Something that went wrong; `exit_code` says whether to wait, to run again or to act."""
     return {"message": str(error), "exit_code": error.exit_code, "outcome": error.outcome, **more}

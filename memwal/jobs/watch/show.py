@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from memwal.grid import format_size
 from memwal.jobs.watch.ports import Event
 from memwal.jobs.watch.report import WatchReport
-from memwal.text import iso_time
+from memwal.text import count_of, iso_time
 
 _COUNTS = (
     ("generations", "generations"),
@@ -33,8 +34,9 @@ def describe_event(event: Event) -> str:
 def describe_end(report: WatchReport) -> str:
     """All of a watch in a line."""
     return (
-        f"watch: {report.watched} tables, {report.looks} looks, {report.rounds} rounds, "
-        f"{report.rows} rows merged, worst lag {report.lag_seconds_max:.1f} s, "
+        f"watch: {count_of(report.watched, 'table')}, {count_of(report.looks, 'look')}, "
+        f"{count_of(report.rounds, 'round')}, "
+        f"{count_of(report.rows, 'row')} merged, worst lag {report.lag_seconds_max:.1f} s, "
         f"in {report.seconds:.1f} s"
     )
 
@@ -51,6 +53,9 @@ def _describe(event: Event) -> str:
         case "fresh":
             late = found.get("late_seconds")
             return f" again, after {late:.1f} s" if late is not None else f": {found['message']}"
+        case "space":
+            count, size = found["reclaimable_generations"], found["reclaimable_bytes"]
+            return f": {count} merged generations, {format_size(size)}; {found['message']}"
         case "gone":
             return f": {found['message']}"
         case "error":
@@ -64,9 +69,12 @@ def _describe(event: Event) -> str:
 def _describe_look(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"version {found['version']}"
     pending, age = found["pending_generations"], found["oldest_pending_seconds"]
-    yield f"{pending} generations pending" + (f" for {age:.0f} s" if age is not None else "")
+    yield f"{count_of(pending, 'generation')} pending" + (
+        f" for {age:.0f} s" if age is not None else ""
+    )
     behind = {name: lag for name, lag in found["index_lag_generations"].items() if lag != 0}
     if behind:
-        yield f"{len(behind)} indexes behind for {found['oldest_unindexed_seconds'] or 0:.0f} s"
+        indexes = "1 index" if len(behind) == 1 else f"{len(behind)} indexes"
+        yield f"{indexes} behind for {found['oldest_unindexed_seconds'] or 0:.0f} s"
     if found["needs"]:
         yield "needs " + " and ".join(found["needs"])

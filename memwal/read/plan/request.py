@@ -26,7 +26,9 @@ class Nearest:
     """The k rows whose vector is nearest to `vector`.
 
     `metric` is `l2`, `cosine` or `dot`; None is that of the column's index, or `l2` without one.
-    `nprobes` is how many partitions of an index are looked into; None leaves it to Lance.
+    `nprobes` is how many partitions of an index are looked into; None leaves it to Lance. Of an
+    index that keeps vectors in short, `refine_factor` times k candidates are compared by the
+    vectors themselves: more find more of the nearest, and cost more.
     """
 
     column: str
@@ -34,6 +36,7 @@ class Nearest:
     k: int = 10
     metric: str | None = None
     nprobes: int | None = None
+    refine_factor: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +144,8 @@ def check_request(view: TableView, request: ReadRequest) -> None:
         _check_searched(view, request, request.nearest.column, DISTANCE)
         if request.nearest.k < 1:
             raise Usage(f"k {request.nearest.k} is not positive")
+        if request.nearest.refine_factor < 1:
+            raise Usage(f"refine_factor {request.nearest.refine_factor} is not positive")
     if request.search is not None:
         _check_searched(view, request, request.search.column, SCORE)
         if not request.search.query.strip():
@@ -169,7 +174,13 @@ def parse_search(option: str, text: str, operator: str | None, *, phrase: bool) 
 
 
 def parse_nearest(
-    option: str, text: str, k: int | None, metric: str | None, nprobes: int | None
+    option: str,
+    text: str,
+    *,
+    k: int | None,
+    metric: str | None,
+    nprobes: int | None,
+    refine_factor: int | None,
 ) -> Nearest:
     """The nearest rows from `COLUMN=[0.1, …]`. Raises Usage, which names the option."""
     column, equals, numbers = text.partition("=")
@@ -185,6 +196,7 @@ def parse_nearest(
         k=10 if k is None else k,
         metric=metric,
         nprobes=nprobes,
+        refine_factor=1 if refine_factor is None else refine_factor,
     )
 
 

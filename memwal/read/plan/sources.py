@@ -27,6 +27,7 @@ from memwal.read.plan.request import (
     write_predicate,
 )
 from memwal.rows.holes import find_holes, hole_text, missing_text
+from memwal.text import count_of
 
 
 class Incomplete(Refused):
@@ -129,9 +130,10 @@ def describe_mixed(plan: ReadPlan, request: ReadRequest) -> tuple[str, ...]:
     """A warning where an older version is read with pending generations, and nobody said so."""
     if request.version is None or request.merged_only is not None or not plan.generations:
         return ()
+    pending = count_of(plan.generations, "generation")
     return (
-        f"version {plan.version} is read with {plan.generations} generations that are listed now "
-        "and that it has not merged: rows that were written after it may be among them. "
+        f"version {plan.version} is read with {pending} listed now "
+        "that it has not merged: rows that were written after it may be among them. "
         "--merged-only (merged_only=True) leaves them out, --with-pending (merged_only=False) says "
         "that they are meant; a checkpoint keeps a moment whole",
     )

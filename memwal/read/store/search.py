@@ -46,7 +46,7 @@ class Search:
             "k": fetch,
             "metric": self._metric,
             # An index's own distances are estimates, and differ from one index to the next.
-            "refine_factor": 1,
+            "refine_factor": self._wanted.refine_factor,
         }
         if self._wanted.nprobes is not None:
             nearest["nprobes"] = self._wanted.nprobes

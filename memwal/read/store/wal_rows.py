@@ -189,7 +189,7 @@ class _ShardReader:
         self.gathered.add(self._schema().empty_table())
         for found in self._read_upwards(start):
             entries.append(found.entry)
-            if found.entry.rows and not is_flushed(self.manifest, found.entry):
+            if found.entry.rows and not is_flushed(self.manifest, found.entry.generation):
                 self.gathered.add(self._line_up(found))
         decided = replay(self._judge_by(start + len(entries)), entries)
         if decided.problems:

@@ -22,14 +22,19 @@ def has_spark() -> bool:
     return importlib.util.find_spec("pyspark") is not None
 
 
+def check_spark() -> None:
+    """Raise Unsupported where pyspark is not installed."""
+    if not has_spark():
+        raise Unsupported("MW-E04", "pyspark is not installed: pip install 'lance-memwal[spark]'")
+
+
 def start_engine(name: str, options: RunOptions) -> Started:
     """The engine of that name: one of the run's own, or a new one. Raises Unsupported, Refused."""
     if options.engines is not None:
         return options.engines.get(name), lambda: None
     if name == "local":
         return LocalEngine(), lambda: None
-    if not has_spark():
-        raise Unsupported("MW-E04", "pyspark is not installed: pip install 'lance-memwal[spark]'")
+    check_spark()
     # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
     from memwal.run.engines.spark import SparkEngine
 

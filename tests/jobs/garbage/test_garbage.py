@@ -734,6 +734,7 @@ def test_a_cache_that_is_too_large_is_passed_over(
 ) -> None:
     table = runs.laid_out(tmp_path / "t")
     table.stores.views.table()  # the process remembers that no row hides below the progress
+    table.stores.prove_store()  # and that the store can be trusted
     full = runs.run(table).requests["get"]
     assert runs.run(table).requests["get"] < full
     size = (tmp_path / "t" / CACHE).stat().st_size

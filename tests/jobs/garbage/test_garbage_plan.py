@@ -318,7 +318,7 @@ EVERYTHING: dict[str, tuple[Spoil, str]] = {
     ),
     "it is not merged at the latest version": (
         lambda w: edited(w, state__merged={}),
-        "merged up to 0 only",
+        "not known to be merged",
     ),
     "the shard is sealed": (
         lambda w: edited(w, manifest__status=ShardStatus.SEALED),

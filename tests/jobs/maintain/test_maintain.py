@@ -19,7 +19,7 @@ from memwal.jobs.maintain.show import show_table
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import ShardStatus
 from memwal.store.lease import StoredLeases
-from tests.support import builders
+from tests.support import builders, garbage_runs
 from tests.support.builders import Put, Table
 from tests.support.nursery import run_memwal
 from tests.support.progress import Quiet
@@ -65,6 +65,40 @@ def test_four_jobs_bring_a_table_to_rest(table: Table) -> None:
     assert set(outcomes(found).values()) == {"nothing_to_do"}
     assert not list(Path(table.uri).glob("_mem_wal/*/*_gen_*"))
     builders.check_merged(table)
+
+
+def test_a_configured_retention_says_what_goes(tmp_path: Path) -> None:
+    kept, other = (garbage_runs.collectable(tmp_path / name) for name in ("kept", "other"))
+    config = tmp_path / "memwal.toml"
+    config.write_text(
+        f'[tables.kept]\nuri = "{kept.uri}"\nretention = "1d"\n[tables.other]\nuri = "{other.uri}"'
+    )
+
+    def collect(command: str, *arguments: str) -> list[tuple[int, int]]:
+        garbage_runs.age(kept, 7200)
+        done = run_memwal(command, "--all", "--json", "--config", str(config), *arguments)
+        assert done.returncode == 0, done.stderr
+        found = [
+            t if command == "garbage" else t["jobs"][-1] for t in json.loads(done.stdout)["tables"]
+        ]
+        return [(table["dropped"], table["deleted"]) for table in found]
+
+    before, wal = garbage_runs.files(other), garbage_runs.positions(kept)
+    assert collect("garbage") == collect("maintain", "--dry-run") == [(0, 0), (0, 0)]
+    (dropped, _), untouched = collect("maintain")
+    assert dropped == 3
+    assert garbage_runs.folders(kept) == [1, 2, 3]
+    assert collect("garbage") == [(0, 0), untouched] == [(0, 0), (0, 0)]
+    (_, deleted), _ = collect("garbage", "--as-configured", "--no-wal")
+    assert deleted >= 3
+    assert garbage_runs.folders(kept) == []
+    assert garbage_runs.positions(kept) == wal
+    collect("garbage", "--as-configured")
+    assert len(garbage_runs.positions(kept)) < len(wal)
+    assert garbage_runs.folders(other) == [1, 2, 3]
+    assert {
+        path: size for path, size in garbage_runs.files(other).items() if "_mem_wal" in path
+    } == {path: size for path, size in before.items() if "_mem_wal" in path}
 
 
 def test_compaction_runs_when_it_is_asked_for(table: Table) -> None:

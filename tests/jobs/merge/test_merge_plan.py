@@ -302,6 +302,28 @@ def test_tombstones_leave_in_the_commit_while_they_are_few(
     assert shape is not None and shape.deletes is deletes
 
 
+def test_deletes_alone_leave_with_their_mark_however_many_they_are() -> None:
+    shape = shape_commit(facts(tombstones=11, live_rows=0, generations=1), LIMITS, COSTS)
+    assert shape is not None
+    assert (shape.join, shape.deletes) == (Join.SCAN, Deletes.SAME_COMMIT)
+
+
+def test_deletes_in_a_commit_of_rows_take_memory() -> None:
+    assert MergeLimits().deletes_with_rows_max == 10_000
+    sizes = [400, 450, 1_000, 10_000]
+    found = [
+        MergeLimits(
+            memory_bytes_max=size * 2**20, tombstones_in_commit_max=5_000
+        ).deletes_with_rows_max
+        for size in sizes
+    ]
+    assert found == [548, 1_462, 5_000, 5_000]
+    assert MergeLimits(memory_bytes_max=1).deletes_with_rows_max == 200
+    small = MergeLimits(memory_bytes_max=400 * 2**20)
+    assert shape_commit(facts(tombstones=548), small, COSTS).deletes is Deletes.SAME_COMMIT
+    assert shape_commit(facts(tombstones=549), small, COSTS).deletes is Deletes.PASS_BEFORE
+
+
 def test_the_join_is_chosen_by_cost() -> None:
     large = facts(base_rows=BIG, key_indexed=True, generations=1, anchored_in_base=True)
 

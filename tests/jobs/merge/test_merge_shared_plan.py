@@ -149,7 +149,7 @@ def test_a_plan_that_is_too_large_or_of_unknown_size_is_not_taken() -> None:
     "fact",
     [
         replace(FACTS, deletes_with_rows=True),
-        replace(FACTS, tombstones=201),
+        replace(FACTS, tombstones=10_001),
         replace(FACTS, generations=2, anchored=False),
         replace(FACTS, generations=2, key_types=("int8",)),
     ],
@@ -161,7 +161,7 @@ def test_folds_that_are_left_out(fact: FoldFacts) -> None:
 
 
 def test_tombstones_are_counted_together() -> None:
-    facts = {shard_id(n): replace(FACTS, tombstones=90) for n in range(3)}
+    facts = {shard_id(n): replace(FACTS, tombstones=4_900) for n in range(3)}
     assert choose_folds(facts, LIMITS) == (shard_id(0), shard_id(1))
 
 

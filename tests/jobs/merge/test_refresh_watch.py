@@ -54,10 +54,11 @@ class Table(MemoryTable):
 
 @pytest.fixture
 def table() -> Table:
-    """Three generations of one row, of which the second deletes it; all merged."""
+    """Three generations of two rows, of which the second deletes one; all merged."""
     made = Table(clock=ManualClock(), base={("a",): {"id": "a", "n": 0}})
     for n in (1, None, 3):
-        made.flush(SHARD, {("a",): None if n is None else {"id": "a", "n": n}})
+        rows = {("a",): None if n is None else {"id": "a", "n": n}, ("b",): {"id": "b", "n": 0}}
+        made.flush(SHARD, rows)
     assert bare_merge(made, MergeRequest()).outcome == "done"
     assert made.found == 3
     return made

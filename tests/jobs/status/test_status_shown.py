@@ -45,9 +45,9 @@ def test_of_many_shards_those_with_something_to_do_are_listed() -> None:
     # What no merge mends comes first, then what is pending, the oldest first.
     assert listed == [f"{n:08x}" for n in (2003, 2002, 2001, 2000)]
     assert (
-        "  1,004 shards: 3 with 4 pending generations (3.0 KiB, the oldest for 10.0 m); 1 stuck; "
-        "1 abandoned; 4 of them shown, --all-shards lists all"
+        "  1,004 shards: 3 with 4 pending generations (3.0 KiB, the oldest for 10.0 m)"
     ) in lines
+    assert "  1 stuck; 1 abandoned; 4 of them shown, --all-shards lists all" in lines
 
     everything = shown(table(*idle, *busy), show_table=partial(show_table, all_shards=True))
     assert sum("-0000-4000-" in line for line in everything) == 1004
@@ -65,7 +65,7 @@ def test_of_several_tables_each_has_a_line() -> None:
     gone = TableReport(table="gone", outcome="failed", error="gone: no such table")
     lines = shown(good, gone, show_tables=show_tables)
     assert [" ".join(line.split()) for line in lines[1:3]] == [
-        "orders done 3 1.0 MiB 1.5 m 2 due, 1 warnings",
+        "orders done 3 1.0 MiB 1.5 m 2",
         "gone failed",
     ]
     assert lines[3:5] == ["gone: no such table", "2 tables, 1 due; --verbose shows all of each"]

@@ -299,6 +299,16 @@ def test_a_missing_sentinel(table: Table) -> None:
     assert broken(table) == ["newest fence sentinel"]
 
 
+def test_a_writer_that_died_inside_its_claim(table: Table) -> None:
+    """Rows of none of its epoch's entries are at risk, and nobody has anything to mend."""
+    table.stores.shard_manifests.claim(table.shards[0])
+    check = check_of(table, "newest fence sentinel")
+    assert check.ok is None and "was claimed, without a sentinel so far" in check.detail
+    with table.writer(table.shards[0]):
+        pass
+    assert check_of(table, "newest fence sentinel").ok
+
+
 def test_catch_up_above_the_merges(table: Table) -> None:
     view = table.stores.views.table()
     assert isinstance(view.mem_wal, MemWalState)

@@ -147,11 +147,17 @@ def test_catch_up_claims() -> None:
     assert catch_up(3, (7,), None) is None
 
 
-def wal(*positions: int, sentinels: tuple[int, ...] = (2,), broken: str = "") -> WalFacts:
+def wal(
+    *positions: int,
+    sentinels: tuple[int, ...] = (2,),
+    rows: tuple[int, ...] = (),
+    broken: str = "",
+) -> WalFacts:
     return WalFacts(
         shard_id=SHARD,
         positions=positions,
         sentinel_epochs=frozenset(sentinels),
+        row_epochs=frozenset(rows),
         broken=(broken,) if broken else (),
     )
 
@@ -167,13 +173,14 @@ def test_the_wal_above_the_replay_position() -> None:
 
 
 def test_the_newest_sentinel() -> None:
-    def ok(epoch: int, *sentinels: int) -> bool | None:
-        found = {SHARD: wal(sentinels=sentinels)}
+    def ok(epoch: int, *sentinels: int, rows: tuple[int, ...] = ()) -> bool | None:
+        found = {SHARD: wal(sentinels=sentinels, rows=rows)}
         return verify.check_sentinels([shard(epoch=epoch)], found).ok
 
     assert ok(1)
     assert ok(3, 2, 3)
-    assert ok(3, 2) is False
+    assert ok(3, 2, rows=(2, 3)) is False
+    assert ok(3, 2, rows=(2,)) is None
 
 
 def test_one_key_one_shard() -> None:

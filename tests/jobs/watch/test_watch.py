@@ -69,6 +69,10 @@ def test_once_brings_tables_up_to_date_and_says_so(table: Table) -> None:
     assert all(e["table"] == table.uri and e["at"].endswith("+00:00") for e in events)
     builders.check_merged(table)
     code, events, _ = watch(table.uri, "--once")
+    assert (code, [e["event"] for e in events]) == (0, ["look", "space"])
+    assert events[1]["reclaimable_generations"] == 2
+    assert "--retention 7d" in events[1]["message"]
+    code, events, _ = watch(table.uri, "--once", "--retention", "7d")
     assert (code, [e["event"] for e in events]) == (0, ["look"])
 
 
@@ -79,6 +83,14 @@ def test_once_exits_as_maintain_does(table: Table, tmp_path: Path) -> None:
     code, _, _ = watch(table.uri, tmp_path / "none", "--once")
     assert code == 6
     builders.check_merged(table)
+
+
+def test_a_table_that_was_never_seen_is_told_at_the_end(table: Table, tmp_path: Path) -> None:
+    code, _, error = watch(tmp_path / "none", "--for", "1s")
+    assert code == 2
+    assert "no such table" in error
+    code, _, _ = watch(table.uri, "--for", "1s", "--dry-run")
+    assert code == 0
 
 
 def test_a_sealed_shard_is_refused_and_the_other_merged(table: Table) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwal.config import WatchSettings
+from memwal.config import ResolvedTable, Settings, WatchSettings, make_settings
 from memwal.jobs.status.plan import DueLimits
-from memwal.jobs.watch.options import WatchOptions, choose_round_options, choose_watch_limits
+from memwal.jobs.watch.options import WatchOptions, choose_round_options
 from memwal.jobs.watch.plan import (
     Behind,
     Lag,
@@ -199,9 +199,12 @@ def test_garbage_is_collected_only_where_the_configuration_says_so() -> None:
         WatchSettings(),
         WatchSettings(garbage_execute=True, garbage_wal=True, retention=9e5),
     )
-    assert list(choose_watch_limits(silent).upkeep_seconds) == ["snapshot"]
+    table = ResolvedTable(name="t", uri="/t", storage_options={}, settings=Settings())
+    kept = table.with_settings(make_settings(retention=9e5))
+    assert not options(silent).choose_target(table).target.collects
+    assert options(silent).choose_target(kept).target.collects
+    assert options(told).choose_target(table).target.collects
     assert not choose_round_options(options(silent)).execute
-    assert list(choose_watch_limits(told).upkeep_seconds) == ["snapshot", "garbage"]
     chosen = choose_round_options(options(told))
     assert chosen.execute
     assert chosen.limits.wal

@@ -206,7 +206,7 @@ class World:
 
     def watch(self, freshness: float = 60.0, **given: Any) -> Watch:
         limits = replace(WatchLimits(rounds_max=self.slots), **given.pop("limits", {}))
-        once = given.get("once", False)
+        target = {"at_once": given.get("once", False), "collects": given.pop("collects", True)}
         watch = Watch(
             lookouts=self,
             workers=self,
@@ -216,7 +216,7 @@ class World:
             limits=limits,
             **given,
         )
-        watch.watch([self.watched(name, freshness, at_once=once) for name in self.tables])
+        watch.watch([self.watched(name, freshness, **target) for name in self.tables])
         return watch
 
     def run(self, watch: Watch, seconds: float, flush: Any = None) -> None:

@@ -56,7 +56,11 @@ function collected(data) {
   const now = data.reclaimable && data.reclaimable.generations
     ? `${plural(data.reclaimable.generations, "generation")} (${bytes(data.reclaimable.bytes)}) merged and indexed: they go once no retained version needs them. `
     : "No generation could go now. ";
-  if (!run) return [now, "No collection that deletes is among the recorded runs; those that only list leave no record."];
+  if (!run) {
+    const piles = data.reclaimable && !data.reclaimable.collected
+      ? 'Nothing deletes them: the table has no retention. In memwal.toml, retention = "7d" lets jobs do it. ' : "";
+    return [now, piles, "No collection that deletes is among the recorded runs; those that only list leave no record."];
+  }
   return [now, "The last collection, ", since(run.finished_at), ", ", run.outcome === "done" ? "" : `${run.outcome}: `,
     run.error || (run.did.length ? run.did.map((one) => `${one.unit === "bytes:freed" ? bytes(one.value) : count(one.value)} ${one.unit.replace("bytes:", "")}`).join(", ") : "deleted nothing"), "."];
 }

@@ -51,7 +51,6 @@ from memwal.jobs.garbage.ports import (
 )
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
-from memwal.rows.settled import is_unrecorded
 
 # S3 dates by whole seconds, and a listing takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
@@ -362,8 +361,7 @@ class TableGarbage:
         self.ahead_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
 
     def _expire(self, seen: Seen, retention_seconds: float) -> None:
-        shards = () if seen.look.view is None else seen.look.view.shards
-        if seen.expirable and not any(map(is_unrecorded, shards)):
+        if seen.expirable and not seen.has_unrecorded:
             self.before_commit()
             self.steps("before_expire")
             # Lance counts by this host's clock.

@@ -10,6 +10,7 @@ from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Evidence, GarbagePlan, Sweep
 from memwal.jobs.garbage.plan import plan_garbage
 from memwal.model import Checkpoint, ShardId
+from memwal.rows.settled import is_unrecorded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +34,14 @@ class Seen:
     def has_work(self) -> bool:
         """Whether a run that acts would do anything."""
         plan = self.plan
-        return bool(plan.drops or plan.deletes or plan.has_mends or self.expirable)
+        goes = plan.drops or plan.deletes or plan.has_mends or self.expirable
+        return bool(goes) or self.has_unrecorded
+
+    @property
+    def has_unrecorded(self) -> bool:
+        """Whether what is settled of a shard is yet to be recorded."""
+        view = self.look.view
+        return view is not None and any(map(is_unrecorded, view.shards))
 
 
 def add_before(after: Seen, before: Seen) -> Seen:

@@ -12,7 +12,7 @@ from memwal.format import layout
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Item, plan_delete
 from memwal.model import Checkpoint, StoredFile
-from memwal.text import iso_time
+from memwal.text import count_of, iso_time
 
 NAME = "checkpoint"
 
@@ -45,5 +45,5 @@ def _describe_end(found: Checkpoint, look: Look) -> str:
 def describe_hold(found: Checkpoint) -> str:
     """Until when it is kept, for whom, and what it holds."""
     until = iso_time(found.expires_at_nanos) or "it is dropped"
-    kept = f"version {found.version} and {found.generations} generations"
+    kept = f"version {found.version} and {count_of(found.generations, 'generation')}"
     return f"kept until {until} for {found.holder}, with {kept}"

@@ -9,8 +9,8 @@ upwards. A shard's manifests stay as they are, one after the other, from the low
    started there or later;
 3. the version hint's target, since all others start there;
 4. the first of the newest few, should writes of the hint have failed;
-5. the one that a record cites of what was merged before the MemWAL was initialised again; any, as
-   long as nothing records it.
+5. the lowest that a record cites of what was merged before the MemWAL was initialised again, if a
+   retained version names the record and may need it; any, as long as nothing records it.
 
 Below that everything goes, lowest first, so that what is left leads up to the latest from wherever
 one lands. Of some of it the name stays, as a stopper of a few bytes that is no manifest:
@@ -40,6 +40,7 @@ from memwal.jobs.garbage.model import (
     past_version,
 )
 from memwal.model import ShardId, ShardManifest, StoredFile
+from memwal.text import count_of
 
 NAME = "shard_manifest"
 
@@ -68,7 +69,8 @@ def find_items(look: Look) -> Iterator[Item]:
                 path=layout.manifest_folder(shard.shard_id),
                 size_bytes=sum(s.size_bytes for s in shard.found.stoppers),
                 action=Action.KEEP,
-                reason=f"{len(shard.found.stoppers)} stoppers, for good: they keep names taken",
+                reason="kept for good: a stalled writer could try "
+                + count_of(len(shard.found.stoppers), "old name"),
             )
 
 
@@ -123,8 +125,8 @@ def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
     if shard.past is None:
         return 0, "no manifest is older than the grace"
     reasons.append((shard.past.version, "the latest when the grace began, or newer"))
-    if shard.settled is not None:
-        cited = shard.settled.settled_by or 0
+    cited = 0 if shard.unrecorded else shard.cited_version
+    if cited is not None:
         reasons.append((cited, "shows what was merged before the MemWAL was initialised again"))
     most, versions = limits.numbered_deletes_max, sorted(m.version for m in found.manifests)
     if most < len(versions):

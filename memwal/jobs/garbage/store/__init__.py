@@ -9,10 +9,18 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from memwal.errors import MemWalError, Refused, StoreUnavailable
+from memwal.errors import MemWalError, Missing, Refused, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.garbage.kinds import KINDS_BESIDE
-from memwal.jobs.garbage.model import Evidence, GarbageLimits, Sweep, WriterClaim, cutoff_nanos
+from memwal.jobs.garbage.model import (
+    Evidence,
+    GarbageLimits,
+    RetainedVersion,
+    ShardEvidence,
+    Sweep,
+    WriterClaim,
+    cutoff_nanos,
+)
 from memwal.jobs.garbage.ports import Expired, FindDeciding
 from memwal.jobs.garbage.store.shards import ShardFolders
 from memwal.jobs.garbage.store.sweeps import StoredSweeps
@@ -20,8 +28,11 @@ from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.garbage.store.wal_heads import WalHeads
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
+from memwal.rows.settled import SettledRecord
 from memwal.store.checkpoints import StoredCheckpoints
+from memwal.store.inherited import read_adopted
 from memwal.store.links import find_link
+from memwal.store.settled import read_record
 from memwal.store.shard_listing import list_shards
 from memwal.store.table import LanceTables, tidy_text
 
@@ -84,7 +95,14 @@ class StoredGarbageEvidence:
                 stored = not verified or find_deciding is not None
                 entries_max = limits.wal_entries_per_shard_max
                 shards = self._heads.add(pool, shards, manifests, cutoff, entries_max, stored)
-            evidence = replace(beside, shards={s.shard_id: s for s in shards})
+            settled = self._read_settled(pool, beside.versions, manifests)
+            shards = self._settle(pool, shards, manifests, settled)
+            evidence = replace(
+                beside,
+                shards={s.shard_id: s for s in shards},
+                settled=settled,
+                adopted=self._read_adopted(manifests),
+            )
             if limits.wal and verified and find_deciding is not None:
                 epochs = {shard: manifest.writer_epoch for shard, manifest in manifests.items()}
                 needed = find_deciding(evidence)
@@ -99,6 +117,46 @@ class StoredGarbageEvidence:
             beside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_BESIDE},
             problems=tuple(problems),
         )
+
+    def _read_adopted(
+        self, manifests: Mapping[ShardId, ShardManifest]
+    ) -> Mapping[ShardId, Sequence[range]]:
+        """Once a shard's first generation has gone, no version is left that has not its own."""
+        listed = (g.generation for m in manifests.values() for g in m.flushed_generations)
+        return read_adopted(self._objects) if 1 in listed else {}
+
+    def _read_settled(
+        self, pool: Executor, versions: Sequence[RetainedVersion], shards: Iterable[ShardId]
+    ) -> dict[str, SettledRecord | None]:
+        needing = [v for v in versions if any(map(v.needs_record, shards))]
+        named = sorted({record_id for version in needing for record_id in version.settled_ids})
+
+        def read(record_id: str) -> tuple[str, SettledRecord | None] | None:
+            try:
+                return record_id, read_record(self._objects, record_id)
+            except Missing:
+                return None
+
+        return dict(filter(None, pool.map(read, named)))
+
+    def _settle(
+        self,
+        pool: Executor,
+        shards: Sequence[ShardEvidence],
+        manifests: Mapping[ShardId, ShardManifest],
+        records: Mapping[str, SettledRecord | None],
+    ) -> list[ShardEvidence]:
+        """With what the records say of these very shards, where anything is left to collect."""
+        said = [record for record in records.values() if record is not None]
+
+        def settle(shard: ShardEvidence) -> ShardEvidence:
+            manifest = manifests.get(shard.shard_id)
+            if manifest is None or shard.problem is not None or not (shard.folders or shard.wal):
+                return shard
+            found = ((r.record_id, self._shards.find_settled(manifest, r)) for r in said)
+            return replace(shard, settled={record_id: upto for record_id, upto in found if upto})
+
+        return list(pool.map(settle, shards)) if said else list(shards)
 
     def list_files(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Sequence[StoredFile]]:
         """The files of some shards (see the port)."""

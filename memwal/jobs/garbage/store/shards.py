@@ -24,6 +24,7 @@ from memwal.jobs.garbage.model import (
 from memwal.jobs.garbage.store.histories import ManifestHistories
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
+from memwal.rows.settled import SettledRecord, find_proven
 from memwal.store.shard_listing import ShardListing, list_shards
 from memwal.store.shard_manifests import ShardManifests
 
@@ -174,6 +175,12 @@ class ShardFolders:
             with self._lock:
                 self._past[shard_id, version] = known
         return known
+
+    def find_settled(self, latest: ShardManifest, record: SettledRecord) -> int:
+        """Up to which generation the record proves what this very shard had; 0 for nothing."""
+        with suppress(MemWalError):
+            return find_proven(latest, record, self._manifests.digest)
+        return 0
 
     # ---- claims
 

@@ -23,10 +23,11 @@ from memwal.format import layout
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.model import ShardId, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
+from memwal.store.settled import list_named
 from memwal.store.table_manifests import TableManifests
 
 CACHE_PATH = f"{layout.MAINTENANCE}/cache/retained_versions.json"
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 _CACHE_BYTES_MAX = 8 * 1024 * 1024
 # Below this many versions, reading them costs less than keeping a cache is worth.
 _CACHED_VERSIONS_MIN = 64
@@ -138,6 +139,7 @@ class RetainedVersions:
             timestamp_nanos=manifest.timestamp_nanos,
             merged=None if state is None else dict(state.merged),
             index_uuids=frozenset(uuids if state is None else uuids | {state.index_uuid}),
+            settled_ids=frozenset(list_named(manifest.config)),
         )
         with self._lock:
             self._read[file.info] = version
@@ -217,6 +219,7 @@ def _entry_of(info: StoredFile, version: RetainedVersion) -> dict[str, Any]:
         "timestamp_nanos": version.timestamp_nanos,
         "merged": None if version.merged is None else dict(version.merged),
         "index_uuids": sorted(version.index_uuids),
+        "settled_ids": sorted(version.settled_ids),
     }
 
 
@@ -262,4 +265,5 @@ def _version_of(entry: Mapping[str, Any]) -> RetainedVersion:
         timestamp_nanos=int(entry["timestamp_nanos"]),
         merged=None if merged is None else {ShardId(str(s)): int(g) for s, g in merged.items()},
         index_uuids=frozenset(str(u) for u in entry["index_uuids"]),
+        settled_ids=frozenset(str(i) for i in entry["settled_ids"]),
     )

@@ -46,6 +46,7 @@ from memwal.jobs.index_catchup.report import (
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
+from memwal.rows.inherited import check_progress
 
 Built = BuiltSegment | MemWalError
 Build = Callable[[Sequence[SegmentTask]], Sequence[Built]]
@@ -144,6 +145,7 @@ class IndexCatchupJob:
         return look
 
     def _look(self, view: TableView) -> Look:
+        check_progress(view)
         return Look(view=view, table=self.table.facts(view.version))
 
     def _plan(self, look: Look) -> tuple[IndexPlan, ...]:

@@ -35,6 +35,7 @@ from math import ceil
 from memwal.errors import Usage
 from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan.costs import COSTS, IndexCosts, column_bytes
+from memwal.text import count_of
 
 # Types whose segments are proven right by queries (tests/jobs/index_catchup), with all settings at
 # their defaults or told by the index itself.
@@ -221,7 +222,7 @@ class _Planner:
         if not late:
             why = "covers every fragment, and merge progress is recorded"
             return replace(self._nothing, reason=why)
-        what = "has no entry" if recorded is None else f"is old for {_counted(len(late), 'shard')}"
+        what = "has no entry" if recorded is None else f"is old for {count_of(len(late), 'shard')}"
         why = f"covers every fragment, but index_catchup {what}: one metadata commit records it"
         return replace(self._nothing, records=True, reason=why)
 
@@ -230,7 +231,8 @@ class _Planner:
         work = self._work(rows)
         seconds = work.seconds
         large = rows > self.limits.append_rows_max or seconds > self.limits.append_seconds_max
-        size = f"{rows:,} of {self.table.rows:,} rows in {_counted(len(uncovered), 'fragment')}"
+        size = f"{rows:,} of {count_of(self.table.rows, 'row')}"
+        size += f" in {count_of(len(uncovered), 'fragment')}"
         note = ""
         if self._takes_segments:
             if self.table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):
@@ -256,7 +258,7 @@ class _Planner:
     def _build(self, uncovered: Sequence[FragmentFacts], reason: str) -> IndexPlan:
         work = self._work(self._rows)
         groups = group_fragments(uncovered, self.limits, work.seconds)
-        why = f"{reason}; {_counted(len(groups), 'segment')}"
+        why = f"{reason}; {count_of(len(groups), 'segment')}"
         return replace(work, method=Method.SEGMENTS, groups=groups, reason=why)
 
     def _retrain(self, why: str) -> IndexPlan:
@@ -268,7 +270,7 @@ class _Planner:
             else ()
         )
         how = (
-            f"; rebuilt as {_counted(len(groups), 'segment')} over all fragments" if groups else ""
+            f"; rebuilt as {count_of(len(groups), 'segment')} over all fragments" if groups else ""
         )
         return replace(
             work,
@@ -317,10 +319,6 @@ class _Planner:
                 f"limit of {limits.retrain_imbalance_ratio_max:g}"
             )
         return None
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def count_mergeable(table: TableIndexes, index: IndexFacts, rows: int) -> int:

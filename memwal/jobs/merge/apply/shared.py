@@ -34,6 +34,7 @@ from memwal.jobs.merge.plan.shared import choose_folds, choose_plans, shape_shar
 from memwal.jobs.merge.ports import Fold, SharedFold
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import ShardId, SharedKey, TableView
+from memwal.text import count_of
 
 ATTEMPTS_MAX = 8
 """Lost races in a row after which shards are merged one by one."""
@@ -109,7 +110,7 @@ class _Rounds:
                     self.single.turns.lost()
                 view = self._look_after_error(plans, error)
                 if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
-                    self.single.wait(error, lost, deadline, f"{len(plans)} shards")
+                    self.single.wait(error, lost, deadline, f"{count_of(len(plans), 'shard')}")
                 else:
                     self.alone.update(s for s in plans if not self.is_done(s))
                     lost, deadline = 0, self._deadline()

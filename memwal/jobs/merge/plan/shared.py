@@ -99,7 +99,7 @@ def _fill_bins(
 
 def choose_folds(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tuple[ShardId, ...]:
     """The folds that may share a commit: each guarded, and few tombstones altogether."""
-    room = limits.tombstones_in_commit_max
+    room = limits.deletes_with_rows_max
     chosen = []
     for shard, fact in facts.items():
         if fact.deletes_with_rows or fact.tombstones > room or not is_guarded(fact, Join.SCAN):

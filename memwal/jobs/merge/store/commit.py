@@ -14,6 +14,7 @@ from memwal.errors import LostRace, StoreUnavailable
 from memwal.jobs.merge.plan.shard import Join
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId
+from memwal.rows.keyset import key_predicate
 from memwal.run.metrics.spans import span
 from memwal.store.table import is_panic, tidy_text
 
@@ -30,24 +31,44 @@ def upsert(
     rows: Callable[[], pa.Table | pa.RecordBatchReader],
     *,
     join: Join,
-    deletes: str | None,
+    deletes: pa.Table | None,
     marks: Mapping[ShardId, int],
     cause: Callable[[], Exception | None] = lambda: None,
 ) -> CommitStats:
-    """Write rows, delete by a predicate, and mark, in one commit without a retry on conflict.
+    """Write rows, delete keys, and mark, in one commit without a retry on conflict.
 
     Raises as the Fold port says. `cause` is what went wrong while rows were read for the commit.
     """
-    builder = (
-        base.merge_insert(list(keys))
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .conflict_retries(0)
-        .use_index(join is Join.INDEX)
-    )
-    if deletes is not None:
-        builder = builder.when_not_matched_by_source_delete(deletes)
-    builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
+    builder = base.merge_insert(list(keys)).when_matched_update_all().when_not_matched_insert_all()
+    if deletes is not None and len(deletes):
+        builder = builder.when_not_matched_by_source_delete(key_predicate(deletes))
+    return _execute(base, builder, rows, join=join, marks=marks, cause=cause)
+
+
+def delete_keys(
+    base: Any, keys: Sequence[str], dead: pa.Table, *, join: Join, marks: Mapping[ShardId, int]
+) -> CommitStats:
+    """Delete keys by a join, however many, in one commit without a retry on conflict.
+
+    A retry would delete rows that a newer commit put back (seen on pylance 14). Raises as the Fold
+    port says.
+    """
+    builder = base.merge_insert(list(keys)).when_matched_delete()
+    return _execute(base, builder, lambda: dead, join=join, marks=marks)
+
+
+def _execute(
+    base: Any,
+    builder: Any,
+    rows: Callable[[], pa.Table | pa.RecordBatchReader],
+    *,
+    join: Join,
+    marks: Mapping[ShardId, int],
+    cause: Callable[[], Exception | None] = lambda: None,
+) -> CommitStats:
+    builder = builder.conflict_retries(0).use_index(join is Join.INDEX)
+    if marks:
+        builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
     with span("memwal merge commit", table=base.uri, shards=len(marks)) as tell:
         stats = run_commit(lambda: builder.execute(rows()), cause)
         found = CommitStats(
@@ -55,7 +76,7 @@ def upsert(
             rows_updated=int(stats["num_updated_rows"]),
             rows_deleted=int(stats["num_deleted_rows"]),
         )
-        tell(**asdict(found))
+        tell(version=base.version, **asdict(found))
     return found
 
 

@@ -18,7 +18,6 @@ from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.merge.store.commit import count_bytes_read, run_commit, upsert
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.ports import Clock
-from memwal.rows.keyset import key_predicate
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold
 from memwal.store.generations import Source, reading
@@ -125,6 +124,6 @@ class LancePolicyFold:
             self.view.primary_key,
             lambda: outcome.rows,
             join=Join.SCAN,
-            deletes=key_predicate(outcome.deleted) if len(outcome.deleted) else None,
+            deletes=outcome.deleted,
             marks={self.shard_id: mark},
         )

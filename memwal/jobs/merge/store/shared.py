@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from memwal.jobs.merge.plan.shard import CommitShape, Deletes
+from memwal.jobs.merge.plan.shard import CommitShape
 from memwal.jobs.merge.ports import CommitStats
-from memwal.jobs.merge.store.commit import count_bytes_read, run_commit, upsert
+from memwal.jobs.merge.store.commit import count_bytes_read, delete_keys, run_commit, upsert
 from memwal.model import ShardId, SharedKey
-from memwal.rows.keyset import KeySet, find_shared_key, group_batches, key_predicate
+from memwal.rows.keyset import KeySet, find_shared_key, group_batches
 
 # Of two commits side by side that both insert so many keys, Lance refuses one.
 _COMPARED_MIN = 200
@@ -88,19 +88,16 @@ class LanceSharedFold:
         self, shape: CommitShape, marks: Mapping[ShardId, int]
     ) -> Mapping[ShardId, CommitStats]:
         """Upsert all winners and set all marks in one commit (see the port)."""
-        predicate = None
-        if shape.deletes is Deletes.SAME_COMMIT:
-            dead = [_bare(m.tombstones, self.every.schema) for m in self.members.values()]
-            predicate = key_predicate(pa.concat_tables(dead))
-        rows = pa.concat_tables([member.rows for member in self.members.values()])
-        total = upsert(
-            self.base,
-            self.every.column_names,
-            lambda: rows,
-            join=shape.join,
-            deletes=predicate,
-            marks={shard: marks[shard] for shard in self.members},
-        )
+        members = self.members.values()
+        rows = pa.concat_tables([member.rows for member in members])
+        dead = pa.concat_tables([_bare(m.tombstones, self.every.schema) for m in members])
+        keys, marks = self.every.column_names, {shard: marks[shard] for shard in self.members}
+        if len(rows) or not len(dead):
+            total = upsert(
+                self.base, keys, lambda: rows, join=shape.join, deletes=dead, marks=marks
+            )
+        else:
+            total = delete_keys(self.base, keys, dead, join=shape.join, marks=marks)
         return self._count_by_shard(total)
 
     def _count_by_shard(self, total: CommitStats) -> Mapping[ShardId, CommitStats]:

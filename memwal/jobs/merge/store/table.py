@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import LostRace, MemWalError, Refused
-from memwal.jobs.merge.plan.shard import CommitShape, Deletes, FoldFacts, Join
+from memwal.jobs.merge.plan.shard import CommitShape, Deletes, FoldFacts
 from memwal.jobs.merge.ports import CommitStats, Fold
-from memwal.jobs.merge.store.commit import count_bytes_read, run_commit, upsert
+from memwal.jobs.merge.store.commit import count_bytes_read, delete_keys, upsert
 from memwal.jobs.merge.store.policy import LancePolicyFold, read_layers
 from memwal.jobs.merge.store.shared import LanceSharedFold, SharedMember, share_folds
 from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
@@ -23,7 +23,6 @@ from memwal.ports import Clock
 from memwal.rows import fold
 from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.keyset import key_predicate
-from memwal.run.metrics.spans import span
 from memwal.store.blobs import with_whole_blobs
 from memwal.store.generations import (
     Generations,
@@ -33,6 +32,7 @@ from memwal.store.generations import (
     unreadable_text,
 )
 from memwal.store.stored_policy import read_policy
+from memwal.text import count_of
 from memwal.threads import side_by_side
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of
@@ -215,31 +215,32 @@ class LanceFold:
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         """Delete the tombstoned keys, unmarked and without a retry on conflict.
 
-        A retry would delete rows that a newer commit put back (seen on pylance 14).
+        Rows that fit into memory are read before: the base lacks the keys for no longer than the
+        next commit takes, and not at all where the rows can't be read.
         """
-        builder = (
-            self._base.merge_insert(list(self.view.primary_key))
-            .when_matched_delete()
-            .conflict_retries(0)
-            .use_index(shape.join is Join.INDEX)
-        )
-        with span("memwal merge commit", table=self._base.uri) as tell:
-            stats = run_commit(lambda: builder.execute(self.folded.tombstones))
-            rows_deleted = int(stats["num_deleted_rows"])
-            tell(version=self._base.version, rows_deleted=rows_deleted)
-        return int(self._base.version), rows_deleted
+        if not self.streams:
+            self.read_member(self._base.schema)
+        stats = self._delete(shape, {})
+        return int(self._base.version), stats.rows_deleted
+
+    def _delete(self, shape: CommitShape, marks: Mapping[ShardId, int]) -> CommitStats:
+        keys, dead = self.view.primary_key, self.folded.tombstones
+        return delete_keys(self._base, keys, dead, join=shape.join, marks=marks)
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Upsert the winners and mark the prefix, in one commit without a retry on conflict."""
+        marks = {self.shard_id: mark}
         deletes = shape.deletes is Deletes.SAME_COMMIT
+        if deletes and not self.folded.live_rows:
+            return self._delete(shape, marks)
         payload = _Payload(self._base.schema, self)
         return upsert(
             self._base,
             self.view.primary_key,
-            lambda: payload.open(stream=self.streams),
+            lambda: self._member.rows if self._member else payload.open(stream=self.streams),
             join=shape.join,
-            deletes=key_predicate(self.folded.tombstones) if deletes else None,
-            marks={self.shard_id: mark},
+            deletes=self.folded.tombstones if deletes else None,
+            marks=marks,
             cause=lambda: payload.error,
         )
 
@@ -309,4 +310,6 @@ class _Payload:
                 values = source.blobs.read(kept, committing=True)
                 yield as_base_rows(source.alignment, values, self._schema)
         if left:
-            raise OSError(f"{left} of {len(winners)} rows to merge were not found again")
+            raise OSError(
+                f"{left} of {count_of(len(winners), 'row')} to merge were not found again"
+            )

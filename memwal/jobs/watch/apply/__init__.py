@@ -24,7 +24,13 @@ from memwal.jobs.watch.ports import (
     Watched,
     Workers,
 )
-from memwal.jobs.watch.report import count_rows, describe_error, describe_jobs, describe_look
+from memwal.jobs.watch.report import (
+    count_rows,
+    describe_error,
+    describe_jobs,
+    describe_look,
+    describe_space,
+)
 from memwal.ports import Clock
 from memwal.report import DONE, NOTHING_TO_DO, TableReport, failed_report
 
@@ -234,12 +240,14 @@ class Watch:
         for observer in self.observers:
             observer.failed(state.name, error)
         self._plan_look(state, state.aside[LOOK].until)
-        if self.once:
+        if self.once or state.lag is None:  # a table that was never seen is told at the end, too
             state.report = failed_report(state.name, error)
 
     def _take_found(self, state: WatchedTable, look: Look, now: float) -> None:
         is_first, target = state.lag is None, state.watched.target
         state.aside.pop(LOOK, None)
+        if not self.once:
+            state.report = None
         state.lag = lag = assess(
             state.name,
             look,
@@ -254,6 +262,9 @@ class Watch:
         self._behind.add(state.name)
         if is_first or look.changed:
             self._tell(state.name, "look", describe_look(lag, state.need, now))
+        if state.has_piled_up(now):
+            state.space_told_at = now
+            self._tell(state.name, "space", describe_space(lag))
         found: dict[str, MemWalError | None] = dict.fromkeys((LOOK, *state.problems))
         if PROGRESS not in state.aside:
             found[PROGRESS] = None

@@ -11,6 +11,7 @@ from memwal.errors import LeaseHeld, MemWalError, error_of
 from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.plan import (
     FRESHENING,
+    GARBAGE,
     MERGE,
     Aside,
     Behind,
@@ -35,6 +36,7 @@ TABLE, LOOK, PROGRESS = "", "look", "progress"
 _ROUND_SECONDS = 1.0
 # How many times a table's upkeep may be left out because it always needs a round.
 _UPKEEP_MISSED_MAX = 10
+_SPACE_TOLD_EVERY_SECONDS = 86_400.0
 _NO_PROGRESS = MemWalError("the last round brought what waits no further, and said no reason")
 
 
@@ -70,6 +72,7 @@ class WatchedTable:
     problems: Mapping[str, MemWalError] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     late_since: float | None = None
+    space_told_at: float = -math.inf
     report: TableReport | None = None
 
     @property
@@ -81,6 +84,12 @@ class WatchedTable:
     def freshness_seconds(self) -> float:
         """Its target."""
         return self.watched.target.freshness_seconds
+
+    @property
+    def upkeep_seconds(self) -> Mapping[str, float]:
+        """How far apart upkeep is, by job, as far as the table gets any."""
+        every, collects = self.limits.upkeep_seconds, self.watched.target.collects
+        return {job: seconds for job, seconds in every.items() if collects or job != GARBAGE}
 
     def look_seconds(self, now: float) -> float:
         """How long until it is looked at again."""
@@ -174,12 +183,20 @@ class WatchedTable:
 
     def has_upkeep(self, now: float) -> bool:
         """Whether any upkeep is due."""
-        for job in self.limits.upkeep_seconds:
+        every = self.upkeep_seconds
+        for job in every:
             if job not in self.upkeep:
                 self.upkeep[job] = plan_upkeep(
                     job, None, self.limits, idle=False, now=now, chance=self.clock.random()
                 )
-        return any(upkeep.at <= now for upkeep in self.upkeep.values())
+        return any(self.upkeep[job].at <= now for job in every)
+
+    def has_piled_up(self, now: float) -> bool:
+        """Whether to tell of garbage that nobody collects, as once a day."""
+        if self.lag is None or self.watched.target.collects:
+            return False
+        is_due = now >= self.space_told_at + _SPACE_TOLD_EVERY_SECONDS
+        return is_due and self.lag.reclaimable_generations > 0
 
     def find_upkeep(self, now: float, *, spare: bool) -> tuple[str, ...]:
         """The upkeep that is to be done now, in its order.
@@ -195,7 +212,7 @@ class WatchedTable:
         puts_off = 0 if is_calm else _UPKEEP_MISSED_MAX if self.wants else 1
         return tuple(
             job
-            for job, seconds in self.limits.upkeep_seconds.items()
+            for job, seconds in self.upkeep_seconds.items()
             if job not in aside and self.upkeep[job].at + puts_off * seconds <= now
         )
 

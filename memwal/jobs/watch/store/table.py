@@ -74,7 +74,7 @@ class SeenTable:
             ),
             broken=tuple(s for s in seen.shards.values() if isinstance(s, BrokenShard)),
             strangers=tuple(seen.strangers),
-            policy_text=facts.config.get(STORED_KEY),
+            policy_text=facts.manifest.config.get(STORED_KEY),
         )
         flushed = {
             (shard_id, listed.generation): shard.flushed[listed.path]
