@@ -23,12 +23,12 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(2)
     gc_pause.pause()
     # Imported late: with the garbage collector at rest, and all of it ours.
-    from memwal.run import pandas_skip, process_memory
+    from memwal.run.process import pandas_skip, process_memory
 
     pandas_skip.start()
     process_memory.limit_arenas()
     streams.prepare()
-    from memwal.run import logs
+    from memwal.run.process import logs
 
     arguments = _spell_out(sys.argv[1:] if arguments is None else arguments)
     if logs.find_format(arguments) == logs.JSON:

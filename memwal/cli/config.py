@@ -121,8 +121,8 @@ def _find_defaults() -> dict[str, Any]:
     from memwal.jobs.status.plan import AbandonedLimits, DueLimits
     from memwal.jobs.watch.options import FRESHNESS_SECONDS
     from memwal.run.records import RUNS_KEPT_MAX
-    from memwal.store.base import StoreLimits
-    from memwal.store.lease import TTL_SECONDS
+    from memwal.store.objects.base import StoreLimits
+    from memwal.store.records.lease import TTL_SECONDS
 
     found: dict[str, Any] = {
         "engine": "auto",

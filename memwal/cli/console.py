@@ -17,7 +17,7 @@ from rich.text import Text
 
 from memwal.grid import STYLE, Column, build_table, numbers, style_outcome, words
 from memwal.report import JobReport, TableReport
-from memwal.run import logs
+from memwal.run.process import logs
 from memwal.text import name_some, one_line
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from memwal.errors import Usage
-from memwal.run.whole_file import whole_file
+from memwal.run.process.whole_file import whole_file
 
 
 def check_place(option: str, place: str) -> Path:

@@ -54,8 +54,8 @@ from memwal.config import (
 from memwal.config.names import ListNames
 from memwal.errors import MemWalError, Usage
 from memwal.report import JobReport
-from memwal.run import logs
 from memwal.run.options import choose_run_id
+from memwal.run.process import logs
 
 Options = TypeVar("Options")
 
@@ -174,7 +174,7 @@ class ReadFlags:
     def _find_options(self, names: Sequence[str]) -> Mapping[str, str]:
         """The storage options of a table; without one, those that go with every table."""
         for table in self._look_up(names, quiet=True) if names or self.everything else ():
-            from memwal.store.objects import find_address, normalise_uri
+            from memwal.store.objects.opening import find_address, normalise_uri
 
             return find_address(normalise_uri(table.uri), table.storage_options)[1]
         return load(self.config, self.storage_option, quiet=True)[1]
@@ -323,7 +323,7 @@ def load(
 
 def list_names(glob: NamespacedTable) -> list[str]:
     """The tables beside the one that is named. Imported late, as Lance always is."""
-    from memwal.store import namespaces
+    from memwal.store.tables import namespaces
 
     return namespaces.list_names(glob)
 
@@ -348,7 +348,7 @@ def _drop_repeated(
     What the configuration has of a table counts, whether its address was given first or not. Raises
     Usage for two of its names that stand for one table and want different things of it.
     """
-    from memwal.store.objects import same_place
+    from memwal.store.objects.opening import same_place
 
     found: dict[object, ResolvedTable] = {}
     for table in tables:

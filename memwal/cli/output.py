@@ -25,8 +25,8 @@ from memwal.cli.parse import parse_log_format
 from memwal.clock import SystemClock
 from memwal.errors import EXIT_CANCELLED, MemWalError, Usage, unexpected
 from memwal.report import DONE, JobReport, TableReport
-from memwal.run import logs, signals
 from memwal.run.options import choose_run_id
+from memwal.run.process import logs, signals
 
 _TABLES_NAMED_MAX = 20
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
@@ -67,7 +67,7 @@ class ReportPlace:
     def _object(self) -> Callable[[str], object]:
         # Imported late: boto3 takes longer to import than --help may take.
         from memwal.clock import SystemClock
-        from memwal.store.objects import is_in_bucket, normalise_uri, open_objects
+        from memwal.store.objects.opening import is_in_bucket, normalise_uri, open_objects
 
         if not is_in_bucket(self._place):
             raise Usage("--report takes a path, or an s3://, gs:// or az:// address")

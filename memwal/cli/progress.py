@@ -28,7 +28,7 @@ from structlog.typing import EventDict
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock
-from memwal.run.logs import JsonLog
+from memwal.run.process.logs import JsonLog
 from memwal.text import count_of, one_line
 
 ROWS = "rows"

@@ -46,10 +46,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memwal.ingest.blocking import BlockingCoordinator
-from memwal.ingest.commands import Reached, State
-from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.ports import (
+from memwal.ingest.coordinator.blocking import BlockingCoordinator
+from memwal.ingest.coordinator.commands import Reached, State
+from memwal.ingest.coordinator.core import WriteCoordinator
+from memwal.ingest.coordinator.ports import (
     Closed,
     CoordinatorLimits,
     Delta,

@@ -12,15 +12,11 @@ from functools import cached_property
 
 from memwal.config.names import suggest
 from memwal.errors import MemWalError, Unsupported, Usage
-from memwal.ingest.backlog import Backlog
-from memwal.ingest.check import Check, look_first
-from memwal.ingest.columns import SourceColumns, make_columns
-from memwal.ingest.corrected import settle_sources
-from memwal.ingest.forecast import Forecast
-from memwal.ingest.identity import add_digests, check_unchanged, select_new
-from memwal.ingest.pace import Pace, show_reading, show_tracks
 from memwal.ingest.plan import IngestOptions, check_same, make_plan
-from memwal.ingest.rejects import RejectsFile
+from memwal.ingest.progress.backlog import Backlog
+from memwal.ingest.progress.corrected import settle_sources
+from memwal.ingest.progress.identity import add_digests, check_unchanged, select_new
+from memwal.ingest.progress.pace import Pace, show_reading, show_tracks
 from memwal.ingest.report import (
     IngestTableReport,
     add_rejected,
@@ -32,18 +28,22 @@ from memwal.ingest.report import (
     warn_of_others,
     warn_of_rejects,
 )
-from memwal.ingest.shape import Shape
-from memwal.ingest.sources import SourceFiles
-from memwal.ingest.splits import make_splits
-from memwal.ingest.staged_round import StagedRound, check_turn, plan_round
+from memwal.ingest.sources.columns import SourceColumns, make_columns
+from memwal.ingest.sources.files import SourceFiles
+from memwal.ingest.sources.splits import make_splits
+from memwal.ingest.spark.staged_round import StagedRound, check_turn, plan_round
 from memwal.ingest.table import IngestTable, list_unfinished_places, make_place
 from memwal.ingest.track import Track, TrackResult
 from memwal.ingest.unit import IngestResult, IngestUnit
+from memwal.ingest.values.check import Check, look_first
+from memwal.ingest.values.forecast import Forecast
+from memwal.ingest.values.rejects import RejectsFile
+from memwal.ingest.values.shape import Shape
 from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
-from memwal.store.ingest_records import (
+from memwal.store.records.ingests import (
     WHOLE,
     Begun,
     Format,

@@ -9,10 +9,10 @@ from memwal.errors import MemWalError
 from memwal.format.layout import find_shard, is_shard_folder
 from memwal.ingest.apply import Ingester
 from memwal.ingest.plan import IngestOptions, IngestRequest, asks_in_order
-from memwal.ingest.shape import Shape
-from memwal.ingest.standard_input import spool_input
+from memwal.ingest.sources.standard_input import spool_input
 from memwal.ingest.table import IngestTable
 from memwal.ingest.unit import IngestResult, IngestUnit, run_ingest_unit
+from memwal.ingest.values.shape import Shape
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import TableView
 from memwal.report import HELD, JobReport, TableReport
@@ -22,7 +22,7 @@ from memwal.run.progress import Progress, Quiet
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.ingest_records import PlanRecord, Round, Rounds, SourceFile
+from memwal.store.records.ingests import PlanRecord, Round, Rounds, SourceFile
 
 
 def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
@@ -61,7 +61,7 @@ def _make_ingester(
         known: IngestTable, shape: Shape, records: Round, files: Sequence[SourceFile] | None
     ) -> PlanRecord:
         # Imported when asked for only: it brings a JVM.
-        from memwal.ingest.spark import stage_plan
+        from memwal.ingest.spark.staging import stage_plan
 
         engine = fanout.spark()
         progress.start("tasks that stage rows", 0)

@@ -3,7 +3,7 @@
 An ingest is named by what it was asked for. Its first round takes every file that is there; a run
 that finds it unfinished goes on with it, with the very files of its plan; a run that finds it
 finished begins another round with the files that are new or changed, if there are any. So a file is
-ingested once, however often the command runs. `memwal.ingest.identity` tells which are.
+ingested once, however often the command runs. `memwal.ingest.progress.identity` tells which are.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from memwal.errors import Refused
 from memwal.format import layout
-from memwal.ingest.standard_input import STANDARD_INPUT, SpooledInput
+from memwal.ingest.sources.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.run.options import RunOptions
-from memwal.store.ingest_records import Format, PlanRecord, SourceFile, StagedRecord
-from memwal.store.objects import normalise_uri
+from memwal.store.objects.opening import normalise_uri
+from memwal.store.records.ingests import Format, PlanRecord, SourceFile, StagedRecord
 
 if TYPE_CHECKING:
-    from memwal.ingest.staged_round import StagedRound
+    from memwal.ingest.spark.staged_round import StagedRound
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from memwal.report import DONE, Part, Section, TableReport, sum_up
 from memwal.text import count_of
 
 if TYPE_CHECKING:
-    from memwal.ingest.resume import ShardCounts
+    from memwal.ingest.progress.resume import ShardCounts
     from memwal.ingest.track import TrackResult
-    from memwal.store.ingest_records import ProgressRecord, SourceFile
+    from memwal.store.records.ingests import ProgressRecord, SourceFile
 
 _NAMED_MAX = 3
 

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Refused, Unsupported
-from memwal.ingest.operations import encode_columns
+from memwal.ingest.values.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.rows.keyset import find_shared_key
 from memwal.sharding.evaluate import check_routable, compute_values

@@ -17,12 +17,12 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from memwal.errors import Refused
-from memwal.ingest.operations import Kind, Operation, join_operations, make_operations
-from memwal.ingest.ports import Flushed
-from memwal.ingest.resume import ResumedShard, ResumingWriters
+from memwal.ingest.coordinator.ports import Flushed
+from memwal.ingest.progress.resume import ResumedShard, ResumingWriters
 from memwal.ingest.routing import Place, Router
+from memwal.ingest.values.operations import Kind, Operation, join_operations, make_operations
 from memwal.model import ShardId
-from memwal.store.shard_writers import OpenShard, ShardWriters, Tip
+from memwal.store.shards.writers import OpenShard, ShardWriters, Tip
 
 T = TypeVar("T")
 Writer = OpenShard | ResumedShard

@@ -17,8 +17,8 @@ from memwal.errors import MemWalError, Refused
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, list_ids
 from memwal.model import ShardId, ShardView, TableView
 from memwal.run.stores import Stores
-from memwal.store.generations import Generations, as_base_rows
-from memwal.store.wal import WalEntries
+from memwal.store.shards.wal import WalEntries
+from memwal.store.tables.generations import Generations, as_base_rows
 from memwal.text import count_of
 from memwal.threads import side_by_side
 

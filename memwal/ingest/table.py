@@ -16,8 +16,8 @@ from memwal.model import ShardId, TableView
 from memwal.rows.inherited import warn_untouched
 from memwal.run.stores import Stores
 from memwal.sharding.spec import sources_of
-from memwal.store.ingest_records import PlanRecord, Round, StagedRecord
-from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, read_settings
+from memwal.store.records.ingests import PlanRecord, Round, StagedRecord
+from memwal.store.shards.writers import MEMTABLE_ROWS_MAX, ShardWriters, read_settings
 
 _ROWS_PER_ENTRY_MAX = 50_000
 

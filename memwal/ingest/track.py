@@ -2,7 +2,7 @@
 
 A track is read and written by one process at a time: the whole ingest, or the staged rows of one
 shard. Progress is stored every few seconds, and only after what it speaks of is durable; what was
-written since is found in the WAL when a run resumes (`memwal.ingest.resume`).
+written since is found in the WAL when a run resumes (`memwal.ingest.progress.resume`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.blocking import BlockingCoordinator
-from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.corrected import add_to_read
-from memwal.ingest.marks import find_marks
-from memwal.ingest.ports import CoordinatorLimits, FlushFailed
-from memwal.ingest.resume import ResumedShard, ResumingWriters, ShardCounts
+from memwal.ingest.coordinator.blocking import BlockingCoordinator
+from memwal.ingest.coordinator.core import WriteCoordinator
+from memwal.ingest.coordinator.ports import CoordinatorLimits, FlushFailed
+from memwal.ingest.progress.corrected import add_to_read
+from memwal.ingest.progress.resume import ResumedShard, ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
-from memwal.ingest.shape import Shape
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
-from memwal.ingest.sieve import Sieve, Sifted
-from memwal.ingest.splits import Split
+from memwal.ingest.sources.splits import Split
 from memwal.ingest.table import IngestTable
+from memwal.ingest.values.marks import find_marks
+from memwal.ingest.values.shape import Shape
+from memwal.ingest.values.sieve import Sieve, Sifted
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
-from memwal.store.ingest_records import (
+from memwal.store.records.ingests import (
     START,
     PlanRecord,
     ProgressRecord,

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.errors import Corruption
-from memwal.ingest.backlog import Backlog
-from memwal.ingest.shape import Shape
-from memwal.ingest.splits import Split, read_staged
+from memwal.ingest.progress.backlog import Backlog
+from memwal.ingest.sources.splits import Split, read_staged
 from memwal.ingest.table import IngestTable, make_place
 from memwal.ingest.track import Track, TrackResult
-from memwal.run import process_memory
+from memwal.ingest.values.shape import Shape
+from memwal.run.process import process_memory
 from memwal.run.stores import Stores
 from memwal.run.units import TableUnit, UnitResult, run_unit
-from memwal.store.ingest_records import Round
+from memwal.store.records.ingests import Round
 
 IngestResult = UnitResult[TrackResult]
 

@@ -17,13 +17,13 @@ import pyarrow as pa
 from memwal.config import check_options
 from memwal.errors import Usage
 from memwal.format.layout import find_shard, parse_shard
-from memwal.ingest.blocking import BlockingCoordinator
-from memwal.ingest.coordinator import WriteCoordinator, check_process
-from memwal.ingest.given import Rows, read_rows
-from memwal.ingest.ports import CoordinatorLimits
-from memwal.ingest.shape import Shape
+from memwal.ingest.coordinator.blocking import BlockingCoordinator
+from memwal.ingest.coordinator.core import WriteCoordinator, check_process
+from memwal.ingest.coordinator.ports import CoordinatorLimits
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.ingest.table import IngestTable
+from memwal.ingest.values.given import Rows, read_rows
+from memwal.ingest.values.shape import Shape
 from memwal.run.keywords import made_for_python
 from memwal.run.stores import open_stores
 

@@ -18,8 +18,8 @@ from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import ShardRead
 from memwal.read.store.sources import list_indexes
 from memwal.read.table import OpenedRead, ReadableTable
-from memwal.store.indexes import LanceIndexes
-from memwal.store.table import LanceTables
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.indexes import LanceIndexes
 
 
 def explain(table: ReadableTable, request: ReadRequest) -> dict[str, Any]:

@@ -87,7 +87,7 @@ from memwal.read.spark_types import check_schema, convert_batch, convert_schema
 
 if TYPE_CHECKING:
     from memwal.config import ResolvedTable
-    from memwal.ingest.spark_writer import BatchWriter, StreamWriter
+    from memwal.ingest.spark.writer import BatchWriter, StreamWriter
     from memwal.read.plan.sources import ReadPlan
     from memwal.read.store.sources import Listed
     from memwal.read.store.tasks import Decided, Snapshot, TaskReads
@@ -212,7 +212,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Write a DataFrame into the MemWAL."""
-        from memwal.ingest.spark_writer import BatchWriter
+        from memwal.ingest.spark.writer import BatchWriter
 
         return BatchWriter(parse_write(self.options), schema, overwrite)
 
@@ -220,7 +220,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         self, schema: StructType, overwrite: bool
     ) -> StreamWriter:
         """Write a stream's batches into the MemWAL."""
-        from memwal.ingest.spark_writer import StreamWriter
+        from memwal.ingest.spark.writer import StreamWriter
 
         return StreamWriter(parse_write(self.options), schema, overwrite)
 
@@ -298,7 +298,7 @@ def _list_added(plan: ReadPlan) -> tuple[str, ...]:
 
 def _follow(settings: Settings) -> Settings:
     """With the address that a name leads to now, and its options: all tasks read that one table."""
-    from memwal.store.objects import find_address, normalise_uri
+    from memwal.store.objects.opening import find_address, normalise_uri
 
     table = settings.table
     uri, options = find_address(normalise_uri(table.find_uri()), table.storage_options)

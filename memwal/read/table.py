@@ -32,8 +32,8 @@ from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.lineage import check_lineage
 from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
-from memwal.store.generations import Generations
-from memwal.store.table import primary_key_of
+from memwal.store.tables.datasets import primary_key_of
+from memwal.store.tables.generations import Generations
 from memwal.text import iso_time
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ a shard whose folder was deleted.
 
 In a sound shard `current_generation` is above the merged one: a writer raises it past a generation
 in the manifest that lists it. And what is merged was flushed before the version that called it so.
-A shard that breaks either is a stranger to the progress. `store/inherited.py` finds out, and every
-view has such a shard among those that can't be used (`BrokenShard`), so that each job leaves it
-alone, and each read refuses.
+A shard that breaks either is a stranger to the progress. `store/shards/inherited.py` finds out, and
+every view has such a shard among those that can't be used (`BrokenShard`), so that each job leaves
+it alone, and each read refuses.
 """
 
 from __future__ import annotations

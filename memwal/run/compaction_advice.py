@@ -12,7 +12,7 @@ from memwal.report import CompactionAdvice
 from memwal.run.options import choose_limits
 
 if TYPE_CHECKING:
-    from memwal.store.table import LanceTables
+    from memwal.store.tables.datasets import LanceTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

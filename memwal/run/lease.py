@@ -9,7 +9,7 @@ from dataclasses import replace
 from memwal.errors import LeaseHeld, MemWalError
 from memwal.model import LeaseClaim
 from memwal.report import LeaseReport, read_airflow_task
-from memwal.store.lease import StoredLeases
+from memwal.store.records.lease import StoredLeases
 from memwal.text import iso_time
 
 

@@ -22,7 +22,7 @@ from memwal.run.engines.choice import EngineChoice
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.process import this_holder, this_task
+from memwal.store.records.process import this_holder, this_task
 from memwal.text import iso_time, shorten
 
 RUNS_KEPT_MAX = 500

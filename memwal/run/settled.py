@@ -13,7 +13,7 @@ from memwal.rows.settled import SettledRecord, SettledShard, find_settled
 from memwal.run.options import RunOptions
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.settled import SettledRecords, StoredProofs
+from memwal.store.records.settled import SettledRecords, StoredProofs
 
 _READERS_MAX = 16
 

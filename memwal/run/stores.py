@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
 from memwal.rows.memory import UNLIMITED, Memory
-from memwal.run.process_memory import limit_memory
-from memwal.store.base import StoreLimits
-from memwal.store.checkpoints import StoredCheckpoints
-from memwal.store.lease import TTL_SECONDS, StoredLeases
-from memwal.store.objects import find_address, normalise_uri, open_objects
-from memwal.store.put_proof import ensure_put_if_absent
-from memwal.store.shard_manifests import ShardManifests
-from memwal.store.table import LanceTables
-from memwal.store.table_manifests import TableManifests
-from memwal.store.view import StoredViews
-from memwal.store.wal import WalEntries
+from memwal.run.process.process_memory import limit_memory
+from memwal.store.objects.base import StoreLimits
+from memwal.store.objects.opening import find_address, normalise_uri, open_objects
+from memwal.store.objects.put_proof import ensure_put_if_absent
+from memwal.store.records.checkpoints import StoredCheckpoints
+from memwal.store.records.lease import TTL_SECONDS, StoredLeases
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.wal import WalEntries
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.manifests import TableManifests
+from memwal.store.tables.view import StoredViews
 
 if TYPE_CHECKING:
-    from memwal.store.run_records import StoredRunRecords
+    from memwal.store.records.runs import StoredRunRecords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Stores:
     @cached_property
     def run_records(self) -> StoredRunRecords:
         """What ran on the table."""
-        from memwal.store.run_records import StoredRunRecords
+        from memwal.store.records.runs import StoredRunRecords
 
         return StoredRunRecords(self.objects)
 

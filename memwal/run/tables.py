@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import TableView
-from memwal.run import logs
 from memwal.run.lease import ChainLeases, HeldLease
 from memwal.run.options import RunOptions
+from memwal.run.process import logs
 from memwal.run.reports import add_counts
 from memwal.run.stores import Stores, open_stores
-from memwal.store.full_disk import free_reserve, keep_reserve
-from memwal.store.objects import same_place
+from memwal.store.objects.full_disk import free_reserve, keep_reserve
+from memwal.store.objects.opening import same_place
 from memwal.threads import side_by_side
 
-# Each of these reads a table's shards in threads of its own (`memwal.store.view`).
+# Each of these reads a table's shards in threads of its own (`memwal.store.tables.view`).
 TABLE_READERS_MAX = 4
 OPENED_BEFORE_SECONDS_MAX = 60.0
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from memwal.errors import MemWalError, unexpected
 from memwal.rows.memory import Memory
-from memwal.run import logs
+from memwal.run.process import logs
 from memwal.run.stores import Stores, open_stores
 
 Made = TypeVar("Made")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memwal.errors import Unsupported
-from memwal.store.table import lance_version
+from memwal.store.tables.datasets import lance_version
 
 # The requirement in pyproject.toml names them too; a test compares the two.
 TESTED_LANCE_MAJORS = (14,)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from memwal.ingest.ports import Flushed
+from memwal.ingest.coordinator.ports import Flushed
 
 # More turns of the event loop than any step of a coordinator takes to come to rest.
 _TURNS = 30

@@ -11,7 +11,7 @@ from zlib import crc32
 from memwal.errors import AlreadyExists, Missing
 from memwal.model import StoredFile
 from memwal.ports import Clock, DeleteResult, check_folder, check_object_path
-from memwal.store.base import SizedObjects
+from memwal.store.objects.base import SizedObjects
 from memwal.testing.clock import ManualClock
 
 _buckets = itertools.count(1)

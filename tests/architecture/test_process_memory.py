@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from memwal.run import process_memory
+from memwal.run.process import process_memory
 
 _COUNT = """
 import ctypes, os, sys, threading
-from memwal.run import process_memory
+from memwal.run.process import process_memory
 if sys.argv[1] == "limited":
     process_memory.limit_arenas()
 libc = ctypes.CDLL(None)

@@ -122,8 +122,8 @@ def test_few_modules_are_loose() -> None:
 def test_no_module_imports_itself_in_a_circle() -> None:
     graph = grimp.build_graph("memwal", "memwal_airflow", exclude_type_checking_imports=True)
     assert circle(graph) == []
-    graph.add_import(importer="memwal.errors", imported="memwal.store.view")
-    assert {"memwal.errors", "memwal.store.view"} <= set(circle(graph))
+    graph.add_import(importer="memwal.errors", imported="memwal.store.tables.view")
+    assert {"memwal.errors", "memwal.store.tables.view"} <= set(circle(graph))
 
 
 def circle(graph: grimp.ImportGraph) -> list[str]:

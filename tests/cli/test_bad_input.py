@@ -27,7 +27,7 @@ from memwal.model import ShardId, ShardStatus
 from memwal.read.spark import MemWalDataSource
 from memwal.run.stores import open_stores
 from memwal.run.versions import TESTED_LANCE_MAJORS
-from memwal.store.base import StoreLimits
+from memwal.store.objects.base import StoreLimits
 from tests.support import builders
 from tests.support.nursery import run_memwal
 from tests.support.s3server import S3Server

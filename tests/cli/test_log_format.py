@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from memwal.cli import main
-from memwal.run import logs
+from memwal.run.process import logs
 from tests.support import builders
 from tests.support.builders import Put, Table
 
@@ -232,7 +232,7 @@ def test_what_libraries_say_is_taken_up(capsys: pytest.CaptureFixture[str]) -> N
 
 PROGRAM = """
 import logging, os, subprocess, sys
-from memwal.run import logs
+from memwal.run.process import logs
 logs.start()
 logging.getLogger("a.library").warning("of %d", "no number")
 os.write(2, b"thread '<unnamed>' panicked at lance\\nhalf a line")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from memwal.store.lease import StoredLeases
+from memwal.store.records.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.nursery import run_memwal

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from memwal.cli.progress import BarDisplay, JsonDisplay, LogDisplay
-from memwal.run.logs import JsonLog
+from memwal.run.process.logs import JsonLog
 from memwal.testing.clock import ManualClock
 
 MIB = 1024 * 1024

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memwal.run import whole_file as module
-from memwal.run.whole_file import whole_file
+from memwal.run.process import whole_file as module
+from memwal.run.process.whole_file import whole_file
 from tests.support import builders
 from tests.support.nursery import run_memwal
 

@@ -16,7 +16,7 @@ from lance.mem_wal import CompactedSsTable, LsmScanner, ShardSnapshot
 from memwal.format import layout
 from memwal.format.replay import WalEntry, replay
 from memwal.model import ShardManifest, ShardStatus
-from memwal.store.shard_listing import list_shards
+from memwal.store.shards.listing import list_shards
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.wal_tables import abandon, entry_file, rewrite

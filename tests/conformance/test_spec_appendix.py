@@ -18,10 +18,10 @@ from memwal.format.replay import Standing, replay
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.ports import Objects
-from memwal.store.fencing import ShardClaim, ShardFencing
-from memwal.store.local import LocalObjects
-from memwal.store.shard_manifests import Fenced, ShardManifests
-from memwal.store.wal import WalEntries
+from memwal.store.objects.local import LocalObjects
+from memwal.store.shards.fencing import ShardClaim, ShardFencing
+from memwal.store.shards.manifests import Fenced, ShardManifests
+from memwal.store.shards.wal import WalEntries
 from memwal.testing import MemoryBucket, MemoryObjects
 from tests.support import builders
 

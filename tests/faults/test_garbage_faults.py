@@ -23,8 +23,8 @@ from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import DeleteResult, Objects
 from memwal.run import stores as _wiring
-from memwal.store.objects import open_objects
-from memwal.store.shard_manifests import ShardManifests
+from memwal.store.objects.opening import open_objects
+from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
 from tests.support import builders
 from tests.support import garbage_runs as runs

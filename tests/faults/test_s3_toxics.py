@@ -18,7 +18,7 @@ import pytest
 
 from memwal.errors import StoreUnavailable
 from memwal.read import open_table
-from memwal.store.base import StoreLimits
+from memwal.store.objects.base import StoreLimits
 from tests.faults import live
 from tests.faults.live import Model, Watched, Writer
 from tests.faults.s3proxy import NONE, S3Proxy, Toxics

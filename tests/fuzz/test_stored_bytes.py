@@ -32,13 +32,13 @@ from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.model import LeaseClaim, MemWalState, ShardManifest, VersionManifest
 from memwal.ports import check_object_path
 from memwal.report import RunRecord
-from memwal.store.data_files import DATA_FOOTER_BYTES, check_data_file
-from memwal.store.lease import StoredLeases
-from memwal.store.run_records import StoredRunRecords, record_path
-from memwal.store.shard_manifests import ShardManifests
-from memwal.store.shard_snapshots import ShardSnapshots, external_path
-from memwal.store.table_manifests import TableManifests
-from memwal.store.wal import WalEntries
+from memwal.store.records.lease import StoredLeases
+from memwal.store.records.runs import StoredRunRecords, record_path
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.snapshots import ShardSnapshots, external_path
+from memwal.store.shards.wal import WalEntries
+from memwal.store.tables.data_files import DATA_FOOTER_BYTES, check_data_file
+from memwal.store.tables.manifests import TableManifests
 from memwal.testing import ManualClock, MemoryObjects
 from tests.fuzz import real_bytes
 from tests.fuzz.attack import attack

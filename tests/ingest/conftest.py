@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from memwal.store.shard_writers import OpenShard
+from memwal.store.shards.writers import OpenShard
 
 
 @pytest.fixture

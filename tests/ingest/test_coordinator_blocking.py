@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from memwal.errors import StoreUnavailable
-from memwal.ingest.blocking import BlockingCoordinator
-from memwal.ingest.commands import State
-from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.ports import Closed, CoordinatorLimits, Flushed, FlushFailed
+from memwal.ingest.coordinator.blocking import BlockingCoordinator
+from memwal.ingest.coordinator.commands import State
+from memwal.ingest.coordinator.core import WriteCoordinator
+from memwal.ingest.coordinator.ports import Closed, CoordinatorLimits, Flushed, FlushFailed
 from memwal.testing.ingest import GatedHandler, ListDelta
 
 

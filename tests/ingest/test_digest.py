@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from memwal.ingest.digest import add_digests, digest_each, digest_rows
+from memwal.ingest.progress.digest import add_digests, digest_each, digest_rows
 
 COLUMNS = {
     "integers": pa.array([1, None, 3, 4], pa.int32()),

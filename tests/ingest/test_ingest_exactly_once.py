@@ -20,8 +20,8 @@ import memwal.ingest.apply
 from memwal.cli.app import app
 from memwal.ingest.track import Track, TrackLimits
 from memwal.model import ShardId
-from memwal.store.shard_manifests import Fenced
-from memwal.store.shard_writers import OpenShard, ShardWriters
+from memwal.store.shards.manifests import Fenced
+from memwal.store.shards.writers import OpenShard, ShardWriters
 from tests.support.ingest_killed import ingest_and_die
 from tests.support.ingest_tables import MemWalTable, make, wal_rows
 from tests.support.nursery import killed

@@ -14,7 +14,7 @@ from memwal.clock import SystemClock
 from memwal.ingest.plan import IngestRequest
 from memwal.ingest.track import Track, TrackLimits
 from memwal.jobs.garbage.report import GarbageItemReport
-from memwal.store.ingest_records import PlanRecord, Round
+from memwal.store.records.ingests import PlanRecord, Round
 from tests.support import garbage_runs as runs
 from tests.support.ingest_tables import MemWalTable, make, wal_rows
 from tests.support.staged_ingests import (

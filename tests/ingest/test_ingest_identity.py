@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 import memwal.ingest.apply
 from memwal.cli.app import app
 from memwal.errors import Refused
-from memwal.ingest.identity import is_same
 from memwal.ingest.plan import IngestRequest
-from memwal.ingest.sources import SourceFiles
+from memwal.ingest.progress.identity import is_same
+from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.track import Track
-from memwal.store.ingest_records import Begun, Rounds
+from memwal.store.records.ingests import Begun, Rounds
 from tests.support.ingest_tables import MemWalTable, make, rows_of, wal_rows
 from tests.support.stopping import Stopper
 

@@ -10,12 +10,12 @@ import pytest
 import memwal.ingest
 from memwal.errors import Usage
 from memwal.ingest import open_writer
-from memwal.ingest.commands import State
-from memwal.ingest.ports import Closed, FlushFailed
+from memwal.ingest.coordinator.commands import State
+from memwal.ingest.coordinator.ports import Closed, FlushFailed
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
-from memwal.store.shard_manifests import Fenced
+from memwal.store.shards.manifests import Fenced
 from tests.support.ingest_tables import MemWalTable, Session, make, rows_of
 
 pytestmark = pytest.mark.integration

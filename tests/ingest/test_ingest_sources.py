@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import NotATable, Unsupported, Usage
-from memwal.ingest.columns import SourceColumns
-from memwal.ingest.sources import SourceFiles
-from memwal.store.ingest_records import Format
+from memwal.ingest.sources.columns import SourceColumns
+from memwal.ingest.sources.files import SourceFiles
+from memwal.store.records.ingests import Format
 from tests.support.stores import make_address
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ import pytest
 
 import memwal.ingest.unit
 from memwal.ingest.track import Track, TrackLimits
-from memwal.store.ingest_records import Rounds
+from memwal.store.records.ingests import Rounds
 from tests.support.ingest_tables import make, wal_rows
 from tests.support.staged_ingests import SPEC, ingest, source_of, staged, staged_files, told, wanted
 from tests.support.stopping import Stopper

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.errors import Refused
-from memwal.ingest.operations import Kind, encode_columns, make_operations
+from memwal.ingest.values.operations import Kind, encode_columns, make_operations
 
 changes = st.lists(st.tuples(st.integers(0, 4), st.sampled_from("ab"), st.booleans()), max_size=40)
 

@@ -9,9 +9,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from memwal.ingest.pace import Pace, show_reading, show_tracks
-from memwal.ingest.sources import SourceFiles
-from memwal.store.ingest_records import PlanRecord, ProgressRecord, Rounds, StagedRecord
+from memwal.ingest.progress.pace import Pace, show_reading, show_tracks
+from memwal.ingest.sources.files import SourceFiles
+from memwal.store.records.ingests import PlanRecord, ProgressRecord, Rounds, StagedRecord
 from tests.support.ingest_tables import make, rows_of
 from tests.support.progress import Quiet
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from memwal.errors import Usage
-from memwal.ingest.shape import Shape
+from memwal.ingest.values.shape import Shape
 
 SCHEMA = pa.schema(
     [

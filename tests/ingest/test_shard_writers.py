@@ -14,15 +14,15 @@ import pytest
 
 from memwal.errors import LostRace, MemWalError, Refused
 from memwal.format import layout
-from memwal.ingest.resume import find_written
+from memwal.ingest.progress.resume import find_written
 from memwal.ingest.table import IngestTable
 from memwal.model import ShardId
 from memwal.ports import Objects
-from memwal.store.ingest_records import SessionRecord
-from memwal.store.shard_manifests import Fenced, ShardManifests
-from memwal.store.shard_writers import ShardWriters, read_settings
-from memwal.store.table import LanceTables
-from memwal.store.wal import WalEntries
+from memwal.store.records.ingests import SessionRecord
+from memwal.store.shards.manifests import Fenced, ShardManifests
+from memwal.store.shards.wal import WalEntries
+from memwal.store.shards.writers import ShardWriters, read_settings
+from memwal.store.tables.datasets import LanceTables
 from tests.support.ingest_tables import make, rows_of
 
 pytestmark = pytest.mark.integration

@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import Usage
-from memwal.ingest import json_lines
-from memwal.ingest.columns import SourceColumns, make_columns
-from memwal.ingest.places import Places
-from memwal.ingest.shape import Shape
-from memwal.ingest.sieve import Sieve
-from memwal.ingest.sources import SourceFiles
+from memwal.ingest.sources import json_lines
+from memwal.ingest.sources.columns import SourceColumns, make_columns
+from memwal.ingest.sources.files import SourceFiles
+from memwal.ingest.sources.places import Places
+from memwal.ingest.values.shape import Shape
+from memwal.ingest.values.sieve import Sieve
 from memwal.read import open_table
 from memwal.read.output import check_file, write_file
 from memwal.rows.json_values import from_json, to_json
-from memwal.store.ingest_records import Format
+from memwal.store.records.ingests import Format
 from tests.ingest.test_ingest_identity import run
 from tests.support.ingest_tables import KEY
 

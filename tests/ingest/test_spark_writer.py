@@ -27,13 +27,13 @@ from pyspark.sql.types import StructType
 import memwal
 import memwal.ingest.unit
 from memwal.errors import MemWalError, Refused, StandDown, Unsupported, Usage
-from memwal.ingest.spark_writer import BatchWriter, Sink, StoredRows
+from memwal.ingest.spark.writer import BatchWriter, Sink, StoredRows
 from memwal.ingest.track import Track
 from memwal.ports import DeleteResult
 from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource
 from memwal.read.spark_options import is_write, parse_write
-from memwal.store.ingest_records import Round
+from memwal.store.records.ingests import Round
 from tests.support.ingest_tables import SCHEMA, MemWalTable, make, rows_of, wal_rows
 from tests.support.lsm_reads import lsm_read
 from tests.support.s3server import S3Server

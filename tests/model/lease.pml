@@ -2,7 +2,7 @@
 
    A reply may be lost, so a claim that is told "exists" reads back whose it is. A holder may sleep
    past its expiry at any moment; another then claims the next number. Before each commit a holder
-   looks for a newer claim (memwal/store/lease.py). What slips between that look and the commit is
+   looks for a newer claim (memwal/store/records/lease.py). What slips between that look and the commit is
    the commit's own business: it is a compare-and-swap, in merging.pml and snapshot.pml.
 
    Garbage deletes superseded claims, lowest first. So whoever has claimed a number, or looks for a

@@ -22,7 +22,7 @@ from memwal.read.job import ReadOptions, run_read
 from memwal.read.plan.request import Nearest, ReadRequest, Search
 from memwal.read.table import ReadableTable
 from memwal.rows.policy import RowPolicy, make_policy
-from memwal.store.checkpoints import LanceTags
+from memwal.store.records.checkpoints import LanceTags
 from tests.support.policy_tables import (
     PolicyTable,
     Variant,

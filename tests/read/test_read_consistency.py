@@ -23,8 +23,8 @@ from memwal.model import ShardId, ShardManifest
 from memwal.read import open_table
 from memwal.read.job import ReadOptions, run_read
 from memwal.read.show import show_rows
-from memwal.store.shard_snapshots import external_path
-from memwal.store.view import StoredViews
+from memwal.store.shards.snapshots import external_path
+from memwal.store.tables.view import StoredViews
 from memwal.testing import Call, HookedObjects
 from tests.support import snapshot_files
 from tests.support.builders import Delete, Put, Rows, Table, make_table

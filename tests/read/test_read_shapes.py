@@ -23,7 +23,7 @@ from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import Incomplete
 from memwal.read.store import held_rows, newest_rows
 from memwal.read.store.wal_rows import Moved
-from memwal.store.table import LanceTables
+from memwal.store.tables.datasets import LanceTables
 from tests.support import builders, garbage_runs
 from tests.support.builders import Delete, Put, Row, Table
 

@@ -14,7 +14,7 @@ from memwal.errors import Usage
 from memwal.indexes import SmallFragments
 from memwal.jobs.maintain.job import choose_mode
 from memwal.run.compaction_advice import AdviceLimits, find_compaction_advice, judge
-from memwal.store.table import LanceTables
+from memwal.store.tables.datasets import LanceTables
 
 LIMITS = AdviceLimits(target_rows_per_fragment=1000)
 

@@ -55,7 +55,7 @@ def test_errors_are_reworded_where_they_leave() -> None:
 
 
 _JOBS = ("jobs/merge", "jobs/garbage", "jobs/snapshot", "jobs/checkpoint", "rows")
-_FILES = ("ingest/shape.py", "ingest/routing.py", "ingest/strangers.py", "run/versions.py",
+_FILES = ("ingest/values/shape.py", "ingest/routing.py", "ingest/strangers.py", "run/versions.py",
           "run/policy.py")  # fmt: skip
 _TEXT = re.compile(r'"(?:[^"`]|`[^`"]*`)*"')
 

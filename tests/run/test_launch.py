@@ -24,12 +24,13 @@ from memwal.jobs.garbage.apply.delete import Deletion
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.unit import GarbageUnit, unpack_deleted
 from memwal.model import TableView
-from memwal.run import cancel, versions
+from memwal.run import versions
 from memwal.run.engines.local import LocalEngine
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.run.tables import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, OpenTable, open_tables
 from memwal.run.units import lost_unit
+from memwal.run.workers import cancel
 
 
 def resolved(uri: Path, name: str = "t") -> ResolvedTable:

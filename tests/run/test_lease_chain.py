@@ -12,7 +12,7 @@ from memwal.format.layout import lease_claim_path
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.model import LeaseClaim
 from memwal.run.lease import ChainLeases, HeldLease
-from memwal.store.lease import StoredLeases
+from memwal.store.records.lease import StoredLeases
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, MemoryObjects
 
 AWAY = StoreUnavailable("away")

@@ -11,7 +11,7 @@ pytest.importorskip("pandas")
 
 _SCRIPT = """
 import sys
-from memwal.run import pandas_skip
+from memwal.run.process import pandas_skip
 
 pandas_skip.start()
 import lance

@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from memwal.run.signals import wake_main_thread
+from memwal.run.process.signals import wake_main_thread
 
 
 class Heard(BaseException):

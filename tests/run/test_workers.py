@@ -15,7 +15,7 @@ import pytest
 
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Refused, WorkerDied
-from memwal.run.workers import Lane, UnitEnd, WorkerLimits, WorkerPool
+from memwal.run.workers.pool import Lane, UnitEnd, WorkerLimits, WorkerPool
 from tests.support.odd_worker import OddWorker
 
 pytestmark = pytest.mark.integration

@@ -21,8 +21,8 @@ from memwal.model import ShardField, ShardSpec
 from memwal.sharding.evaluate import compute_values
 from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import read_spec, spec_of
-from memwal.store.local import LocalObjects
-from memwal.store.table_manifests import TableManifests
+from memwal.store.objects.local import LocalObjects
+from memwal.store.tables.manifests import TableManifests
 from tests.sharding.specs import a_field, a_spec, as_description, one_column, sources_for
 
 FLOATS = [0.0, -0.0, 1.25, -1.25, float("nan"), float("inf"), float("-inf"), 5.0]

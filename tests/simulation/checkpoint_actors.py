@@ -9,7 +9,7 @@ from memwal.errors import LostRace, Missing
 from memwal.format import layout
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
-from memwal.store.checkpoints import StoredCheckpoints
+from memwal.store.records.checkpoints import StoredCheckpoints
 from tests.simulation.actors import OUTCOMES, Jobs
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimStores

@@ -1,7 +1,7 @@
 """`memwal ingest` beside all others: runs that die and are resumed, into a WAL that takes some
 entries twice, as pylance does when the reply to a PUT is lost: it tries again one position on.
 
-Which calls are done is found out by the real code (`memwal.ingest.resume`).
+Which calls are done is found out by the real code (`memwal.ingest.progress.resume`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from memwal.errors import Corruption
-from memwal.ingest import resume
+from memwal.ingest.progress import resume
 from memwal.model import ShardId
-from memwal.store.fencing import ShardClaim
-from memwal.store.ingest_records import PlanRecord, Round
-from memwal.store.shard_manifests import ShardManifests
-from memwal.store.shard_writers import Claim, Tip
-from memwal.store.wal import WalEntries, WalLimits
+from memwal.store.records.ingests import PlanRecord, Round
+from memwal.store.shards.fencing import ShardClaim
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.wal import WalEntries, WalLimits
+from memwal.store.shards.writers import Claim, Tip
 from tests.simulation.actors import OUTCOMES, Jobs, Session
 from tests.simulation.scheduler import Actor, Violation
 from tests.simulation.sim_ports import SimStores

@@ -6,7 +6,7 @@ from tests.simulation.mutation_list import Mutation, mutations
 
 BAD_VALUES: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/ingest/corrected.py",
+        "memwal/ingest/progress/corrected.py",
         "tests/ingest/test_ingest_bad_values.py -k 'may_not_be_mended or got_longer'",
         (
             "ingest: what is written of a mended file is not compared",
@@ -20,7 +20,7 @@ BAD_VALUES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/resume.py",
+        "memwal/ingest/progress/resume.py",
         "tests/ingest/test_ingest_bad_values.py -k may_not_be_mended",
         (
             "ingest: of what the WAL has of a mended file only keys are compared",
@@ -38,7 +38,7 @@ BAD_VALUES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/marks.py",
+        "memwal/ingest/values/marks.py",
         "tests/ingest/test_ingest_bad_values.py -k 'wherever_reading_begins or end_of_a_file'",
         (
             "ingest: lines behind a full last chunk that are no rows are forgotten",
@@ -61,7 +61,7 @@ BAD_VALUES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/rejects.py",
+        "memwal/ingest/values/rejects.py",
         "tests/ingest/test_ingest_bad_values.py "
         "-k 'aside_each_once or can_not_be_one or next_run or two_runs'",
         (
@@ -86,7 +86,7 @@ BAD_VALUES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/shape.py",
+        "memwal/ingest/values/shape.py",
         "tests/ingest/test_ingest_bad_values.py -k text_that_is_none",
         (
             "ingest: texts that are none are written",

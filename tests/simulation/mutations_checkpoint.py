@@ -7,7 +7,7 @@ from tests.simulation.mutation_list import mutations
 ORDER = "tests/jobs/checkpoint/test_checkpoint_order.py"
 REAL = "tests/jobs/checkpoint/test_checkpoint.py"
 _APPLY = "memwal/jobs/checkpoint/apply.py"
-_STORE = "memwal/store/checkpoints.py"
+_STORE = "memwal/store/records/checkpoints.py"
 
 CHECKPOINT = (
     *mutations(
@@ -183,7 +183,7 @@ CHECKPOINT = (
         ),
     ),
     *mutations(
-        "memwal/store/view.py",
+        "memwal/store/tables/view.py",
         f"{REAL} -k another_table",
         (
             "checkpoint: any version of its number is taken for its own",

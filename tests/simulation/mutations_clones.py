@@ -38,7 +38,7 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/inherited.py",
+        "memwal/store/shards/inherited.py",
         _TESTS,
         (
             "clones: a clone's version is like any other",
@@ -62,7 +62,7 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/view.py",
+        "memwal/store/tables/view.py",
         _TESTS,
         (
             "clones: a view of one shard has a stranger",
@@ -153,7 +153,7 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/inherited.py",
+        "memwal/store/shards/inherited.py",
         _SIMULATED,
         (
             "simulated: clones: progress is not traced through a restore",
@@ -171,7 +171,7 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/inherited.py",
+        "memwal/store/shards/inherited.py",
         _TESTS,
         (
             "clones: what an adoption let go of is believed where nothing else tells",

@@ -1058,7 +1058,7 @@ _NUMBERED = (
         ),
     ),
     *mutations(
-        "memwal/store/lease.py",
+        "memwal/store/records/lease.py",
         _NUMBERED_TESTS,
         (
             "lease: nobody asks for the claim before",
@@ -1097,7 +1097,7 @@ _NUMBERED = (
         ),
     ),
     *mutations(
-        "memwal/store/shard_manifests.py",
+        "memwal/store/shards/manifests.py",
         _NUMBERED_TESTS,
         (
             "shard manifests: a stopper ends the way up",

@@ -88,7 +88,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/indexes.py",
+        "memwal/store/tables/indexes.py",
         _TABLES,
         (
             "catch-up: a full-text index forgets its own stop words",
@@ -213,7 +213,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/lance_calls.py",
+        "memwal/store/tables/lance_calls.py",
         _TABLES,
         (
             "catch-up: a conflict is a fault like any other",
@@ -222,7 +222,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/indexes.py",
+        "memwal/store/tables/indexes.py",
         _TABLES,
         ("catch-up: Lance's own indexes are taken along", " if i.name not in SYSTEM_INDEXES]", "]"),
     ),

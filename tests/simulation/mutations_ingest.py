@@ -53,7 +53,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/wal.py",
+        "memwal/store/shards/wal.py",
         f"{_ONE_SHARD} 'older_id or lancedb_s or opened_for_nothing or are_staged'",
         (
             "ingest: of a value in two shards, one that was opened for nothing has rows",
@@ -136,7 +136,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/staged_round.py",
+        "memwal/ingest/spark/staged_round.py",
         f"{_SPARK_WRITER} 'passed or under_its_id or spec_that_changed'",
         (
             "spark writes: a batch from before the latest is written again",
@@ -173,7 +173,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/spark_writer.py",
+        "memwal/ingest/spark/writer.py",
         f"{_SPARK_WRITER} 'under_its_id or does_not_name'",
         (
             "spark writes: an abort removes rows that a plan names",
@@ -187,7 +187,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/resume.py",
+        "memwal/ingest/progress/resume.py",
         f"{_SPARK_WRITER} wakes_up",
         (
             "ingest: a run writes a round again that was finished and forgotten",
@@ -205,7 +205,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/staged_round.py",
+        "memwal/ingest/spark/staged_round.py",
         f"{_SPARK_WRITER} other_rows",
         (
             "spark writes: other rows, as many to a shard, pass for a repeat",
@@ -214,7 +214,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/digest.py",
+        "memwal/ingest/progress/digest.py",
         f"{_SPARK_WRITER} other_rows",
         (
             "spark writes: only the last part's rows are compared",
@@ -223,7 +223,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/resume.py",
+        "memwal/ingest/progress/resume.py",
         "tests/ingest/test_ingest_exactly_once.py -k 'any_calls or older_build'",
         (
             "ingest: the second copy of one row's call is taken for the next call",
@@ -242,7 +242,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/ingest_records.py",
+        "memwal/store/records/ingests.py",
         "tests/ingest/test_ingest_identity.py -k wakes_up",
         (
             "ingest: a run begins a round again that others finished and followed",
@@ -251,7 +251,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/ingest_records.py",
+        "memwal/store/records/ingests.py",
         f"{_SPARK_WRITER} stands_for",
         (
             "ingest: a round's plan goes with the rest",
@@ -274,7 +274,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/shape.py",
+        "memwal/ingest/values/shape.py",
         "tests/ingest/test_shape.py",
         (
             "ingest: a column of any type deletes",
@@ -331,7 +331,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/coordinator.py",
+        "memwal/ingest/coordinator/core.py",
         "tests/ingest/test_writer.py -k 'forked'",
         ("writer: used in a forked child", "    if os.getpid() != made_in:", "    if False:"),
     ),
@@ -355,7 +355,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/given.py",
+        "memwal/ingest/values/given.py",
         "tests/ingest/test_writer.py -m 'not integration'",
         (
             "writer: a column that some dicts lack becomes NULL",
@@ -369,7 +369,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/identity.py",
+        "memwal/ingest/progress/identity.py",
         "tests/ingest/test_ingest_identity.py",
         (
             "ingest: a file that was touched is new",
@@ -412,7 +412,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/json_lines.py",
+        "memwal/ingest/sources/json_lines.py",
         "tests/ingest/test_source_kinds.py -k lines",
         (
             "ingest: a column that a line lacks becomes NULL unasked",
@@ -426,7 +426,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/texts.py",
+        "memwal/ingest/values/texts.py",
         "tests/ingest/test_source_kinds.py -k text_that_is_no_value",
         (
             "ingest: bytes in two spellings are taken as they are",
@@ -435,7 +435,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/shard_writers.py",
+        "memwal/store/shards/writers.py",
         "tests/ingest/test_shard_writers.py -k column_that_came",
         (
             "ingest: a column that came meanwhile is the rows' fault",
@@ -444,7 +444,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/shard_writers.py",
+        "memwal/store/shards/writers.py",
         "tests/ingest/test_shard_writers.py -k that_was_beaten",
         (
             "ingest: a claim that was beaten hides the sentinel of the one that is",
@@ -453,7 +453,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/resume.py",
+        "memwal/ingest/progress/resume.py",
         "tests/ingest/test_shard_writers.py -k that_was_beaten",
         (
             "ingest: what was collected counts as of a claim that was beaten",

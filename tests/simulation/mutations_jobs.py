@@ -34,7 +34,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/view.py",
+        "memwal/store/tables/view.py",
         "tests/jobs/status/test_attention.py",
         (
             "status: what an overwrite left in _mem_wal is not mentioned",
@@ -123,7 +123,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/workers.py",
+        "memwal/run/workers/pool.py",
         "tests/run/test_workers.py -k 'dead_worker or grew'",
         (
             "workers: one that dies is replaced at once",
@@ -137,7 +137,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/signals.py",
+        "memwal/run/process/signals.py",
         "tests/run/test_signals.py",
         (
             "signals: the main thread sleeps through what another was given",
@@ -146,7 +146,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/worker_process.py",
+        "memwal/run/workers/process.py",
         "tests/run/test_workers.py -k 'signals or parent'",
         (
             "workers: signals are theirs, too",
@@ -280,7 +280,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/namespaces.py",
+        "memwal/store/tables/namespaces.py",
         "tests/store/test_namespaces.py",
         (
             "namespaces: versions that the namespace manages are committed past it",
@@ -304,7 +304,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/cloud.py",
+        "memwal/store/objects/cloud.py",
         "tests/store/test_namespaces.py",
         (
             "namespaces: clouds keep the credentials that they were given first",
@@ -313,7 +313,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/s3_client.py",
+        "memwal/store/objects/s3_client.py",
         "tests/store/test_namespaces.py",
         (
             "namespaces: our own requests keep the credentials that they were given first",
@@ -368,7 +368,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/whole_file.py",
+        "memwal/run/process/whole_file.py",
         "tests/cli/test_whole_file.py",
         (
             "files: one that is there already is written to",

@@ -8,7 +8,7 @@ _LOOKS = "tests/jobs/watch/test_looks.py -m 'not integration'"
 
 LOOKS = (
     *mutations(
-        "memwal/store/manifest_memory.py",
+        "memwal/store/shards/manifest_memory.py",
         "tests/store/test_manifest_memory.py -m 'not integration'",
         (
             "memory: a manifest is known by its name",
@@ -37,7 +37,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/store/manifest_memory.py",
+        "memwal/store/shards/manifest_memory.py",
         _LOOKS,
         (
             "memory: what was read shows more than a listing that lags",
@@ -46,7 +46,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/store/manifest_file.py",
+        "memwal/store/shards/manifest_file.py",
         "tests/store/test_manifest_file.py -m 'not integration'",
         (
             "memory: a file on disk may be damaged",
@@ -70,7 +70,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/store/shard_manifests.py",
+        "memwal/store/shards/manifests.py",
         _LOOKS,
         (
             "looks: a manifest that is asked for again may be another one",

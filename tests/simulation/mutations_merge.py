@@ -279,7 +279,7 @@ _WATCH = (
         ),
     ),
     *mutations(
-        "memwal/store/lease.py",
+        "memwal/store/records/lease.py",
         "tests/jobs/merge/test_refresh_watch.py",
         (
             "watch: a refresh lasts as long as the merger's own lease would",
@@ -455,7 +455,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/store/table.py",
+        "memwal/store/tables/datasets.py",
         "tests/jobs/merge/test_unknown_sizes.py -k packed",
         (
             "merge: packed columns count as little as their file",
@@ -464,7 +464,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/store/table.py",
+        "memwal/store/tables/datasets.py",
         "tests/store/test_commit_races.py -k expire",
         (
             "merge: an expired version is taken for no table",
@@ -648,7 +648,7 @@ _SNAPSHOT = (
 )
 
 _LINEAGE = mutations(
-    "memwal/store/lineage.py",
+    "memwal/store/tables/lineage.py",
     "tests/store/test_lineage.py",
     (
         "lineage: a version of the same number in a table made anew is the known one",

@@ -119,7 +119,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/policy_rows.py",
+        "memwal/store/tables/policy_rows.py",
         _MERGE,
         (
             "policy: superseded rows are left out",
@@ -179,7 +179,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/stored_policy.py",
+        "memwal/store/tables/stored_policy.py",
         _MERGE,
         (
             "policy: keys that Lance does not compare are taken",

@@ -55,7 +55,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/settled.py",
+        "memwal/store/records/settled.py",
         "tests/store/test_settled.py",
         (
             "settled: a name counts that did not land right after the view",
@@ -64,7 +64,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/settled.py",
+        "memwal/store/records/settled.py",
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: a version need not name the record",
@@ -73,7 +73,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/settled.py",
+        "memwal/store/records/settled.py",
         "tests/store/test_settled.py",
         (
             "settled: any number is a count",
@@ -96,7 +96,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/former_indexes.py",
+        "memwal/store/tables/former_indexes.py",
         "tests/store/test_settled.py",
         (
             "settled: history goes on behind a restore",
@@ -219,7 +219,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/view.py",
+        "memwal/store/tables/view.py",
         "tests/jobs/garbage/test_garbage_settled.py",
         (
             "settled: status passes over what a former index had merged",
@@ -321,7 +321,7 @@ _INIT = (
         ),
     ),
     *mutations(
-        "memwal/store/wal.py",
+        "memwal/store/shards/wal.py",
         _REAL,
         (
             "init: an entry above the replay position is in no generation",

@@ -94,7 +94,7 @@ READ: tuple[Mutation, ...] = (
         ("holes: half of one tells its cause", "in (first, last)}", "in (first,)}"),
     ),
     *mutations(
-        "memwal/store/view.py",
+        "memwal/store/tables/view.py",
         "tests/store/test_holes.py",
         (
             "holes: what was merged and dropped during a look is one",
@@ -168,7 +168,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/generations.py",
+        "memwal/store/tables/generations.py",
         "tests/read/test_search.py -k nothing_is_kept",
         (
             "search: a generation of the same name is taken for the one before",
@@ -238,7 +238,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/generations.py",
+        "memwal/store/tables/generations.py",
         "tests/read/test_read_threads.py",
         (
             "read: what other credentials opened is read with",
@@ -247,7 +247,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/generations.py",
+        "memwal/store/tables/generations.py",
         "tests/read/test_read_shapes.py -k opened_anew",
         (
             "read: a generation in another's place is taken for that one",
@@ -332,7 +332,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/lance_texts.py",
+        "memwal/store/tables/lance_texts.py",
         "tests/store/test_lance_errors.py",
         (
             "errors: a path is looked at from each of its slashes",
@@ -430,7 +430,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/wal.py",
+        "memwal/store/shards/wal.py",
         "tests/jobs/rescue/test_rescue.py -k 'merely_torn'",
         (
             "rescue: what is damaged is dropped",
@@ -439,7 +439,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/arrow_streams.py",
+        "memwal/store/shards/arrow_streams.py",
         "tests/store/test_wal_entries.py -k cut_off",
         (
             "WAL: damage counts as torn",

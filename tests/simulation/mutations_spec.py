@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutation_list import Change, Mutation, mutations
 
-_MANIFESTS = "memwal/store/shard_manifests.py"
+_MANIFESTS = "memwal/store/shards/manifests.py"
 _FAST = "-m 'not integration'"
 
 _SNAPSHOTS = mutations(
@@ -64,7 +64,7 @@ _EPOCHS = (
         ),
     ),
     *mutations(
-        "memwal/store/shard_writers.py",
+        "memwal/store/shards/writers.py",
         "tests/ingest/test_shard_writers.py -k 'one_entry_behind or claims_its_shard or same_time'",
         (
             "spec: ingest writes without a claim of its own",
@@ -140,7 +140,7 @@ _PLACES = (
         ),
     ),
     *mutations(
-        "memwal/store/shard_snapshots.py",
+        "memwal/store/shards/snapshots.py",
         "tests/jobs/snapshot/test_snapshot.py -m 'not spark' "
         "-k '(external_file and local) or column_for_each'",
         (
@@ -174,7 +174,7 @@ _PLACES = (
         ),
     ),
     *mutations(
-        "memwal/store/fencing.py",
+        "memwal/store/shards/fencing.py",
         f"tests/store/test_fencing.py {_FAST} -k leave_no_hole",
         (
             "spec: a sentinel leaves a hole below it",
@@ -183,7 +183,7 @@ _PLACES = (
         ),
     ),
     *mutations(
-        "memwal/store/shard_writers.py",
+        "memwal/store/shards/writers.py",
         "tests/ingest/test_shard_writers.py -k in_the_wal_when",
         (
             "spec: ingest's puts return before they are durable",

@@ -132,7 +132,7 @@ _BYTES = mutations(
 )
 
 _SHARD_MANIFESTS = mutations(
-    "memwal/store/shard_manifests.py",
+    "memwal/store/shards/manifests.py",
     _MANIFESTS,
     (
         "manifests: a hint is the latest",
@@ -203,7 +203,7 @@ _SHARD_MANIFESTS = mutations(
 
 _FENCES = (
     *mutations(
-        "memwal/store/fencing.py",
+        "memwal/store/shards/fencing.py",
         _FENCING,
         (
             "fencing: no sentinel",
@@ -247,7 +247,7 @@ _FENCES = (
         ),
     ),
     *mutations(
-        "memwal/store/fencing.py",
+        "memwal/store/shards/fencing.py",
         "",
         (
             "simulated: the epoch is not verified before an update",
@@ -261,7 +261,7 @@ _FENCES = (
         ),
     ),
     *mutations(
-        "memwal/store/shard_manifests.py",
+        "memwal/store/shards/manifests.py",
         "",
         (
             "simulated: a manifest is committed without put-if-absent",
@@ -280,7 +280,7 @@ _FENCES = (
         ),
     ),
     *mutations(
-        "memwal/ingest/splits.py",
+        "memwal/ingest/sources/splits.py",
         "tests/ingest/test_ingest_staged.py -k compressed",
         (
             "ingest: staged rows unfold to any size",
@@ -289,7 +289,7 @@ _FENCES = (
         ),
     ),
     *mutations(
-        "memwal/store/arrow_streams.py",
+        "memwal/store/shards/arrow_streams.py",
         "tests/store/test_wal_entries.py",
         (
             "wal: compression as of old is none",
@@ -326,7 +326,7 @@ _FENCES = (
         ),
     ),
     *mutations(
-        "memwal/store/wal.py",
+        "memwal/store/shards/wal.py",
         "tests/store/test_wal_entries.py",
         (
             "wal: a sentinel may have rows",
@@ -388,7 +388,7 @@ _FENCES = (
 
 _LEASES = (
     *mutations(
-        "memwal/store/lease.py",
+        "memwal/store/records/lease.py",
         _LEASE,
         (
             "lease: a live claim is taken over",
@@ -488,7 +488,7 @@ _LEASES = (
         ),
     ),
     *mutations(
-        "memwal/store/lease.py",
+        "memwal/store/records/lease.py",
         "tests/fuzz/test_stored_bytes.py -k test_lease_claims",
         (
             "lease: numbers in a claim are not checked",
@@ -497,7 +497,7 @@ _LEASES = (
         ),
     ),
     *mutations(
-        "memwal/store/process.py",
+        "memwal/store/records/process.py",
         _LEASE,
         (
             "holder: another namespace's or boot's pid is one of ours",
@@ -554,7 +554,7 @@ _STORES = (
         ("objects: paths may hold a NUL", '    if "\\0" in path or any', "    if any"),
     ),
     *mutations(
-        "memwal/store/local.py",
+        "memwal/store/objects/local.py",
         _FOREIGN,
         (
             "foreign: a link in the MemWAL is read through",
@@ -563,7 +563,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/links.py",
+        "memwal/store/objects/links.py",
         _FOREIGN,
         (
             "foreign: links are looked for on the way only",
@@ -606,7 +606,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/blobs.py",
+        "memwal/store/tables/blobs.py",
         f"{_FOREIGN} -k 'address or referred or inside'",
         (
             "blobs: an address is followed",
@@ -639,7 +639,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/data_files.py",
+        "memwal/store/tables/data_files.py",
         _FOREIGN,
         ("foreign: a generation may be a shallow clone", "    if others:", "    if False:"),
         (
@@ -649,7 +649,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/table.py",
+        "memwal/store/tables/datasets.py",
         _FOREIGN,
         (
             "foreign: a generation may be linked",
@@ -663,7 +663,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/local.py",
+        "memwal/store/objects/local.py",
         _OBJECTS,
         (
             "local: what memwal keeps may be linked",
@@ -717,7 +717,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/s3.py",
+        "memwal/store/objects/s3.py",
         "tests/store/test_objects.py tests/store/test_s3_faults.py",
         ("s3: a create replaces", 'self._put(key, data, IfNoneMatch="*")', "self._put(key, data)"),
         (
@@ -767,7 +767,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/cloud.py",
+        "memwal/store/objects/cloud.py",
         "tests/store/test_clouds.py -m 'not integration'",
         ("clouds: a create replaces", 'data, mode="create")', "data, use_multipart=False)"),
         (
@@ -802,7 +802,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/cloud_faults.py",
+        "memwal/store/objects/cloud_faults.py",
         "tests/store/test_clouds.py -m 'not integration'",
         (
             "clouds: writes that met are not tried again",
@@ -816,7 +816,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/base.py",
+        "memwal/store/objects/base.py",
         _OBJECTS,
         (
             "objects: a short object is read as far as it goes",
@@ -830,7 +830,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/retries.py",
+        "memwal/store/objects/retries.py",
         "tests/store/test_s3_faults.py",
         (
             "retries: requests have no deadline",
@@ -844,7 +844,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/base.py",
+        "memwal/store/objects/base.py",
         "tests/store/test_waits.py",
         (
             "retries: a store that never answered is waited for",
@@ -920,7 +920,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/put_proof.py",
+        "memwal/store/objects/put_proof.py",
         "tests/store/test_put_proof.py -m 'not integration'",
         (
             "proof: a store whose second put wins will do",
@@ -954,7 +954,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/table_manifests.py",
+        "memwal/store/tables/manifests.py",
         "tests/store/test_manifests.py -k footer_that_points",
         (
             "table manifests: an offset may lead out of the file",
@@ -976,7 +976,7 @@ _STORED_SNAPSHOTS = mutations(
 
 _READ_SNAPSHOTS = (
     *mutations(
-        "memwal/store/shard_snapshots.py",
+        "memwal/store/shards/snapshots.py",
         "tests/read/test_read_consistency.py",
         (
             "shard snapshot: one that was not confirmed is read",
@@ -1050,7 +1050,7 @@ _READ_SNAPSHOTS = (
 
 _RUNS = (
     *mutations(
-        "memwal/store/run_records.py",
+        "memwal/store/records/runs.py",
         f"tests/store/test_run_records.py {_FAST}",
         (
             "runs: another job's record of the same moment is taken for this one",
@@ -1096,7 +1096,7 @@ _FULL_DISKS = (
         ),
     ),
     *mutations(
-        "memwal/store/checkpoints.py",
+        "memwal/store/records/checkpoints.py",
         _FULL,
         (
             "full disk: a checkpoint that can't be expired can't be dropped",
@@ -1105,7 +1105,7 @@ _FULL_DISKS = (
         ),
     ),
     *mutations(
-        "memwal/store/full_disk.py",
+        "memwal/store/objects/full_disk.py",
         _FULL,
         (
             "full disk: nothing is said of what to do",

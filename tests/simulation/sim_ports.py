@@ -34,13 +34,13 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.store.fencing import ShardFencing
-from memwal.store.inherited import InheritedProgress
-from memwal.store.lease import StoredLeases
-from memwal.store.shard_listing import list_shards
-from memwal.store.shard_manifests import ShardManifests
-from memwal.store.shard_snapshots import ShardSnapshots
-from memwal.store.table_manifests import TableManifests
+from memwal.store.records.lease import StoredLeases
+from memwal.store.shards.fencing import ShardFencing
+from memwal.store.shards.inherited import InheritedProgress
+from memwal.store.shards.listing import list_shards
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.snapshots import ShardSnapshots
+from memwal.store.tables.manifests import TableManifests
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.simulation.lake import KEY_FIELD, Lake, decode_changes
 from tests.simulation.manifest_names import ClaimLimits

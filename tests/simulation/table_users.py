@@ -11,7 +11,7 @@ from memwal.jobs.init.apply import Initialiser
 from memwal.jobs.init.plan import FoundTable, InitRequest, find_inherited
 from memwal.model import ShardId
 from memwal.rows.policy import RowPolicy
-from memwal.store.inherited import put_adopted
+from memwal.store.shards.inherited import put_adopted
 from tests.simulation.actors import OUTCOMES, Jobs
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimStores

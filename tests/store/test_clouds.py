@@ -19,9 +19,9 @@ from memwal import errors
 from memwal.cli.app import app
 from memwal.ports import Objects
 from memwal.read.output import check_file
-from memwal.store.base import StoreLimits
-from memwal.store.cloud import CloudObjects
-from memwal.store.objects import open_objects, same_place
+from memwal.store.objects.base import StoreLimits
+from memwal.store.objects.cloud import CloudObjects
+from memwal.store.objects.opening import open_objects, same_place
 from memwal.testing import ManualClock
 from tests.store.test_s3_faults import Reply, ScriptedServer
 from tests.support import garbage_runs as runs

@@ -25,7 +25,7 @@ from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import Storage
 from memwal.model import ShardId, TableView
-from memwal.store.view import StoredViews
+from memwal.store.tables.view import StoredViews
 from memwal.testing import Call, HookedObjects, ManualClock
 from tests.store.race_worlds import BASE, INDEXES, LakeWorld, LanceWorld, World, fold, state
 from tests.support.s3server import S3Server

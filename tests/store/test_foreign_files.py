@@ -24,7 +24,7 @@ from memwal.errors import Corruption, Refused
 from memwal.format import layout
 from memwal.model import ShardId
 from memwal.read import open_table
-from memwal.store.table import LanceTables
+from memwal.store.tables.datasets import LanceTables
 from tests.read.test_spark_read import DECIDED, LOOKED_UP, through_tasks
 from tests.support import builders
 from tests.support.builders import KINDS, Put, Table

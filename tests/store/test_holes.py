@@ -16,7 +16,7 @@ from memwal.format import layout
 from memwal.model import TableView
 from memwal.rows.holes import Cause, Hole, find_holes
 from memwal.run.stores import Stores
-from memwal.store.view import StoredViews
+from memwal.store.tables.view import StoredViews
 from memwal.testing import Call, HookedObjects
 from tests.support import builders, garbage_runs
 from tests.support.builders import Put, Table

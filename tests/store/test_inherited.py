@@ -24,7 +24,7 @@ from memwal.jobs.init.report import InitTableReport
 from memwal.model import ShardId
 from memwal.run.reports import take_report
 from memwal.run.stores import open_stores
-from memwal.store.inherited import InheritedProgress
+from memwal.store.shards.inherited import InheritedProgress
 from tests.support.lancedb_process import lancedb_client
 from tests.support.progress import Quiet
 from tests.support.stopping import Stop, Stopper

@@ -19,8 +19,8 @@ from memwal.errors import BadCredentials, Corruption, LeaseHeld, MemWalError, St
 from memwal.format.layout import LEASE, lease_claim_path
 from memwal.ports import Objects
 from memwal.run.lease import HeldLease
-from memwal.store.lease import RELEASE_SECONDS_MAX, StoredLeases
-from memwal.store.process import is_gone, this_holder
+from memwal.store.records.lease import RELEASE_SECONDS_MAX, StoredLeases
+from memwal.store.records.process import is_gone, this_holder
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, MemoryObjects
 
 Open = Callable[[], Objects]
@@ -291,7 +291,10 @@ def test_a_glance_at_more_claims_than_a_page_holds_goes_by_the_hint() -> None:
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[str]]:
     """A process of this host that says who it is, and waits."""
-    code = "from memwal.store.process import this_holder; print(this_holder(), flush=True); input()"
+    code = (
+        "from memwal.store.records.process import this_holder; "
+        "print(this_holder(), flush=True); input()"
+    )
     arguments = [sys.executable, "-c", code]
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -398,7 +401,7 @@ def test_a_host_that_does_not_tell_all_of_it_proves_nothing(
     for name in ("self/ns/pid", "self/ns/time"):
         (tmp_path / name).symlink_to((Path("/proc") / name).readlink())
     (tmp_path / str(os.getpid())).symlink_to("self")
-    monkeypatch.setattr("memwal.store.process._PROC", tmp_path)
+    monkeypatch.setattr("memwal.store.records.process._PROC", tmp_path)
     assert (this_holder(), is_gone(gone)) == (here, True)
     if file == "self/status":
         text = (tmp_path / file).read_text()

@@ -15,8 +15,8 @@ from memwal.errors import Refused
 from memwal.jobs.merge.apply.shard import check_shard_lineage
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import TableView
-from memwal.store.lineage import Lineage
-from memwal.store.view import StoredViews
+from memwal.store.tables.lineage import Lineage
+from memwal.store.tables.view import StoredViews
 from memwal.testing import Call, HookedObjects
 from tests.support import builders
 from tests.support.builders import Put, Table

@@ -13,9 +13,9 @@ import pytest
 
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest, StoredFile
-from memwal.store.manifest_file import ManifestFile, find_cache_folder
-from memwal.store.manifest_memory import MEMORIES, ManifestMemory
-from memwal.store.view import StoredViews
+from memwal.store.shards.manifest_file import ManifestFile, find_cache_folder
+from memwal.store.shards.manifest_memory import MEMORIES, ManifestMemory
+from memwal.store.tables.view import StoredViews
 from tests.support import builders
 from tests.support.builders import Put
 from tests.support.s3server import S3Server

@@ -30,8 +30,8 @@ from memwal.format import codec, layout
 from memwal.invariants import InvariantBroken
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
 from memwal.ports import Objects
-from memwal.store.shard_manifests import Fenced, ShardManifests
-from memwal.store.table_manifests import TableManifests
+from memwal.store.shards.manifests import Fenced, ShardManifests
+from memwal.store.tables.manifests import TableManifests
 from memwal.testing import Fault, FaultyObjects, MemoryObjects
 from tests.support.stores import Address
 

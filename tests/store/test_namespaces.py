@@ -25,7 +25,7 @@ from memwal.errors import (
     Usage,
 )
 from memwal.run.stores import open_stores
-from memwal.store.objects import open_objects
+from memwal.store.objects.opening import open_objects
 from tests.store.test_s3_faults import Reply, ScriptedServer
 from tests.support import builders
 from tests.support.builders import Put, Table

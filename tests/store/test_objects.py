@@ -17,8 +17,8 @@ import pytest
 from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Objects
-from memwal.store import local
-from memwal.store.objects import is_in_bucket, normalise_uri, open_objects
+from memwal.store.objects import local
+from memwal.store.objects.opening import is_in_bucket, normalise_uri, open_objects
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
 from tests.support.stores import make_address
 

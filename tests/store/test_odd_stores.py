@@ -18,7 +18,7 @@ from memwal.errors import StoreUnavailable, Unsupported
 from memwal.ingest import open_writer
 from memwal.ports import Clock, Objects
 from memwal.read import open_table
-from memwal.store import put_proof
+from memwal.store.objects import put_proof
 from tests.support import builders
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table

@@ -15,8 +15,8 @@ from memwal.errors import StoreUnavailable
 from memwal.format import layout
 from memwal.ports import Objects
 from memwal.report import RunRecord
-from memwal.store.objects import open_objects
-from memwal.store.run_records import RECORD_BYTES_MAX, StoredRunRecords, record_path
+from memwal.store.objects.opening import open_objects
+from memwal.store.records.runs import RECORD_BYTES_MAX, StoredRunRecords, record_path
 from memwal.testing import Fault, FaultyObjects, MemoryBucket, MemoryObjects
 from tests.support.s3server import S3Server
 

@@ -18,9 +18,9 @@ import pytest
 from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
-from memwal.store import s3
-from memwal.store.base import StoreLimits
-from memwal.store.objects import open_objects
+from memwal.store.objects import s3
+from memwal.store.objects.base import StoreLimits
+from memwal.store.objects.opening import open_objects
 from memwal.testing import ManualClock
 
 URI = "s3://bucket/some/table"

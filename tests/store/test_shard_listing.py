@@ -12,14 +12,14 @@ from memwal.errors import Corruption
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest
 from memwal.ports import Objects
-from memwal.store.manifest_memory import ManifestMemory
-from memwal.store.shard_listing import (
+from memwal.store.shards.listing import (
     list_shards,
     manifest_versions,
     newest_manifest,
     wal_entries,
 )
-from memwal.store.shard_manifests import ShardManifests
+from memwal.store.shards.manifest_memory import ManifestMemory
+from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import MemoryObjects
 from tests.support import builders
 from tests.support.builders import Put

@@ -14,11 +14,11 @@ from botocore.exceptions import ReadTimeoutError
 
 from memwal.config import load_config, resolve_table
 from memwal.errors import StoreUnavailable, Usage
-from memwal.run import logs
-from memwal.store.base import StoreLimits
-from memwal.store.objects import open_objects
-from memwal.store.s3 import S3Objects
-from memwal.store.waits import Waits
+from memwal.run.process import logs
+from memwal.store.objects.base import StoreLimits
+from memwal.store.objects.opening import open_objects
+from memwal.store.objects.s3 import S3Objects
+from memwal.store.objects.waits import Waits
 from memwal.testing import ManualClock
 
 STORE = "http://store:9000/bucket"

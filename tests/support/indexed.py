@@ -14,7 +14,7 @@ from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import JobReport
 from memwal.rows.keys import keys_in
-from memwal.store.indexes import LanceIndexes
+from memwal.store.tables.indexes import LanceIndexes
 from tests.support.builders import Key, Put, Row, Table, make_table
 
 # No two indexes that serve the same filters on one column: Lance takes either.

@@ -13,7 +13,7 @@ import memwal.ingest.apply
 import memwal.ingest.track
 from memwal.cli import main
 from memwal.ingest.track import Track, TrackLimits
-from memwal.store.ingest_records import Rounds
+from memwal.store.records.ingests import Rounds
 from tests.support.stopping import Stopper
 
 PHASES = ("plan", "route", "claim", "session", "entry", "written", "flush", "rejects", "progress",

@@ -10,15 +10,15 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from memwal.ingest.blocking import BlockingCoordinator
-from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.ports import CoordinatorLimits
+from memwal.ingest.coordinator.blocking import BlockingCoordinator
+from memwal.ingest.coordinator.core import WriteCoordinator
+from memwal.ingest.coordinator.ports import CoordinatorLimits
 from memwal.ingest.routing import Router, choose_spec
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.read import open_table
 from memwal.run.stores import Stores, open_stores
 from memwal.sharding.spec import sources_of
-from memwal.store.shard_writers import ShardWriters
+from memwal.store.shards.writers import ShardWriters
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(

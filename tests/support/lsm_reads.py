@@ -13,7 +13,7 @@ from lance.mem_wal import LsmScanner, ShardSnapshot
 from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId
 from memwal.run.stores import Stores, open_stores
-from memwal.store.shard_listing import list_shards
+from memwal.store.shards.listing import list_shards
 
 Pending = dict[ShardId, list[FlushedGeneration]]
 """The generations of each shard that a version has not merged, oldest first."""

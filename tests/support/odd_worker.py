@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memwal.errors import Refused
-from memwal.run.worker_process import Post
+from memwal.run.workers.process import Post
 
 
 class NoTravel(Exception):

@@ -20,7 +20,7 @@ from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.snapshot.store import StoredSnapshots, to_lance_bytes, to_table
 from memwal.model import ShardManifest
 from memwal.run.stores import Stores
-from memwal.store.shard_snapshots import external_path
+from memwal.store.shards.snapshots import external_path
 
 __all__ = ["to_lance_bytes"]
 

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from memwal.cli.app import app
-from memwal.ingest import spark
-from memwal.ingest.columns import make_columns
 from memwal.ingest.plan import IngestRequest
-from memwal.ingest.shape import Shape
-from memwal.ingest.sources import SourceFiles
+from memwal.ingest.sources.columns import make_columns
+from memwal.ingest.sources.files import SourceFiles
+from memwal.ingest.spark import staging as spark
 from memwal.ingest.table import IngestTable
-from memwal.store.ingest_records import PlanRecord, Rounds, StagedRecord
+from memwal.ingest.values.shape import Shape
+from memwal.store.records.ingests import PlanRecord, Rounds, StagedRecord
 from tests.support.ingest_tables import MemWalTable, rows_of
 
 SPEC = {"bucket_column": "id", "num_buckets": 3}

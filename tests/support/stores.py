@@ -10,7 +10,7 @@ import pytest
 
 from memwal.clock import SystemClock
 from memwal.ports import Objects
-from memwal.store.objects import open_objects
+from memwal.store.objects.opening import open_objects
 from memwal.testing import MemoryBucket, MemoryObjects
 from tests.support.azurite import Azurite
 from tests.support.s3server import S3Server

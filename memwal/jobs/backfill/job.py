@@ -34,7 +34,6 @@ from memwal.report import (
     TableReport,
     failed_report,
 )
-from memwal.run import cancel
 from memwal.run.engines.pool import SharedEngines, start_engine
 from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions, choose_limits, share_memory
@@ -42,6 +41,7 @@ from memwal.run.progress import Progress, Quiet
 from memwal.run.reports import add_counts
 from memwal.run.tables import OpenedBefore, OpenTable, open_tables
 from memwal.run.versions import check_lance_version
+from memwal.run.workers import cancel
 from memwal.text import count_of
 
 CONCURRENCY = 4

@@ -27,13 +27,13 @@ from memwal.report import (
     failed_report,
     sum_up_tables,
 )
-from memwal.run import cancel
 from memwal.run.chain import must_stop
 from memwal.run.engines.choice import choose_engine
 from memwal.run.engines.pool import has_spark
 from memwal.run.lease import ChainLeases
 from memwal.run.progress import Progress
 from memwal.run.reports import add_counts
+from memwal.run.workers import cancel
 from memwal.text import count_of
 
 # The document of a run on very many tables is large: it is not written for each of them.

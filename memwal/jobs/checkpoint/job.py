@@ -24,8 +24,8 @@ from memwal.run.reports import job_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
-from memwal.store.checkpoints import LanceTags
-from memwal.store.process import this_holder
+from memwal.store.records.checkpoints import LanceTags
+from memwal.store.records.process import this_holder
 
 NAME = "checkpoint"
 

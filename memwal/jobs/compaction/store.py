@@ -11,8 +11,8 @@ from lance.optimize import CompactionTask as LanceTask
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
 from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.run.metrics.spans import span
-from memwal.store.lance_calls import call_lance
-from memwal.store.table import LanceTables
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.lance_calls import call_lance
 
 
 class LanceCompactionTable:

@@ -15,8 +15,8 @@ from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.stores import open_stores
 from memwal.run.versions import check_lance_version
-from memwal.store.base import StoreLimits
-from memwal.store.objects import find_address, normalise_uri
+from memwal.store.objects.base import StoreLimits
+from memwal.store.objects.opening import find_address, normalise_uri
 
 
 def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:

@@ -12,9 +12,9 @@ from memwal.indexes import IndexFacts, TableIndexes
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
 from memwal.run.metrics.spans import span
-from memwal.store.indexes import LanceIndexes, find_index, index_kind, read_text_index
-from memwal.store.lance_calls import call_lance
-from memwal.store.table import LanceTables
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.indexes import LanceIndexes, find_index, index_kind, read_text_index
+from memwal.store.tables.lance_calls import call_lance
 
 # What is read to tell how wide rows are: of a few fragments, some rows each.
 _SAMPLED_FRAGMENTS_MAX = 3

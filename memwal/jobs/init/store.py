@@ -21,13 +21,13 @@ from memwal.rows.policy import STORED_KEY, RowPolicy
 from memwal.run.stores import Stores
 from memwal.sharding.evaluate import check_spec
 from memwal.sharding.spec import read_spec, sources_of
-from memwal.store.inherited import put_adopted
-from memwal.store.lance_calls import call_lance
-from memwal.store.mem_wal_entry import LET_GO_MESSAGE, replace_mem_wal_entry
-from memwal.store.shard_listing import list_shards
-from memwal.store.stored_policy import check_fits
-from memwal.store.table import columns_of, is_legacy, primary_key_of
-from memwal.store.table_manifests import check_table_folder
+from memwal.store.shards.inherited import put_adopted
+from memwal.store.shards.listing import list_shards
+from memwal.store.tables.datasets import columns_of, is_legacy, primary_key_of
+from memwal.store.tables.lance_calls import call_lance
+from memwal.store.tables.manifests import check_table_folder
+from memwal.store.tables.mem_wal_entry import LET_GO_MESSAGE, replace_mem_wal_entry
+from memwal.store.tables.stored_policy import check_fits
 from memwal.text import count_of
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"

@@ -12,7 +12,7 @@ from memwal.model import ShardManifest
 from memwal.rows.policy import STORED_KEY, policy_document
 from memwal.run.stores import Stores, open_stores
 from memwal.run.versions import check_lance_version
-from memwal.store.shard_listing import list_shards
+from memwal.store.shards.listing import list_shards
 from memwal.threads import side_by_side
 
 WAL_ENTRIES_SHOWN_MAX = 1000

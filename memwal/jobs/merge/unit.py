@@ -24,12 +24,13 @@ from memwal.jobs.merge.store.turns import HostTurns
 from memwal.model import ShardId, ShardView
 from memwal.report import FAILED
 from memwal.rows.memory import needed_bytes
-from memwal.run import cancel, process_memory
+from memwal.run.process import process_memory
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
-from memwal.store.generations import Generations
-from memwal.store.lineage import Lineage
+from memwal.run.workers import cancel
+from memwal.store.tables.generations import Generations
+from memwal.store.tables.lineage import Lineage
 
 MergeResult = UnitResult[tuple[ShardReport, ...]]
 

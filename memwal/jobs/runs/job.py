@@ -11,9 +11,9 @@ from memwal.jobs.runs.report import RunsTableReport
 from memwal.ports import Objects
 from memwal.report import DONE, JobReport, TableReport, failed_report
 from memwal.run.reports import job_report
-from memwal.store.objects import open_objects
-from memwal.store.run_records import StoredRunRecords
-from memwal.store.table_manifests import check_table_folder
+from memwal.store.objects.opening import open_objects
+from memwal.store.records.runs import StoredRunRecords
+from memwal.store.tables.manifests import check_table_folder
 
 
 def run_runs(tables: Sequence[ResolvedTable], limit: int) -> JobReport:

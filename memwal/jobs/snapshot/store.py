@@ -17,9 +17,9 @@ from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardS
 from memwal.ports import Objects
 from memwal.run.metrics.spans import span
 from memwal.sharding.values import decode_value, parse_type
-from memwal.store.mem_wal_entry import replace_mem_wal_entry
-from memwal.store.shard_snapshots import FIELD_PREFIX, ShardSnapshots, external_path
-from memwal.store.table import REWINDING, LanceTables
+from memwal.store.shards.snapshots import FIELD_PREFIX, ShardSnapshots, external_path
+from memwal.store.tables.datasets import REWINDING, LanceTables
+from memwal.store.tables.mem_wal_entry import replace_mem_wal_entry
 
 _GENERATION = pa.struct([pa.field("generation", pa.uint64()), pa.field("path", pa.string())])
 _BASE_COLUMNS = (

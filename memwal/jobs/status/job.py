@@ -42,7 +42,7 @@ from memwal.run.policy import list_policy_warnings
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.view import Listed
+from memwal.store.tables.view import Listed
 
 _READERS_MAX = 16  # so that some stores that do not answer leave room for others
 

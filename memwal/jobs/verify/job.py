@@ -20,7 +20,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.stored_policy import check_fits
+from memwal.store.tables.stored_policy import check_fits
 
 # Keys of pending rows that are held in memory at once, to find one that is in two shards.
 _KEYS_COMPARED_MAX = 10_000_000

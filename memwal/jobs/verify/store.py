@@ -31,15 +31,15 @@ from memwal.model import (
 from memwal.ports import Objects
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.lineage import check_lineage
-from memwal.store.data_files import DATA_FOOTER_BYTES, check_data_file
-from memwal.store.generations import Generations
-from memwal.store.mem_wal_entry import lets_go_of_progress
-from memwal.store.shard_manifests import ShardManifests
-from memwal.store.shard_snapshots import ShardSnapshots, decode_snapshot
-from memwal.store.table import REWINDING, LanceTables, tidy_text
-from memwal.store.table_manifests import TableManifests
-from memwal.store.view import StoredViews
-from memwal.store.wal import WalEntries
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
+from memwal.store.shards.wal import WalEntries
+from memwal.store.tables.data_files import DATA_FOOTER_BYTES, check_data_file
+from memwal.store.tables.datasets import REWINDING, LanceTables, tidy_text
+from memwal.store.tables.generations import Generations
+from memwal.store.tables.manifests import TableManifests
+from memwal.store.tables.mem_wal_entry import lets_go_of_progress
+from memwal.store.tables.view import StoredViews
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16

@@ -15,11 +15,11 @@ from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.report import DONE
 from memwal.run.metrics.sink import NO_METRICS
+from memwal.run.process.signals import end_on_signals
 from memwal.run.progress import Progress
 from memwal.run.reports import job_report
-from memwal.run.signals import end_on_signals
 from memwal.run.versions import check_lance_version
-from memwal.run.workers import WorkerLimits
+from memwal.run.workers.pool import WorkerLimits
 
 
 def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:

@@ -11,8 +11,8 @@ from memwal.errors import MemWalError
 from memwal.jobs.watch.model import Look
 from memwal.jobs.watch.plan import Lag
 from memwal.jobs.watch.ports import Observer, RoundEnd
-from memwal.run.endpoint import Endpoint, Pages, Pulse
 from memwal.run.metrics.sink import Metrics
+from memwal.run.process.endpoint import Endpoint, Pages, Pulse
 from memwal.run.progress import Progress
 
 

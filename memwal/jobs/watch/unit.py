@@ -10,12 +10,12 @@ from memwal.errors import EXIT_FAILED
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.watch.model import Round
 from memwal.report import JobReport
-from memwal.run import cancel
 from memwal.run.engines.pool import SharedEngines, Started, start_engine
 from memwal.run.lease import ChainLeases
 from memwal.run.metrics.start import start_metrics
 from memwal.run.progress import Silent
-from memwal.run.worker_process import Post, ignore_signals
+from memwal.run.workers import cancel
+from memwal.run.workers.process import Post, ignore_signals
 
 _LOG = logging.getLogger("memwal")
 

@@ -19,10 +19,10 @@ from memwal.jobs.watch.ports import RoundEnd
 from memwal.jobs.watch.unit import RoundWorker
 from memwal.ports import Clock
 from memwal.report import JobReport
-from memwal.run import logs
 from memwal.run.engines.pool import has_spark
+from memwal.run.process import logs
 from memwal.run.progress import Progress
-from memwal.run.workers import Lane, UnitEnd, WorkerLimits, WorkerPool
+from memwal.run.workers.pool import Lane, UnitEnd, WorkerLimits, WorkerPool
 
 _SMALL, _LARGE = "small", "large"
 

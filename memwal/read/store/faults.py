@@ -11,7 +11,7 @@ import pyarrow as pa
 from memwal.errors import Corruption, MemWalError, Missing, Refused, StoreUnavailable, Usage
 from memwal.read.plan.request import Moment
 from memwal.read.plan.sources import Incomplete
-from memwal.store.table import GONE, is_panic, tidy_text
+from memwal.store.tables.datasets import GONE, is_panic, tidy_text
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from memwal.errors import BadCredentials, StoreUnavailable
 from memwal.rows.memory import Memory
-from memwal.store.generations import Source
-from memwal.store.table import new_session
+from memwal.store.tables.datasets import new_session
+from memwal.store.tables.generations import Source
 
 T = TypeVar("T")
 

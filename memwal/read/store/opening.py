@@ -18,10 +18,10 @@ from memwal.read.store.sources import Base, Part
 from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.read.store.verdict import OpenShard
 from memwal.rows.align import Alignment
-from memwal.store.blobs import BlobReader, read_schema
-from memwal.store.generations import Generations, Source
-from memwal.store.stored_policy import read_policy
-from memwal.store.table import columns_of
+from memwal.store.tables.blobs import BlobReader, read_schema
+from memwal.store.tables.datasets import columns_of
+from memwal.store.tables.generations import Generations, Source
+from memwal.store.tables.stored_policy import read_policy
 
 # What an opened generation takes in memory, about.
 _SOURCE_BYTES = 32 * 1024

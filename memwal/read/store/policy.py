@@ -32,8 +32,8 @@ from memwal.rows.policy_fold import Layer, PolicyFold, find_expired
 from memwal.sharding.domain import Case, cases_of
 from memwal.sharding.predicate import predicate_of
 from memwal.sharding.values import as_comparable
-from memwal.store.generations import Generations, Source
-from memwal.store.policy_rows import read_all_rows, read_base_rows
+from memwal.store.tables.generations import Generations, Source
+from memwal.store.tables.policy_rows import read_all_rows, read_base_rows
 
 # Shards that are folded together, and ask the base together for what they need, take no more.
 _TOGETHER_BYTES_MAX = 512 * 1024 * 1024

@@ -18,8 +18,8 @@ from memwal.read.store.kept import BYTES_MAX, Kept
 from memwal.read.store.texts import Settings, build_query, index_texts
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask
-from memwal.store.blobs import BlobReader, as_storage, as_type, blob_columns
-from memwal.store.generations import Source, as_base_rows
+from memwal.store.tables.blobs import BlobReader, as_storage, as_type, blob_columns
+from memwal.store.tables.generations import Source, as_base_rows
 
 Batches = Iterator[pa.RecordBatch]
 _KEYS = Kept[pa.Table]()

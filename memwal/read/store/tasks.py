@@ -41,10 +41,10 @@ from memwal.read.store.verdict import OpenShard, Verdict, fold_shard
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet
 from memwal.rows.policy import RowPolicy
-from memwal.store.blobs import read_schema
-from memwal.store.generations import Generations
-from memwal.store.stored_policy import read_policy
-from memwal.store.table import LanceTables
+from memwal.store.tables.blobs import read_schema
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.generations import Generations
+from memwal.store.tables.stored_policy import read_policy
 
 Addresses = np.ndarray[tuple[int], np.dtype[np.uint64]]
 

@@ -14,7 +14,7 @@ from lance.query import FullTextOperator, FullTextQuery, MatchQuery, PhraseQuery
 
 from memwal.errors import Unsupported, Usage
 from memwal.read.plan.request import Search
-from memwal.store.indexes import describe_indexes, index_kind, read_text_index
+from memwal.store.tables.indexes import describe_indexes, index_kind, read_text_index
 
 Settings = Mapping[str, Any]
 

@@ -26,10 +26,10 @@ from memwal.format import layout
 from memwal.format.replay import hole_text, is_flushed, replay
 from memwal.model import ColumnInfo, ShardId, ShardManifest, ShardView, TableView
 from memwal.rows import align, fold
-from memwal.store.blobs import blob_columns
-from memwal.store.lineage import Renamed
-from memwal.store.shard_manifests import ShardManifests
-from memwal.store.wal import ReadEntry, StoredEntry, WalEntries
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.wal import ReadEntry, StoredEntry, WalEntries
+from memwal.store.tables.blobs import blob_columns
+from memwal.store.tables.lineage import Renamed
 
 _FIELD_ID = b"lance:field_id"
 # Rows are folded when they have grown by so much since the last time.

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from typing import TypeVar
 
-from memwal.run import cancel
 from memwal.run.units import share_memory
+from memwal.run.workers import cancel
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 
 from memwal.errors import Unsupported
 from memwal.ports import Engine
-from memwal.run import cancel
 from memwal.run.engines.local import LocalEngine
 from memwal.run.options import RunOptions
+from memwal.run.workers import cancel
 
 Started = tuple[Engine, Callable[[], None]]
 """An engine, and what ends it."""

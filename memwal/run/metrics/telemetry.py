@@ -30,7 +30,7 @@ from memwal.model import TableGauges
 from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS
 from memwal.run.metrics.counts import Counts
 from memwal.run.metrics.sink import Metrics, Stage
-from memwal.store.lance_metrics import join_lance
+from memwal.store.tables.lance_metrics import join_lance
 from memwal.text import one_line, shorten
 
 # OpenTelemetry would add up what is above its own limit of 2,000 under no table's name.

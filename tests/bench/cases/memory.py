@@ -35,7 +35,7 @@ main(sys.argv[2:])
 # What `memwal merge` has imported by the time that it reads a generation.
 _IMPORTS = f"""{PEAK}
 import memwal.cli.app, memwal.cli.progress, memwal.jobs.merge.job, memwal.jobs.merge.store.table
-import memwal.store.run_records, pyarrow.compute
+import memwal.store.records.runs, pyarrow.compute
 """
 
 # One run of the job over all generations, one commit each; the kernel's word on this process's

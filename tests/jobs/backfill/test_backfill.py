@@ -24,9 +24,9 @@ from memwal.jobs.merge.plan.shard import CommitShape, MergeRequest
 from memwal.jobs.merge.store.table import LanceFold
 from memwal.model import ShardStatus
 from memwal.report import JobReport
-from memwal.run import cancel
 from memwal.run.progress import Silent
-from memwal.store.lease import StoredLeases
+from memwal.run.workers import cancel
+from memwal.store.records.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.indexed import resolved

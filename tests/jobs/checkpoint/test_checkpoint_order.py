@@ -17,7 +17,7 @@ from memwal.jobs.garbage.kinds import check_item
 from memwal.jobs.garbage.model import plan_delete
 from memwal.model import Checkpoint, ShardId, StoredFile, TableView
 from memwal.ports import DeleteResult
-from memwal.store.checkpoints import StoredCheckpoints
+from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.testing import Call, HookedObjects, ManualClock, MemoryBucket, MemoryObjects
 from memwal.testing.tables import MemoryTable
 

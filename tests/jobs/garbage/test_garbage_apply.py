@@ -15,7 +15,7 @@ from memwal.jobs.garbage.apply.drop import GenerationDropper
 from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DeleteResult
-from memwal.store.shard_manifests import ShardManifests
+from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import FaultyObjects, ManualClock, MemoryObjects
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")

@@ -15,7 +15,7 @@ from memwal.jobs.garbage.kinds.ingest import IngestRound
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan
 from memwal.ports import Objects
-from memwal.store.ingest_records import (
+from memwal.store.records.ingests import (
     PlanRecord,
     ProgressRecord,
     Round,

@@ -37,8 +37,8 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.ports import DeleteResult
-from memwal.store.lease import StoredLeases
-from memwal.store.shard_manifests import ShardManifests
+from memwal.store.records.lease import StoredLeases
+from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects
 from memwal.testing.clock import ManualClock
 from memwal.testing.objects import MemoryObjects

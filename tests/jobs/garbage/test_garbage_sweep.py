@@ -17,7 +17,7 @@ from memwal.jobs.garbage.model import Action, GarbagePlan, Item
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.garbage.store import sweeps
 from memwal.model import ShardId
-from memwal.store.local import LocalObjects
+from memwal.store.objects.local import LocalObjects
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
 

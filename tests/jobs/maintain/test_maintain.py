@@ -18,7 +18,7 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.show import show_table
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import ShardStatus
-from memwal.store.lease import StoredLeases
+from memwal.store.records.lease import StoredLeases
 from tests.support import builders, garbage_runs
 from tests.support.builders import Put, Table
 from tests.support.nursery import run_memwal

@@ -16,8 +16,8 @@ from memwal.jobs.merge.apply.shared import SharedMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
-from memwal.run import cancel
 from memwal.run.tables import OpenTable
+from memwal.run.workers import cancel
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.nursery import run_memwal

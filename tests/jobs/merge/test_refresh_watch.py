@@ -13,7 +13,7 @@ from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.run.lease import ChainLeases
-from memwal.store.lease import StoredLeases
+from memwal.store.records.lease import StoredLeases
 from memwal.testing import ManualClock, MemoryBucket, MemoryObjects
 from memwal.testing.tables import MemoryFold, MemoryTable
 

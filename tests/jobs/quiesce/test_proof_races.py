@@ -22,9 +22,9 @@ from memwal.model import MemWalState, ShardId, ShardManifest, ShardView, TableVi
 from memwal.rows.holes import find_holes
 from memwal.rows.settled import SettledRecord
 from memwal.run.settled import keep_proof
-from memwal.store.former_indexes import TableHistory
-from memwal.store.settled import SettledRecords
-from memwal.store.shard_manifests import ShardManifests
+from memwal.store.records.settled import SettledRecords
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.tables.former_indexes import TableHistory
 from memwal.testing.clock import ManualClock
 from memwal.testing.objects import MemoryObjects
 from tests.support.views import make_generation

@@ -24,9 +24,9 @@ from memwal.jobs.snapshot.job import run_snapshot
 from memwal.report import RunRecord
 from memwal.run.options import RunOptions
 from memwal.run.records import RUNS_KEPT_MAX
-from memwal.store.lease import StoredLeases
-from memwal.store.local import LocalObjects
-from memwal.store.run_records import StoredRunRecords
+from memwal.store.objects.local import LocalObjects
+from memwal.store.records.lease import StoredLeases
+from memwal.store.records.runs import StoredRunRecords
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.garbage_runs import garbage

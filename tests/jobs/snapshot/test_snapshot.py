@@ -29,7 +29,7 @@ from memwal.model import (
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.sharding.values import encode_value
-from memwal.store.lease import StoredLeases
+from memwal.store.records.lease import StoredLeases
 from tests.support import snapshot_files
 from tests.support.builders import Put, Table, check_versions, make_table
 from tests.support.indexed import resolved

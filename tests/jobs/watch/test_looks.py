@@ -22,7 +22,7 @@ from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.store.base import find_latest
 from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
-from memwal.store.local import LocalObjects
+from memwal.store.objects.local import LocalObjects
 from memwal.testing import MemoryBucket, MemoryObjects
 from memwal.testing.clock import ManualClock
 from tests.support import builders, wal_tables

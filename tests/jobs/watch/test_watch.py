@@ -16,7 +16,7 @@ import pytest
 from memwal.clock import SystemClock
 from memwal.format import layout
 from memwal.model import ShardStatus
-from memwal.store.lease import StoredLeases
+from memwal.store.records.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.nursery import Started, run_memwal, start_memwal

@@ -22,7 +22,7 @@ from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.run.progress import Silent
-from memwal.run.workers import WorkerLimits
+from memwal.run.workers.pool import WorkerLimits
 from tests.support import builders
 from tests.support.builders import Put, Table
 

@@ -120,7 +120,7 @@ def _read_round(objects: Objects, ingest_id: str, number: int, found: _Found) ->
 
 def _read_documents(objects: Objects, listed: IngestRound) -> IngestRound:
     # Imported when asked for: most tables have nothing staged, and it brings Arrow.
-    from memwal.store.ingest_records import Round, is_finished
+    from memwal.store.records.ingests import Round, is_finished
 
     stored = Round(objects, listed.ingest_id, listed.number, "")
     plan = stored.read_plan()

@@ -29,12 +29,12 @@ from memwal.jobs.garbage.store.wal_heads import WalHeads
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.rows.settled import SettledRecord
-from memwal.store.checkpoints import StoredCheckpoints
-from memwal.store.inherited import read_adopted
-from memwal.store.links import find_link
-from memwal.store.settled import read_record
-from memwal.store.shard_listing import list_shards
-from memwal.store.table import LanceTables, tidy_text
+from memwal.store.objects.links import find_link
+from memwal.store.records.checkpoints import StoredCheckpoints
+from memwal.store.records.settled import read_record
+from memwal.store.shards.inherited import read_adopted
+from memwal.store.shards.listing import list_shards
+from memwal.store.tables.datasets import LanceTables, tidy_text
 
 
 class StoredGarbageEvidence:

@@ -25,8 +25,8 @@ from memwal.jobs.garbage.store.histories import ManifestHistories
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.rows.settled import SettledRecord, find_proven
-from memwal.store.shard_listing import ShardListing, list_shards
-from memwal.store.shard_manifests import ShardManifests
+from memwal.store.shards.listing import ShardListing, list_shards
+from memwal.store.shards.manifests import ShardManifests
 
 
 class ShardFolders:

@@ -30,7 +30,7 @@ from memwal.jobs.garbage.kinds.wal_entry import (
 from memwal.jobs.garbage.model import Evidence, ShardEvidence, WalFile
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
-from memwal.store.wal import WalEntries
+from memwal.store.shards.wal import WalEntries
 
 CACHE_PATH = f"{layout.MAINTENANCE}/cache/wal_heads.json"
 _CACHE_FORMAT = 1

@@ -16,7 +16,7 @@ from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId
 from memwal.rows.keyset import key_predicate
 from memwal.run.metrics.spans import span
-from memwal.store.table import is_panic, tidy_text
+from memwal.store.tables.datasets import is_panic, tidy_text
 
 _CONFLICT = re.compile(
     r"too many concurrent writers|commit conflict|preempted by concurrent|"

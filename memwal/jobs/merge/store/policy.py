@@ -20,10 +20,10 @@ from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.ports import Clock
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold
-from memwal.store.generations import Source, reading
-from memwal.store.policy_rows import read_all_rows, read_base_rows
-from memwal.store.stored_policy import key_types
-from memwal.store.table import LanceTables
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.generations import Source, reading
+from memwal.store.tables.policy_rows import read_all_rows, read_base_rows
+from memwal.store.tables.stored_policy import key_types
 
 
 def read_layers(

@@ -23,15 +23,15 @@ from memwal.ports import Clock
 from memwal.rows import fold
 from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.keyset import key_predicate
-from memwal.store.blobs import with_whole_blobs
-from memwal.store.generations import (
+from memwal.store.tables.blobs import with_whole_blobs
+from memwal.store.tables.generations import (
     Generations,
     Source,
     as_base_rows,
     is_reading_fault,
     unreadable_text,
 )
-from memwal.store.stored_policy import read_policy
+from memwal.store.tables.stored_policy import read_policy
 from memwal.text import count_of
 from memwal.threads import side_by_side
 

@@ -5,9 +5,9 @@ a table, and Lance's native code may end a process over a torn file; it also ask
 often. What a watch needs of a version is in its manifest file, which we read ourselves; the columns
 and their types are not among it, so that the view has none.
 
-The base is read before the shards, as in `memwal.store.view`, and every look goes by what it lists
-itself. A listing that lags shows less than there is, and then so does the look: what is remembered
-stands for files that were listed just now, and for nothing else.
+The base is read before the shards, as in `memwal.store.tables.view`, and every look goes by what it
+lists itself. A listing that lags shows less than there is, and then so does the look: what is
+remembered stands for files that were listed just now, and for nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.table import SeenTable
 from memwal.ports import Clock, Objects
 from memwal.run.options import choose_limits
-from memwal.store.objects import normalise_uri, open_objects
+from memwal.store.objects.opening import normalise_uri, open_objects
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from memwal.errors import MemWalError, StoreUnavailable
 from memwal.jobs.status.plan import AbandonedLimits, measure_wal
 from memwal.model import ShardFiles, ShardId, ShardManifest, StoredFile
 from memwal.ports import Clock, Objects
-from memwal.store.shard_listing import ShardListing, wal_entries
-from memwal.store.wal import WalEntries
+from memwal.store.shards.listing import ShardListing, wal_entries
+from memwal.store.shards.wal import WalEntries
 
 # A shard is abandoned after an hour or so: what a look tells need not be newer than this.
 _COUNT_SECONDS = 60.0

@@ -9,7 +9,7 @@ from memwal.errors import Missing, NotATable
 from memwal.format import layout
 from memwal.model import StoredFile, VersionFacts
 from memwal.ports import Objects
-from memwal.store.table_manifests import TAIL_BYTES, TableManifests, check_table_folder
+from memwal.store.tables.manifests import TAIL_BYTES, TableManifests, check_table_folder
 
 _ATTEMPTS_MAX = 3
 # A manifest of 10,000 shards fits, and costs one request then; larger ones cost three.

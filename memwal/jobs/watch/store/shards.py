@@ -11,10 +11,10 @@ from memwal.jobs.status.plan import AbandonedLimits
 from memwal.jobs.watch.store.abandoned import AbandonedShards
 from memwal.model import BrokenShard, FlushedGeneration, ShardId, ShardManifest, StoredFile
 from memwal.ports import Clock, Objects
-from memwal.store.manifest_memory import ManifestMemory
-from memwal.store.shard_listing import ShardListing, list_shards, newest_manifest
-from memwal.store.shard_manifests import ShardManifests
-from memwal.store.table_manifests import TableManifests
+from memwal.store.shards.listing import ShardListing, list_shards, newest_manifest
+from memwal.store.shards.manifest_memory import ManifestMemory
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.tables.manifests import TableManifests
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16

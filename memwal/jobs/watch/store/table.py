@@ -13,7 +13,7 @@ from memwal.model import BrokenShard, ShardView, TableView, VersionFacts
 from memwal.ports import Clock, Objects
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
-from memwal.store.table_manifests import require_mem_wal
+from memwal.store.tables.manifests import require_mem_wal
 
 _LOOKS_MAX = 3
 

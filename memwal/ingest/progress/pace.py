@@ -1,0 +1,110 @@
+"""How far an ingest is, for whoever waits: rows that are durable, and the bytes of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+
+from memwal.errors import MemWalError
+from memwal.ingest.sources.files import SourceFiles
+from memwal.model import sum_known
+from memwal.run.progress import Progress
+from memwal.store.records.ingests import PlanRecord, ProgressRecord, Round, SourceFile
+
+_LOOK_SECONDS = 5.0
+_SHOWN_BYTES_MIN = 256 * 1024 * 1024
+
+
+def show_reading(progress: Progress, files: Sequence[SourceFile]) -> Callable[[int], None]:
+    """Shows how much of large files was read before the first row; to be told of bytes."""
+    total = sum(file.size_bytes for file in files)
+    lock, read = Lock(), 0
+    if total < _SHOWN_BYTES_MIN:
+        return lambda size_bytes: None
+
+    def take(size_bytes: int) -> None:
+        nonlocal read
+        with lock:
+            read += size_bytes
+            progress.done(read, read)
+
+    progress.start("reading all files", total, total)
+    return take
+
+
+@dataclass(kw_only=True)
+class Pace:
+    """Shows how far a track through files is. `rows` has those whose number of rows is known."""
+
+    progress: Progress
+    sources: SourceFiles
+    files: Sequence[SourceFile]
+    rows: Mapping[str, int | None]
+    _guessed: dict[int, int | None] = field(default_factory=dict, init=False)
+
+    def start(self, began: ProgressRecord) -> None:
+        """Begin where earlier runs ended."""
+        total = sum_known(self.rows.get(file.uri) for file in self.files) or 0
+        self.progress.start("rows", total, sum(file.size_bytes for file in self.files))
+        if began.rows:
+            self(began)
+
+    def __call__(self, mark: ProgressRecord) -> None:
+        """Everything up to `mark` is durable."""
+        self.progress.done(mark.rows, self._measure(mark))
+
+    def _measure(self, mark: ProgressRecord) -> int:
+        """About how many of the files' bytes are behind: within a file, by its rows."""
+        whole = sum(file.size_bytes for file in self.files[: mark.split])
+        here = self.files[mark.split : mark.split + 1]
+        rows = self._guess_rows(mark.split) if here else None
+        return whole + (int(here[0].size_bytes * min(1.0, mark.row / rows)) if rows else 0)
+
+    def _guess_rows(self, place: int) -> int | None:
+        known = self.rows.get(self.files[place].uri)
+        if known is None and place not in self._guessed:
+            try:
+                self._guessed[place] = self.sources.guess_rows(self.files[place])
+            except MemWalError:
+                self._guessed[place] = None  # who reads it says what is wrong
+        return known or self._guessed.get(place)
+
+
+@contextmanager
+def show_tracks(progress: Progress, records: Round, plan: PlanRecord) -> Iterator[None]:
+    """Show how far the tracks of staged rows are, by what their writers record."""
+    rows = sum(staged.rows for staged in plan.staged or ())
+    size_bytes = sum(file.size_bytes for file in plan.sources)
+    seen: dict[str, ProgressRecord] = {}
+
+    def look() -> None:
+        with suppress(MemWalError):  # whoever writes the rows has to know, not who waits
+            records.refresh_progress(seen)
+        done = sum(record.rows for record in seen.values())
+        progress.done(done, size_bytes * done // rows if rows else 0)
+
+    progress.start("rows", rows, size_bytes)
+    look()
+    with _repeat(look):
+        yield
+    look()
+
+
+@contextmanager
+def _repeat(look: Callable[[], None]) -> Iterator[None]:
+    """Look every few seconds, in a thread."""
+    ended = Event()
+
+    def run() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            look()
+
+    thread = Thread(target=run, name="ingest progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,360 @@
+"""Writers that resume: calls whose entries are in the WAL already are skipped.
+
+See `memwal.store.records.ingests` for why entries can be counted. What is counted is read after our
+own claim, whose sentinel ends every earlier writer's entries. An entry that is still stored is
+compared with the call that it is taken for. One that was collected in the meantime had been merged:
+it is counted by its position alone, as the sentinels around it are never collected (invariant 7).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.format import layout
+from memwal.ingest.progress.digest import digest_rows
+from memwal.ingest.values.operations import Kind
+from memwal.model import ShardId
+from memwal.ports import Steps, no_steps
+from memwal.store.records.ingests import Round, SessionRecord
+from memwal.store.shards.wal import ReadEntry, WalEntries, WalHead
+from memwal.store.shards.writers import Claim, OpenShard, ShardWriters, Tip
+from memwal.threads import side_by_side
+
+_READERS_MAX = 8
+
+
+@dataclass(kw_only=True, slots=True)
+class ShardCounts:
+    """What one run did to one shard. `bytes_written` are of the rows, in memory."""
+
+    writer_epoch: int
+    entries: int = 0
+    bytes_written: int = 0
+    generations: int = 0
+    rows: int = 0
+    rows_deleted: int = 0
+    entries_found: int = 0
+    rows_found: int = 0
+
+
+@dataclass(frozen=True)
+class ResumingWriters:
+    """Opens shards for writing, and skips what this round wrote to them before.
+
+    `tips` says where each WAL stood at the row where reading starts. `steps` is called with the
+    name of each step before it is taken.
+    """
+
+    writers: ShardWriters
+    records: Round
+    tips: Mapping[ShardId, Tip]
+    key: tuple[str, ...]
+    mended: bool = False
+    """Whether the source was mended since: then entries are compared by all columns."""
+    steps: Steps = no_steps
+    opened: dict[ShardId, ResumedShard] = field(init=False, default_factory=dict)
+
+    def open(
+        self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
+    ) -> ResumedShard:
+        """Claim the shard, and find out which calls are done."""
+        self.steps("claim")
+        inner = self.writers.open(shard_id, spec_id, entries)
+        own = self.records.read_sessions(shard_id)
+        begun = self.records.read_calls(shard_id) if own else {}
+        self.records.check_latest()  # without its sessions, a finished round looks like a new one
+        tip = self.tips.get(shard_id)
+        done = find_written(self.writers.wal, inner.claim, tip, own)
+        older = {epoch for epoch, session in own.items() if not session.calls_told}
+        calls = 0 if tip is None else tip.calls
+        opened = ResumedShard(self, inner, done, calls=calls, begun=begun, older=older)
+        self.opened[shard_id] = opened
+        return opened
+
+    def check_all_used(self, shards: Mapping[ShardId, ResumedShard] | None = None) -> None:
+        """Raise Corruption when the WAL has entries of ours that no row of the source led to.
+
+        `shards` are those to look at; None: all that are open. Raises Refused in a mended source.
+        """
+        for shard_id, shard in (self.opened if shards is None else shards).items():
+            if left := shard.entries_left:
+                raise self.make_error(
+                    f"shard {shard_id}: {left} WAL entries of this ingest belong to no row "
+                    "of its source: the source has changed"
+                )
+
+    def make_error(self, text: str) -> MemWalError:
+        """The error for a source that is not what was written of it."""
+        if self.mended:
+            return Refused(
+                "MW-I05", f"{text}. Bring it back as it was: what is written would be counted twice"
+            )
+        return Corruption("MW-I06", text)
+
+    def check_positions(self) -> None:
+        """Check that each WAL ends where our last entry is. Raises Fenced, Corruption."""
+        for shard in self.opened.values():
+            shard.inner.check_position()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Call:
+    """What was asked of a writer: the number of the call, and its rows as they are written."""
+
+    number: int
+    kind: Kind
+    rows: pa.Table
+
+    @property
+    def batches(self) -> int:
+        """How many batches its rows are written in: not as many as the last call's, if possible."""
+        return 1 + self.number % 2 if self.rows.num_rows > 1 else 1
+
+    def looks_like(self, last: _Call, key: tuple[str, ...]) -> bool:
+        """Whether its entry could be taken for a copy of the last call's."""
+        alike = self.kind is last.kind and self.batches == last.batches
+        return alike and _is_same(self.rows, last, key)
+
+    def make_batches(self) -> pa.Table:
+        """The rows, cut into that many batches."""
+        whole = self.rows.combine_chunks()
+        if self.batches == 1:
+            return whole
+        return pa.concat_tables([whole.slice(0, 1), whole.slice(1)])
+
+
+class ResumedShard:
+    """The writer of one shard, which skips calls that are done."""
+
+    def __init__(
+        self,
+        owner: ResumingWriters,
+        inner: OpenShard,
+        done: Iterable[Tip],
+        *,
+        calls: int,
+        begun: Mapping[int, int],
+        older: Collection[int],
+    ) -> None:
+        """`done` are the entries of the calls from number `calls` on.
+
+        `begun` are the positions behind which recorded calls begin; the epochs in `older` recorded
+        none.
+        """
+        self._owner = owner
+        self.inner = inner
+        self._done = deque(done)
+        self._calls = calls
+        self._begun, self._older = begun, older
+        self._last: _Call | None = None
+        self._seen: tuple[int, ReadEntry | None] | None = None
+        self._tip = inner.tip
+        self._announced = False
+        self.counts = ShardCounts(writer_epoch=inner.claim.writer_epoch)
+
+    @property
+    def tip(self) -> Tip:
+        """The entry of the last call."""
+        return replace(self._tip, calls=self._calls)
+
+    def put(self, rows: pa.Table) -> None:
+        """Write rows, unless they are in the WAL already."""
+        if self._write(Kind.PUT, rows):
+            self.counts.rows += rows.num_rows
+
+    def delete(self, keys: pa.Table) -> None:
+        """Delete keys, unless the tombstones are in the WAL already."""
+        if self._write(Kind.DELETE, keys):
+            self.counts.rows_deleted += keys.num_rows
+
+    def probe(self) -> ResumedShard:
+        """A copy that can be asked what is done, and writes nothing."""
+        probe = copy(self)
+        probe._done, probe.counts = deque(self._done), replace(self.counts)
+        return probe
+
+    def is_done(self, kind: Kind, rows: pa.Table) -> bool:
+        """Whether the next call is in the WAL. Raises as a call does whose entry has other rows."""
+        call = _Call(number=self._calls, kind=kind, rows=rows)
+        done = self._is_done(call)
+        self._calls, self._last = self._calls + 1, call
+        return done
+
+    def close(self) -> None:
+        """Flush to a generation and close."""
+        self._owner.steps("close")
+        self.inner.close()
+        self.counts.generations = self.inner.count_generations()
+
+    def abandon(self) -> None:
+        """Close, whatever comes of it."""
+        self.inner.abandon()
+        with suppress(MemWalError):
+            self.counts.generations = self.inner.count_generations()
+
+    @property
+    def entries_left(self) -> int:
+        """How many entries are left that no call accounts for."""
+        return len(self._done)
+
+    def _write(self, kind: Kind, rows: pa.Table) -> bool:
+        """Make the call unless it is done, and return whether it had to be made."""
+        call = _Call(number=self._calls, kind=kind, rows=rows)
+        done = self._is_done(call)
+        if not done:
+            self._announce(call)
+            (self.inner.put if kind is Kind.PUT else self.inner.delete)(call.make_batches())
+            self._owner.steps("written")
+            self._tip = self.inner.tip
+            self.counts.entries += 1
+            self.counts.bytes_written += rows.nbytes
+        self._calls, self._last = self._calls + 1, call
+        return not done
+
+    def _announce(self, call: _Call) -> None:
+        if not self._announced:
+            claim = self.inner.claim
+            self._owner.steps("session")
+            self._owner.records.add_session(
+                claim.shard_id, claim.writer_epoch, claim.start_position
+            )
+            self._announced = True
+        if self._last is not None and call.looks_like(self._last, self._owner.key):
+            self._owner.steps("call")
+            before = replace(self.inner.tip, calls=call.number)
+            self._owner.records.add_call(self.inner.claim.shard_id, before)
+        self._owner.steps("entry")
+
+    def _is_done(self, call: _Call) -> bool:
+        """Whether the call is in the WAL; takes its entry, and what are copies of that."""
+        if not self._done:
+            return False
+        self._tip = self._done.popleft()
+        self._check_own(self._tip.position, call)
+        while self._done and self._is_copy(self._done[0], call):
+            self._tip = self._done.popleft()
+        self.counts.entries_found += 1
+        self.counts.rows_found += call.rows.num_rows
+        return True
+
+    def _check_own(self, position: int, call: _Call) -> None:
+        """Raise Corruption where an entry has other rows than the call; Refused in a mended source.
+
+        One that was collected counts by its position alone, if the source is as it was.
+        """
+        stored, where = self._read(position), f"shard {self.inner.claim.shard_id}: WAL position"
+        if stored is not None and not self._holds(stored, call):
+            raise self._owner.make_error(
+                f"{where} {position} holds other rows than the source gives for it now: the source "
+                "has changed"
+            )
+        if stored is None and self._owner.mended:
+            raise Refused(
+                "MW-I14",
+                f"{where} {position} was collected: whether the mended source has the rows that it "
+                "had can't be told",
+            )
+
+    def _is_copy(self, found: Tip, last: _Call) -> bool:
+        """Whether an entry is a second copy of the last call's. Raises Refused in doubt."""
+        if last.number + 1 in self._begun:
+            return found.position <= self._begun[last.number + 1]
+        stored = self._read(found.position)
+        if stored is None or not self._holds(stored, last):
+            return False
+        if len(stored.batches) != last.batches:
+            return False
+        if last.rows.num_rows == 1 and found.writer_epoch in self._older:
+            raise Refused(
+                "MW-I37",
+                f"shard {self.inner.claim.shard_id}: WAL position {found.position} is one row's, "
+                "as the last, and an earlier memwal wrote it, which kept no record of such calls: "
+                "whether it is another row or a copy can't be told. Ingest under another --id, "
+                "which writes all rows again",
+            )
+        return True  # the next call would be recorded, if it had been made
+
+    def _holds(self, stored: ReadEntry, call: _Call) -> bool:
+        rows = pa.Table.from_batches(stored.batches, schema=stored.schema)
+        return _is_same(rows, call, None if self._owner.mended else self._owner.key)
+
+    def _read(self, position: int) -> ReadEntry | None:
+        """An entry, None where it was collected. One is compared with two calls, and read once."""
+        if self._seen is None or self._seen[0] != position:
+            try:
+                stored = self._owner.writers.wal.rows(self.inner.claim.shard_id, position)
+            except Missing:
+                stored = None
+            self._seen = position, stored
+        return self._seen[1]
+
+
+def _is_same(stored: pa.Table, call: _Call, columns: tuple[str, ...] | None) -> bool:
+    """Whether an entry is what the call would write: as many rows, the same in these columns.
+
+    None: in all that the call has.
+    """
+    if stored.num_rows != call.rows.num_rows:
+        return False
+    if layout.TOMBSTONE in stored.column_names:
+        dead = stored[layout.TOMBSTONE].fill_null(False).to_pylist()
+        if any(flag != (call.kind is Kind.DELETE) for flag in dead):
+            return False
+    if columns is None:
+        names = call.rows.column_names
+        if not {*names} <= {*stored.column_names}:
+            return False
+        return digest_rows("", stored.select(names)) == digest_rows("", call.rows)
+    return all(_has_same_values(stored[name], call.rows[name]) for name in columns)
+
+
+def _has_same_values(stored: Any, wanted: Any) -> bool:
+    return bool(stored.cast(wanted.type).combine_chunks().equals(wanted.combine_chunks()))
+
+
+def find_written(
+    wal: WalEntries, claim: Claim, tip: Tip | None, own: Mapping[int, SessionRecord]
+) -> list[Tip]:
+    """The entries that our earlier epochs wrote between `tip` and our new claim, in order."""
+    earlier = {epoch: s for epoch, s in own.items() if epoch < claim.writer_epoch}
+    if not earlier:
+        return []
+    if tip is None:
+        first = min(earlier.values(), key=lambda session: session.start_position)
+        tip = Tip(writer_epoch=first.writer_epoch, position=first.start_position, calls=0)
+    positions = range(tip.position + 1, claim.start_position)
+    heads = _read_heads(wal, claim.shard_id, positions)
+    epoch, found = tip.writer_epoch, []
+    for position in positions:
+        head = heads.get(position)
+        # Where there is no entry now, one was collected. It was no sentinel: those never are. A
+        # claim that was beaten may leave its sentinel above the next one's, and writes no more.
+        whose = epoch if head is None else head.writer_epoch
+        epoch = max(epoch, whose)
+        if whose in earlier and (head is None or not head.fence_sentinel):
+            found.append(Tip(writer_epoch=whose, position=position, calls=0))
+    return found
+
+
+def _read_heads(wal: WalEntries, shard_id: ShardId, positions: range) -> dict[int, WalHead]:
+    if not positions:
+        return {}
+    listed = {p: info for p, info in wal.list_entries(shard_id) if p in positions}
+
+    def read_head(position: int) -> WalHead | None:
+        info = listed[position]
+        try:
+            return wal.head(info.path, info.size_bytes)
+        except Missing:
+            return None
+
+    heads = zip(listed, side_by_side(read_head, list(listed), _READERS_MAX), strict=True)
+    return {position: head for position, head in heads if head is not None}

@@ -1,0 +1,398 @@
+"""The files that an ingest reads: Parquet, Arrow, CSV, JSON lines and Lance, local and in buckets.
+
+A file is cut into chunks of so many rows from its beginning, wherever reading starts: what a run
+that goes on reads next is what the one before would have read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from memwal.errors import Missing, StoreUnavailable, Usage
+from memwal.ingest.sources.chunks import cut_batches, find_groups, skip_rows
+from memwal.ingest.sources.columns import SourceColumns
+from memwal.ingest.sources.csv_text import check_separator, open_csv, read_names, read_text
+from memwal.ingest.sources.globs import find_matches, is_pattern
+from memwal.ingest.sources.json_lines import read_json_lines, read_past_bad
+from memwal.ingest.sources.lance_tables import Fragments, count_rows, describe_fragments, read_rows
+from memwal.ingest.sources.standard_input import STANDARD_INPUT, SpooledInput
+from memwal.ingest.sources.stores import open_system
+from memwal.ingest.values.texts import find_csv_types, parse_columns
+from memwal.store.objects.opening import check_encoding, normalise_uri
+from memwal.store.records.ingests import Format, SourceFile
+from memwal.store.tables.datasets import LanceTables
+from memwal.threads import side_by_side
+
+_FILES_MAX = 100_000
+_READERS_MAX = 16
+_DIGEST_BLOCK_BYTES = 1024 * 1024
+CHUNK_ROWS = 128 * 1024
+_CHUNK_BYTES = 32 * 1024 * 1024
+_SAMPLE_ROWS = 1024
+_GUESSED_BYTES = 256 * 1024
+_BAD_COMPRESSION = re.compile("decompress|inflate|corrupt|truncated compressed", re.IGNORECASE)
+
+
+_COMPRESSED = ("", ".gz", ".zst", ".bz2")
+_ENDINGS = {
+    ".parquet": Format.PARQUET,
+    ".pq": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".arrows": Format.ARROW,
+    ".ipc": Format.ARROW,
+    ".feather": Format.ARROW,
+    **{f".csv{more}": Format.CSV for more in _COMPRESSED},
+    **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
+}
+# In a folder it may be anything: of these, only what is named is read.
+_READ_PAST = (Format.CSV, Format.JSONL)
+_NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
+
+
+class SourceFiles:
+    """Finds and reads source files with one set of storage options.
+
+    Raises Usage for what is not there or can't be read as what it claims to be, StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, str],
+        columns: SourceColumns | None = None,
+        spooled: SpooledInput | None = None,
+    ) -> None:
+        """`spooled` is what standard input held."""
+        self._options = dict(storage_options)
+        self._columns = columns or SourceColumns()
+        self._spooled = spooled
+        self._systems: dict[str, fs.FileSystem] = {}
+        self.passed_over: dict[str, list[str]] = {}
+        """Of folders, the files whose names are those of no source."""
+
+    # ---- finding
+
+    def find(self, addresses: Sequence[str], wanted: Format | None = None) -> list[SourceFile]:
+        """The files behind the addresses: in the order given, those of a folder by name."""
+        files: dict[str, SourceFile] = {}
+        for address in addresses:
+            if address == STANDARD_INPUT:
+                found = [self._describe_input(wanted)]
+            else:
+                uris = self._expand(normalise_uri(address))
+                found = [file for uri in uris for file in self._find_behind(uri, wanted)]
+            for file in found:
+                files.setdefault(file.uri, file)
+            if len(files) > _FILES_MAX:
+                raise Usage(f"more than {_FILES_MAX} source files; give parts of them at a time")
+        return side_by_side(self._add_etag, list(files.values()), _READERS_MAX)
+
+    def _describe_input(self, wanted: Format | None) -> SourceFile:
+        if self._spooled is None or wanted in (None, Format.LANCE):
+            raise Usage("standard input (-) needs --format csv, jsonl, parquet or arrow")
+        size, digest = self._spooled.size_bytes, self._spooled.digest
+        return SourceFile(
+            uri=STANDARD_INPUT, format=wanted, size_bytes=size, stamp=digest, digest=digest
+        )
+
+    def _expand(self, uri: str) -> list[str]:
+        """The addresses that a pattern stands for."""
+        system, path = self._system(uri)
+        if not is_pattern(uri):
+            return [uri]
+        with self._translating(uri):
+            if system.get_file_info(path).type != fs.FileType.NotFound:
+                return [uri]  # a name with such signs in it
+            found = find_matches(path, system)
+        if not found:
+            raise Usage(f"{uri}: nothing matches")
+        scheme, slashes, rest = uri.partition("://")
+        if not slashes:
+            return found
+        bucket = rest.partition("/")[0]
+        return [f"{scheme}://{bucket}/{match.partition('/')[2]}" for match in found]
+
+    def _add_etag(self, file: SourceFile) -> SourceFile:
+        """With the etag that the store has of it, if it has one: a request."""
+        system, path = self._system(file.uri)
+        if file.format is Format.LANCE or isinstance(system, fs.LocalFileSystem):
+            return file
+        with self._translating(file.uri):
+            known = system.open_input_stream(path, compression=None).metadata() or {}
+        found = {_as_text(name).lower(): _as_text(value) for name, value in known.items()}
+        return file.model_copy(update={"etag": found.get("etag", "").strip('"')})
+
+    def read_digest(
+        self, file: SourceFile, on_read: Callable[[int], None] = lambda size_bytes: None
+    ) -> str:
+        """Of the file's bytes: reads all of it, and tells how many each time."""
+        system, path = self._system(file.uri)
+        digest = hashlib.sha256()
+        with (
+            self._translating(file.uri),
+            system.open_input_stream(path, compression=None) as stream,
+        ):
+            while data := stream.read(_DIGEST_BLOCK_BYTES):
+                digest.update(data)
+                on_read(len(data))
+        return f"sha256:{digest.hexdigest()}"
+
+    def _find_behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
+        check_encoding(uri)
+        system, path = self._system(uri)
+        with self._translating(uri):
+            info = system.get_file_info(path)
+        if info.type == fs.FileType.NotFound:
+            raise Usage(f"{uri}: no such source")
+        if info.type == fs.FileType.File:
+            return [self._describe_file(uri, info, wanted or _require_format(uri))]
+        versions = system.get_file_info(f"{path}/_versions")
+        if wanted is Format.LANCE or versions.type == fs.FileType.Directory:
+            return [self._describe_lance(uri)]
+        return self._list_folder(uri, path, system, wanted)
+
+    def _list_folder(
+        self, uri: str, path: str, system: fs.FileSystem, wanted: Format | None
+    ) -> list[SourceFile]:
+        selector = fs.FileSelector(path, recursive=True)
+        with self._translating(uri):
+            infos = sorted(system.get_file_info(selector), key=lambda info: info.path)
+        found, others = [], []
+        for info in infos:
+            below = info.path[len(path) :].strip("/")
+            hidden = any(part.startswith(("_", ".")) for part in below.split("/"))
+            if info.type != fs.FileType.File or hidden:
+                continue
+            kind = wanted or _guess_format(info.path)
+            if kind is not None:
+                found.append(self._describe_file(f"{uri}/{below}", info, kind))
+            else:
+                others.append(below)
+        self.passed_over |= {uri: others} if others else {}
+        if not found:
+            raise Usage(f"{uri}: the folder holds no source file ({', '.join(_ENDINGS)})")
+        return found
+
+    def _describe_file(self, uri: str, info: fs.FileInfo, kind: Format) -> SourceFile:
+        return SourceFile(
+            uri=uri, format=kind, size_bytes=int(info.size or 0), stamp=str(info.mtime_ns or 0)
+        )
+
+    def _describe_lance(self, uri: str) -> SourceFile:
+        dataset = self._open_dataset(uri, None)
+        version = int(dataset.version)
+        return SourceFile(uri=uri, format=Format.LANCE, size_bytes=0, stamp=f"version {version}")
+
+    # ---- reading
+
+    def read_schema(self, file: SourceFile) -> pa.Schema:
+        """The file's columns, under the names that the table has for them."""
+        return self._columns.convert_schema(self._read_own_schema(file), file.uri)
+
+    def _read_own_schema(self, file: SourceFile) -> pa.Schema:
+        if file.format is Format.LANCE:
+            return self._open_lance(file).schema
+        with self._translating(file.uri, file.format):
+            if file.format is Format.PARQUET:
+                return self._open_parquet(file).schema_arrow
+            if file.format is Format.CSV:
+                names, types = read_names(self.open_bytes(file)), self._columns.source_types
+                check_separator(names, types, file.uri)
+                return pa.schema([(name, types.get(name, pa.string())) for name in names])
+            if file.format is Format.JSONL:
+                stream = self.open_bytes(file)
+                return read_json_lines(stream, self._columns, file.uri, lambda row, bad: None)[0]
+            return self._open_stream(file)[0]
+
+    def count_rows(self, file: SourceFile) -> int | None:
+        """How many rows it has, where that is known without reading them."""
+        if file.format is Format.LANCE:
+            return count_rows(self._open_lance(file), file)
+        if file.format is not Format.PARQUET:
+            return None
+        with self._translating(file.uri, file.format):
+            return int(self._open_parquet(file).metadata.num_rows)
+
+    def guess_rows(self, file: SourceFile) -> int | None:
+        """About how many rows a file of lines has, by its first ones; None for another."""
+        if file.format not in (Format.CSV, Format.JSONL):
+            return None
+        system, path = self._system(file.uri)
+        with self._translating(file.uri, file.format):
+            opened = stream = system.open_input_file(path)
+            with suppress(TypeError, ValueError):  # by its name it is not compressed
+                stream = pa.CompressedInputStream(opened, pa.Codec.detect(path).name)
+            text = bytes(stream.read(_GUESSED_BYTES))
+            return file.size_bytes * text.count(b"\n") // max(1, opened.tell()) or None
+
+    def list_row_groups(self, file: SourceFile) -> list[int]:
+        """How many rows each row group of a Parquet file has."""
+        with self._translating(file.uri, file.format):
+            metadata = self._open_parquet(file).metadata
+            return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+
+    def choose_chunk_rows(self, file: SourceFile) -> int:
+        """How many rows to read at a time: fewer where rows are wide."""
+        first = next(self.read_chunks(file, _SAMPLE_ROWS), None)
+        if not first:
+            return CHUNK_ROWS
+        row_bytes = max(1, first.nbytes // len(first))
+        return int(max(_SAMPLE_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // row_bytes)))
+
+    def read_chunks(
+        self,
+        file: SourceFile,
+        chunk_rows: int,
+        first_row: int = 0,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The rows from `first_row` on, `chunk_rows` at a time.
+
+        `first_row` is where a chunk of this size ended: only a file's last one may be smaller, so
+        that behind it there is nothing. From a value on that has not its column's type, chunks of
+        CSV are text (`memwal.ingest.sources.csv_text`).
+        """
+        if first_row % chunk_rows:
+            return
+        wanted = None if columns is None else list(columns)
+        if self._columns.changes:
+            own = self._read_own_schema(file)
+            if columns is None:
+                columns = self._columns.convert_schema(own, file.uri).names
+            wanted = self._columns.find_source_names(columns, own.names)
+        with self._translating(file.uri, file.format):
+            for rows in self._cut_chunks(file, chunk_rows, first_row, wanted):
+                yield self._columns.convert(rows, columns) if columns is not None else rows
+
+    def _cut_chunks(
+        self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
+    ) -> Iterator[pa.Table]:
+        read = 0
+        try:
+            batches = self._read_batches(file, chunk_rows, first_row, wanted)
+            for chunk in cut_batches(batches, chunk_rows):
+                yield chunk
+                read += 1
+        except ValueError:  # Arrow's and BadLine are among them
+            if file.format not in _READ_PAST:
+                raise
+            chunks = self._read_past(file, chunk_rows, wanted)
+            yield from islice(chunks, first_row // chunk_rows + read, None)
+
+    def _read_past(
+        self, file: SourceFile, chunk_rows: int, wanted: list[str] | None
+    ) -> Iterator[pa.Table]:
+        if file.format is Format.CSV:
+            return read_text(lambda: self.open_bytes(file), chunk_rows, wanted)
+        return read_past_bad(self.open_bytes(file), self._columns, file.uri, chunk_rows, wanted)
+
+    def _read_batches(
+        self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        if file.format is Format.LANCE:
+            yield from read_rows(self._open_lance(file), file, wanted, first_row)
+            return
+        if file.format is Format.PARQUET:
+            parquet = self._open_parquet(file)
+            groups, skipped = find_groups(parquet.metadata, first_row)
+            found = parquet.iter_batches(chunk_rows, row_groups=groups, columns=wanted)
+        else:
+            _, found = self._open_stream(file)
+            skipped = 0
+        yield from skip_rows(found, first_row - skipped, wanted)
+
+    def _open_parquet(self, file: SourceFile) -> pq.ParquetFile:
+        system, path = self._system(file.uri)
+        return pq.ParquetFile(system.open_input_file(path))
+
+    def _open_stream(self, file: SourceFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Schema and batches of any other file, from its beginning."""
+        system, path = self._system(file.uri)
+        if file.format is Format.JSONL:
+            stream = system.open_input_stream(path)
+            return read_json_lines(stream, self._columns, file.uri)
+        if file.format is Format.CSV:
+            types, lenience = self._columns.source_types, self._columns.lenience
+            reader = open_csv(system.open_input_stream(path), find_csv_types(types))
+            return reader.schema, (parse_columns(batch, types, lenience) for batch in reader)
+        opened = system.open_input_file(path)
+        if bytes(opened.read(6)) == b"ARROW1":
+            arrow = pa.ipc.open_file(opened)
+            return arrow.schema, (arrow.get_batch(i) for i in range(arrow.num_record_batches))
+        opened.seek(0)
+        stream = pa.ipc.open_stream(opened)
+        return stream.schema, iter(stream)
+
+    # ---- opening
+
+    def open_bytes(self, file: SourceFile) -> Any:
+        """What is in the file, unpacked, as pyarrow reads it."""
+        system, path = self._system(file.uri)
+        return system.open_input_stream(path)
+
+    def _system(self, uri: str) -> tuple[fs.FileSystem, str]:
+        if uri == STANDARD_INPUT and self._spooled is not None:
+            return fs.LocalFileSystem(), self._spooled.path
+        scheme, slashes, path = uri.partition("://")
+        if not slashes:
+            return fs.LocalFileSystem(), uri
+        bucket, _, below = path.partition("/")
+        container, _, host = bucket.partition("@")
+        if bucket not in self._systems:
+            self._systems[bucket] = open_system(scheme, self._options, host.partition(".")[0])
+        return self._systems[bucket], f"{container}/{below}" if below else container
+
+    def _open_lance(self, file: SourceFile) -> Any:
+        return self._open_dataset(file.uri, int(file.stamp.removeprefix("version ")))
+
+    def _open_dataset(self, uri: str, version: int | None) -> Any:
+        return LanceTables(uri, self._options).base(version)
+
+    def describe_fragments(self, file: SourceFile, last: int | None = None) -> Fragments:
+        """The fragments of a Lance source's version up to `last`; None: all. Raises Missing."""
+        return describe_fragments(self._open_lance(file), last)
+
+    @contextmanager
+    def _translating(self, uri: str, kind: Format | None = None) -> Iterator[None]:
+        """Errors become ours; those of what a file holds only where its `kind` is known."""
+        try:
+            yield
+        except (FileNotFoundError, Missing):
+            raise Usage(f"{uri}: no such source") from None
+        except OSError as error:
+            if kind is not None and _BAD_COMPRESSION.search(str(error)):
+                raise Usage(f"{uri}: can't be read as compressed {kind}: {error}") from None
+            raise StoreUnavailable(f"{uri}: {error}") from None
+        except (pa.ArrowException, ValueError, KeyError) as error:
+            if isinstance(error, UnicodeDecodeError) and kind is None:
+                name = error.object.decode(errors="backslashreplace")
+                raise Usage(f"{uri}: the name {name!r} is not UTF-8: rename it") from None
+            if kind is None:
+                raise
+            text = str(error).split("\n", 1)[0]
+            raise Usage(f"{uri}: can't be read as {kind}: {text}") from None
+
+
+def _require_format(uri: str) -> Format:
+    found = _guess_format(uri, _NAMED_ENDINGS)
+    if found is None:
+        raise Usage(f"{uri}: can't tell its format from its name; give --format")
+    return found
+
+
+def _guess_format(path: str, endings: Mapping[str, Format] = _ENDINGS) -> Format | None:
+    name = path.lower()
+    return next((kind for ending, kind in endings.items() if name.endswith(ending)), None)
+
+
+def _as_text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

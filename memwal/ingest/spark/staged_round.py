@@ -1,0 +1,80 @@
+"""Rows that the tasks of a Spark write stored, and whether it is their turn. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memwal.errors import Refused, StandDown
+from memwal.ingest.plan import IngestRequest, make_plan
+from memwal.ingest.table import IngestTable
+from memwal.store.records.ingests import PlanRecord, Round, StagedRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedRound:
+    """Rows that the tasks of a Spark write have stored, and the round that they are.
+
+    A write is round 1; the rounds of a stream follow the numbers of its batches. `spec_id` is the
+    shard spec that they were routed by, `name` how people are told of them.
+    """
+
+    name: str
+    number: int
+    spec_id: int
+    records: tuple[StagedRecord, ...]
+
+
+def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished: bool) -> None:
+    """Raise Refused when staged rows are neither the latest round nor one that follows it.
+
+    Spark repeats a stream's last batch, with the same rows, when it does not know that the batch
+    was written. Where the rows are others, its checkpoint does not belong to what the table has.
+    """
+    number = latest.number
+    if staged.number < number:
+        raise Refused(
+            "MW-I24",
+            f"{staged.name} comes again, and a later one was written already: the checkpoint is "
+            "older than what the table has of this query, so that rows would be written twice",
+        )
+    rows, planned = _count_rows(staged.records), _count_rows(plan.staged or ())
+    if staged.number == number and finished and planned != rows:
+        more = ", in other shards" if rows.total() == planned.total() else ""
+        raise Refused(
+            "MW-I25",
+            f"{staged.name} comes again with {rows.total()} rows, and was written with "
+            f"{planned.total()}{more}: whether some are new can't be told. New rows need another "
+            "id, or another checkpoint",
+        )
+    known = {record.shard_id: record.digest for record in plan.staged or () if record.digest}
+    others = [r.shard_id for r in staged.records if r.digest != known.get(r.shard_id, r.digest)]
+    if staged.number == number and finished and others:
+        raise Refused(
+            "MW-I38",
+            f"{staged.name} comes again with other rows than it was written with, as many to each "
+            f"shard ({', '.join(sorted({*others}))}): none of them is written. New rows need "
+            "another id, or another checkpoint",
+        )
+
+
+def _count_rows(records: Iterable[StagedRecord]) -> Counter[str]:
+    """By shard."""
+    counts: Counter[str] = Counter()
+    for record in records:
+        counts[record.shard_id] += record.rows
+    return counts
+
+
+def plan_round(staged: StagedRound, request: IngestRequest, table: IngestTable) -> PlanRecord:
+    """The plan of their round. Raises StandDown when the table's shard spec is another by now."""
+    if staged.spec_id != table.spec_id:
+        raise StandDown("the table's shard spec was changed while these rows were stored")
+    return make_plan(
+        request,
+        spec_id=table.spec_id,
+        rows_per_entry_max=table.rows_per_entry_max,
+        chunk_rows=table.rows_per_entry_max,
+        staged=staged.records,
+    )

@@ -1,0 +1,289 @@
+"""The writing half of the Spark data source: a DataFrame's rows, or a stream's batches, ingested.
+
+Spark may run a task several times, beside itself too, and names in the end one attempt for each
+partition. So tasks write to no shard: they route rows and store them below `_maintenance/ingest/`,
+and say in their messages where. From those that Spark names, the driver's commit makes the plan of
+a round, and carries it out as an ingest of this process. A write is round 1 of its ingest, batch N
+of a stream round N + 1 of its query's: a batch that Spark repeats, since it died before it knew
+that the batch was written, is finished, or is nothing to do.
+
+What tasks stored in vain, the abort removes as far as it is known, else the commit; and what both
+miss, `memwal.jobs.garbage.kinds.ingest`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from memwal.clock import SystemClock
+from memwal.errors import LASTING_EXITS, MemWalError, Unsupported, error_of
+from memwal.format import layout
+from memwal.ingest.job import name_shard, run_ingest
+from memwal.ingest.plan import IngestOptions
+from memwal.ingest.progress.digest import add_digests, digest_each
+from memwal.ingest.sources.columns import make_columns
+from memwal.ingest.spark.blocks import decode_rows, gather_records
+from memwal.ingest.spark.staged_round import StagedRound
+from memwal.ingest.spark.staging import Staging, route_batches
+from memwal.ingest.table import IngestTable
+from memwal.ingest.values.shape import Shape
+from memwal.run.progress import LogProgress
+from memwal.run.stores import open_stores
+from memwal.store.records.ingests import Round
+
+_FIRST = 1
+_WHERE = "the DataFrame"
+# How Spark's driver tells its tasks of the batch that they are for.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """Rows of one shard that a task stored."""
+
+    shard: str
+    entries: str
+    path: str
+    rows: int
+    digest: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRows(WriterCommitMessage):  # type: ignore[misc]
+    """What a task stored for a round, in its rows' order."""
+
+    ingest_id: str
+    round: int
+    write_id: str
+    spec_id: int
+    files: tuple[StoredFile, ...]
+
+
+Messages = Sequence[StoredRows | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """Where rows go. Made on the driver, where a query is planned, and sent to its tasks."""
+
+    options: IngestOptions = field(repr=False)
+    staging: Staging
+    spec_id: int
+    write_id: str
+
+    @classmethod
+    def open(cls, options: IngestOptions, schema: StructType) -> Sink:
+        """Look at the table. Raises what makes any row of these columns impossible to write."""
+        [table] = options.tables
+        stores = open_stores(table.find_uri(), table.storage_options)
+        view = stores.views.table()
+        options = name_shard(options, view)
+        request = options.request
+        known = IngestTable.read(stores, view, request.shard)
+        shape = Shape(
+            schema=known.schema,
+            key=view.primary_key,
+            delete_column=request.delete_column,
+            skips_unknown_columns=request.skips_unknown_columns,
+            missing_as_null=request.missing_as_null,
+        )
+        columns = to_arrow_schema(schema, timezone="UTC")
+        shape.check(columns, _WHERE)
+        # Which rows delete, and so need no more than a key, is not known yet.
+        replace(shape, missing_as_null=True).conform(columns.empty_table(), _WHERE)
+        return cls(
+            options=options,
+            staging=Staging(
+                uri=stores.uri,
+                storage_options=stores.storage_options,
+                folder="",
+                router=known.check_shards(),
+                shape=shape,
+                columns=make_columns(shape, (), ()),
+                name=_WHERE,
+            ),
+            spec_id=known.spec_id,
+            write_id=SystemClock().new_id(),
+        )
+
+    def store(self, ingest_id: str, number: int, batches: Iterator[pa.RecordBatch]) -> StoredRows:
+        """Store a task's rows, by shard. Runs on an executor."""
+        # A name that no other attempt has.
+        folder = f"{_find_folder(ingest_id, number, self.write_id)}/{SystemClock().new_id()}"
+        objects = open_stores(self.staging.uri, self.staging.storage_options).objects
+        files: list[StoredFile] = []
+        for block in route_batches(self.staging, batches):
+            [row] = block.to_pylist()
+            path = f"{folder}/{len(files):06d}.arrow"
+            objects.put(path, row["data"])
+            digest = digest_each(decode_rows(row["data"]))
+            files.append(
+                StoredFile(
+                    shard=row["shard"],
+                    entries=row["entries"],
+                    path=path,
+                    rows=row["rows"],
+                    digest=digest,
+                )
+            )
+        return StoredRows(
+            ingest_id=ingest_id,
+            round=number,
+            write_id=self.write_id,
+            spec_id=self.spec_id,
+            files=tuple(files),
+        )
+
+    def commit(self, name: str, messages: Messages) -> None:
+        """Ingest what the tasks stored. Raises the ingest's error."""
+        stored = [message for message in messages if message is not None and message.files]
+        if not stored:
+            return
+        digests: dict[str, int] = {}
+        for file in (file for message in stored for file in message.files):
+            digests[file.shard] = add_digests((digests.get(file.shard, 0), file.digest))
+        options = replace(
+            self.options,
+            request=replace(self.options.request, ingest_id=stored[0].ingest_id),
+            staged=StagedRound(
+                name=name,
+                number=stored[0].round,
+                spec_id=stored[0].spec_id,
+                records=tuple(
+                    record.model_copy(update={"digest": f"{digests[record.shard_id]:x}"})
+                    for record in gather_records(
+                        (file.shard, file.entries, file.path, file.rows)
+                        for message in stored
+                        for file in message.files
+                    )
+                ),
+            ),
+        )
+        report = run_ingest(options, LogProgress())
+        if report.exit_code:
+            text = "; ".join(t.error for t in report.tables if t.error) or str(report.error)
+            raise error_of(report.exit_code, report.outcome, text)
+
+    def abort(self, ingest_id: str, number: int, write_id: str) -> None:
+        """Remove what a write's tasks stored for a round, unless the round's plan names it."""
+        objects = open_stores(self.staging.uri, self.staging.storage_options).objects
+        plan = Round(objects, ingest_id, number, write_id).read_plan()
+        named = {path for record in (plan and plan.staged) or () for path in record.files}
+        mine = {info.path for info in objects.list(_find_folder(ingest_id, number, write_id))}
+        objects.delete(sorted(mine - named))
+
+    def forget(self, ingest_id: str) -> None:
+        """Remove what is remembered of a finished write, since nobody can ask for it again."""
+        objects = open_stores(self.staging.uri, self.staging.storage_options).objects
+        with suppress(MemWalError):  # the rows are written, and what is left is small
+            Round(objects, ingest_id, _FIRST, self.write_id).forget()
+
+
+class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """One `df.write`."""
+
+    def __init__(self, options: IngestOptions, schema: StructType, overwrite: bool) -> None:
+        """Raises what `Sink.open` raises, and Unsupported for the mode overwrite."""
+        with _explained():
+            _check_mode(overwrite, 'mode("append")')
+            self._sink = Sink.open(options, schema)
+        given = options.request.ingest_id
+        self._is_nameless = given is None
+        self._id = f"write-{self._sink.write_id}" if given is None else given
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
+        """Store a task's rows."""
+        with _explained():
+            return self._sink.store(self._id, _FIRST, iterator)
+
+    def commit(self, messages: Messages) -> None:
+        """Ingest them."""
+        with _explained(f"to go on with it, save the same again with the option id = {self._id}"):
+            self._sink.commit(f"the write with id {self._id}", messages)
+            if self._is_nameless:
+                self._sink.forget(self._id)
+
+    def abort(self, messages: Messages) -> None:
+        """Remove what an ingest that goes on has no use for."""
+        with _explained():
+            self._sink.abort(self._id, _FIRST, self._sink.write_id)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """The batches of one `df.writeStream`. Spark makes one for a batch's tasks, and one to commit.
+
+    What they have in common is in the tasks' messages.
+    """
+
+    def __init__(self, options: IngestOptions, schema: StructType, overwrite: bool) -> None:
+        """Raises what `Sink.open` raises, and Unsupported for the mode complete and an id."""
+        with _explained():
+            _check_mode(overwrite, 'outputMode("append")')
+            if options.request.ingest_id is not None:
+                raise Unsupported(
+                    "MW-I34", "option id is for batches: a stream is known by its checkpoint"
+                )
+            self._sink = Sink.open(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
+        """Store a task's rows."""
+        with _explained():
+            task = TaskContext.get()
+            query = task and task.getLocalProperty(_QUERY_ID)
+            batch = task and task.getLocalProperty(_BATCH_ID)
+            if query is None or batch is None:
+                raise Unsupported("MW-I35", "Spark does not say which batch of which query this is")
+            return self._sink.store(f"stream-{query}", int(batch) + 1, iterator)
+
+    def commit(self, messages: Messages, batch_id: int) -> None:
+        """Ingest them, unless an earlier run of the query has."""
+        with _explained("start the query again: it goes on with this batch"):
+            self._sink.commit(f"batch {batch_id} of the query", messages)
+
+    def abort(self, messages: Messages, batch_id: int) -> None:
+        """Remove what an ingest that goes on has no use for."""
+        with _explained():
+            for stored in messages:
+                if stored is not None:
+                    self._sink.abort(stored.ingest_id, stored.round, stored.write_id)
+                    return  # the others are of the same write
+
+
+def _find_folder(ingest_id: str, number: int, write_id: str) -> str:
+    return f"{layout.ingest_round_folder(ingest_id, number)}/staged/{write_id}"
+
+
+def _check_mode(overwrite: bool, right: str) -> None:
+    if overwrite:
+        raise Unsupported(
+            "MW-I36", f"a table with a MemWAL is not overwritten, only appended to: use {right}"
+        )
+
+
+@contextmanager
+def _explained(advice: str | None = None) -> Iterator[None]:
+    """Errors that name the data source's options, not the command's, and say how to go on."""
+    try:
+        yield
+    except MemWalError as error:
+        text = re.sub(r"--([a-z][a-z-]*[a-z])", _name_option, error.text)
+        helps = advice is not None and error.exit_code not in LASTING_EXITS
+        raise error.say(f"{text}; {advice}" if helps else text) from None
+
+
+def _name_option(flag: re.Match[str]) -> str:
+    return f"option {flag[1].replace('-', '_')}"

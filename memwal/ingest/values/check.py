@@ -1,0 +1,137 @@
+"""Looks at sources before anything of them is written: at their first rows, or at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from memwal.errors import Usage
+from memwal.ingest.report import IngestFindingReport
+from memwal.ingest.sources.files import CHUNK_ROWS, SourceFiles
+from memwal.ingest.sources.places import Places
+from memwal.ingest.values.marks import find_marks, is_marked
+from memwal.ingest.values.shape import Shape
+from memwal.ingest.values.sieve import Sieve, examine
+from memwal.store.records.ingests import Format, SourceFile
+
+FINDINGS_MAX = 100
+COUNTED_MAX = 10_000
+"""Each costs half a millisecond: where all of a column is bad, counting on would take hours."""
+_LOOKED_ROWS = 1024
+_LOOKED_FILES_MAX = 1000
+_VALUE_CHARACTERS_MAX = 200
+
+
+def look_first(
+    files: SourceFiles, shape: Shape, found: Sequence[SourceFile], *, rows: bool
+) -> None:
+    """Read what is cheap to read before the first write. Raises Usage for what can't be written.
+
+    All files' columns, and with `rows` the first ones of many: of columns only that may not fit.
+    """
+    for place, file in enumerate(found):
+        schema = files.read_schema(file)
+        shape.check(schema, file.uri)
+        doubtful = list_doubtful(shape, schema, file)
+        if not (rows and doubtful) or place >= _LOOKED_FILES_MAX:
+            continue
+        fields = [f for f in shape.schema if f.name in doubtful]
+        narrow = replace(shape, schema=pa.schema(fields), missing_as_null=True)
+        read = [n for n in schema.names if n in {*doubtful, shape.delete_column}]
+        for chunk in files.read_chunks(file, _LOOKED_ROWS, columns=read):
+            Sieve(shape=narrow).sift(chunk, file.uri, 0, Places(files, file).find)
+            break
+
+
+def list_doubtful(shape: Shape, source: pa.Schema, file: SourceFile) -> set[str]:
+    """The columns whose values may not be what the table takes, going by the source's types."""
+    there = {f.name: f for f in source}
+    return {
+        f.name
+        for f in shape.schema
+        if f.name in there
+        and (
+            file.format in (Format.CSV, Format.JSONL)
+            or there[f.name].type != f.type
+            or (there[f.name].nullable and not f.nullable)
+        )
+    }
+
+
+@dataclass(kw_only=True)
+class Check:
+    """Reads sources whole, and gathers what can't be written of them."""
+
+    files: SourceFiles
+    shape: Shape
+    rows: int = 0
+    findings: list[IngestFindingReport] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(self, file: SourceFile) -> int | None:
+        """Check a file; how many rows it has, if all could be read. Raises StoreUnavailable."""
+        before, places = self.rows, Places(self.files, file)
+        try:
+            schema = self.files.read_schema(file)
+            self.shape.check(schema, file.uri)
+            columns = self.shape.select_columns(schema)
+            for chunk in self.files.read_chunks(file, CHUNK_ROWS, columns=columns):
+                if self.is_full:
+                    return None
+                self._add_chunk(file, chunk, places, self.rows - before)
+        except Usage as error:
+            reason = str(error).removeprefix(f"{file.uri}: ")
+            self.findings.append(IngestFindingReport(source=file.uri, reason=reason))
+            return None
+        return self.rows - before
+
+    def describe(self) -> dict[str, object]:
+        """The fields of the table's report."""
+        found = tuple(self.findings)
+        return {"rows": self.rows, "findings": found, "findings_left_out": self.left_out}
+
+    @property
+    def count(self) -> int:
+        """How much was found."""
+        return len(self.findings) + self.left_out
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much was found that nobody counts on."""
+        return self.count >= COUNTED_MAX
+
+    def _add_chunk(self, file: SourceFile, chunk: pa.Table, places: Places, first_row: int) -> None:
+        self.rows += len(chunk) + len(find_marks(chunk).left_out)
+        stopped = None
+        if not is_marked(chunk):
+            try:
+                self.shape.conform(chunk, file.uri)
+                return
+            except Usage as error:
+                stopped = error
+        left = COUNTED_MAX - self.count
+        found = examine(self.shape, chunk, file.uri, first_row, left)
+        if stopped is not None and not found.findings:
+            raise stopped
+        for finding in found.findings[:left]:
+            if self.count >= FINDINGS_MAX:
+                self.left_out += 1
+                continue
+            bad = found.tell(finding, places.find(finding.row or 0))
+            self.findings.append(
+                IngestFindingReport(
+                    source=bad.source,
+                    **asdict(bad.place),
+                    column=bad.column,
+                    value=_shorten(bad.value),
+                    reason=bad.reason,
+                )
+            )
+
+
+def _shorten(value: Any) -> Any:
+    text = str(value)
+    return value if len(text) <= _VALUE_CHARACTERS_MAX else f"{text[:_VALUE_CHARACTERS_MAX]}…"

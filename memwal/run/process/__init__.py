@@ -1,0 +1,4 @@
+"""The process itself: signals, logs, memory, start, and its endpoint for metrics and probes.
+
+Nothing here opens a table.
+"""

@@ -1,0 +1,4 @@
+"""Worker processes that stay warm, and what runs inside one.
+
+They run units of any job, and know none.
+"""

@@ -1,0 +1,232 @@
+"""What our object stores share: limits, an address, counters, retries, reads of a known size."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from threading import Lock
+from typing import TypeVar
+
+from memwal.config.storage_options import WAIT_OPTION
+from memwal.errors import Corruption, MemWalError, Usage
+from memwal.ports import (
+    OBJECT_BYTES_MAX,
+    Clock,
+    RequestCounts,
+    check_object_path,
+    check_object_size,
+)
+from memwal.store.objects.retries import retry
+from memwal.store.objects.waits import WAITS
+
+T = TypeVar("T")
+
+# Stores that answered this process. One that refuses connections from the beginning, or whose name
+# is unknown, is not waited for: its address is wrong, or nobody is there.
+_answered: set[str] = set()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreLimits:
+    """Bounds on one store. Retries, waits and deletes are a remote store's; local files need none.
+
+    `retry_seconds_max` is the total for one operation; an attempt that is under way when it
+    passes may add its own connect and read timeouts.
+    """
+
+    retry_attempts_max: int = 10
+    retry_seconds_max: float = 60.0
+    retry_wait_seconds_max: float = 8.0
+    connect_timeout_seconds: float = 5.0
+    read_timeout_seconds: float = 30.0
+    deletes_in_flight_max: int = 4
+    delete_batch_objects_max: int = 1000
+
+    def at_most(self, seconds_max: float) -> StoreLimits:
+        """The same, with that total; it alone ends the attempts."""
+        attempts = max(self.retry_attempts_max, round(seconds_max))
+        return replace(self, retry_seconds_max=seconds_max, retry_attempts_max=attempts)
+
+
+def limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
+    """The limits with the total that the storage options give, for Lance and for us. Raises Usage.
+
+    So it goes wherever they go: to executors, and to the processes of a watch.
+    """
+    for name, text in storage_options.items():
+        if name.lower() == WAIT_OPTION:
+            if not re.fullmatch("[1-9][0-9]{0,4}", text):
+                raise Usage(f"the storage option {name}: expected seconds, from 1 on")
+            return limits.at_most(int(text))
+    return limits
+
+
+class CountedObjects:
+    """An address, and counters that any thread may raise."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._counts = RequestCounts()
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._uri!r})"
+
+    @property
+    def uri(self) -> str:
+        """The root's address, without credentials."""
+        return self._uri
+
+    @property
+    def counts(self) -> RequestCounts:
+        """Requests so far, and bytes."""
+        return self._counts
+
+    def _count(self, counter: str, by: int = 1) -> None:
+        with self._lock:
+            setattr(self._counts, counter, getattr(self._counts, counter) + by)
+
+    def _address(self, path: str) -> str:
+        return f"{self._uri}/{path}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Faults:
+    """What a store's library raises, and what it means.
+
+    `refusal_of` says why no connection came about, where waiting seldom helps; `cause_of`
+    what an error says, in one line and without secrets.
+    """
+
+    kinds: tuple[type[Exception], ...]
+    passes: Callable[[BaseException], bool]
+    refusal_of: Callable[[BaseException], str | None]
+    cause_of: Callable[[BaseException], str]
+
+
+class RemoteObjects(CountedObjects):
+    """A store behind a network. `_request` is the one place that counts, retries and tells.
+
+    A library's own retries are off: they know nothing of the total deadline, and would multiply
+    with ours.
+    """
+
+    def __init__(self, uri: str, clock: Clock, limits: StoreLimits, faults: Faults) -> None:
+        super().__init__(uri)
+        _, _, place = uri.partition("://")
+        self._bucket, _, prefix = place.partition("/")
+        self._below_root = f"{prefix}/" if prefix else ""
+        self._clock = clock
+        self._limits = limits
+        self._faults = faults
+
+    @property
+    @abstractmethod
+    def store(self) -> str:
+        """The endpoint and the bucket."""
+
+    def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
+        """Send, and retry while the fault may pass and the limits allow it."""
+        request, attempts = f"{operation} {self._address(path)}", 0
+
+        def attempt() -> T:
+            nonlocal attempts
+            attempts += 1
+            wait.attempts = attempts
+            self._count(counter)
+            self._count("retries", attempts > 1)
+            try:
+                answer = send()
+            except self._faults.kinds as error:
+                refusal = self._faults.refusal_of(error)
+                wait.fault = refusal or self._faults.cause_of(error)
+                if refusal is not None and self.store in _answered:
+                    WAITS.tell(wait)
+                raise
+            _answered.add(self.store)
+            return answer
+
+        def may_pass(error: BaseException) -> bool:
+            refused = self._faults.refusal_of(error) is not None and self.store not in _answered
+            return self._faults.passes(error) and not refused
+
+        try:
+            with WAITS.watch(self.store, request, self._limits.retry_seconds_max) as wait:
+                return retry(
+                    attempt,
+                    may_pass,
+                    self._clock,
+                    attempts_max=self._limits.retry_attempts_max,
+                    seconds_max=self._limits.retry_seconds_max,
+                    wait_seconds_max=self._limits.retry_wait_seconds_max,
+                )
+        except self._faults.kinds as error:
+            raise self._explain(error, request, attempts) from error
+
+    @abstractmethod
+    def _explain(self, error: Exception, request: str, attempts: int) -> MemWalError:
+        """The error as one of ours, after so many attempts."""
+
+    def _key(self, path: str) -> str:
+        return self._below_root + check_object_path(path)
+
+
+def nanos_of(moment: datetime) -> int:
+    """A time that a store told, in nanoseconds."""
+    # A float holds milliseconds since 1970 exactly, nanoseconds not.
+    return round(moment.timestamp() * 1_000) * 1_000_000
+
+
+class SizedObjects(CountedObjects):
+    """A store that knows an object's size before it reads any of it."""
+
+    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
+        """The whole object. Raises Missing; Corruption when it is larger."""
+
+        def choose_all(size_bytes: int) -> tuple[int, int]:
+            check_object_size(self._address(path), size_bytes, size_bytes_max)
+            return 0, size_bytes
+
+        return self._read(path, choose_all)[0]
+
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes [start, end). Raises Missing; Corruption when the object is shorter."""
+        check_range(start, end)
+
+        def choose_range(size_bytes: int) -> tuple[int, int]:
+            if size_bytes < end:
+                raise Corruption(
+                    "MW-O02",
+                    f"{self._address(path)} has {size_bytes} bytes; "
+                    f"bytes [{start}, {end}) were expected",
+                )
+            return start, end
+
+        return self._read(path, choose_range)[0]
+
+    def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
+        """At most the last `size_bytes_max` bytes, and the object's size. Raises Missing."""
+        check_tail_length(size_bytes_max)
+        return self._read(path, lambda size: (max(0, size - size_bytes_max), size))
+
+    @abstractmethod
+    def _read(self, path: str, choose: Callable[[int], tuple[int, int]]) -> tuple[bytes, int]:
+        """The bytes between the offsets that `choose` gives for the object's size; and that size.
+
+        Raises Missing, and what `choose` raises before anything is read.
+        """
+
+
+def check_range(start: int, end: int) -> None:
+    """Raise ValueError for offsets that are no range."""
+    if not 0 <= start <= end:
+        raise ValueError(f"not a range: [{start}, {end})")
+
+
+def check_tail_length(size_bytes_max: int) -> None:
+    """Raise ValueError for a tail that can have no bytes."""
+    if size_bytes_max < 1:
+        raise ValueError(f"not a tail length: {size_bytes_max}")

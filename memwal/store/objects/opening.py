@@ -1,0 +1,171 @@
+"""Opens the object store that an address names.
+
+A new store takes a module of its own, its scheme in `_BUCKET_STORES` and a case in `open_objects`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote
+
+from memwal import errors
+from memwal.config.namespaces import OPTION
+from memwal.config.namespaces import SCHEME as NAMESPACES
+from memwal.ports import Clock, Objects
+from memwal.store.objects.base import StoreLimits, limit_wait
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+_ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
+_BUCKET_STORES = ("s3", "gs", "az", "abfss")
+_BUCKET = re.compile(r"^[A-Za-z0-9$][A-Za-z0-9._-]{1,254}$")
+_ABFSS = re.compile(r"abfss://([^/@]+)@([^/.]+)[^/]*(.*)")
+_CONTAINER_AT_HOST = re.compile(
+    r"^[A-Za-z0-9$][A-Za-z0-9-]{1,62}@([A-Za-z0-9-]+)(\.[A-Za-z0-9.-]+)?$"
+)
+# Options that make one address lead to different places.
+_PLACES = ("endpoint", "account_name", "base_url")
+
+
+def open_objects(
+    uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits | None = None
+) -> Objects:
+    """The store below `uri`. Nothing is read or written yet."""
+    root, storage_options = find_address(normalise_uri(uri), storage_options)
+    scheme = _SCHEME.match(root)
+    if scheme is None:
+        from memwal.store.objects.local import LocalObjects
+
+        return LocalObjects(root)
+    limits = limit_wait(storage_options, limits or StoreLimits())
+    match scheme[1]:
+        case "s3":
+            from memwal.store.objects.s3 import (
+                S3Objects,  # boto3 takes long to import; local runs skip it
+            )
+
+            return S3Objects(root, storage_options, clock, limits)
+        case _:
+            from memwal.store.objects.cloud import CloudObjects
+
+            return CloudObjects(root, storage_options, clock, limits)
+
+
+def find_address(uri: str, storage_options: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """An address, normalised, and the options that open it: what a namespace says, for a name in
+    one. Raises Usage, Unsupported, StoreUnavailable.
+    """
+    if not uri.startswith(NAMESPACES):
+        return uri, storage_options
+    if OPTION not in storage_options:
+        raise errors.Usage("a table in a namespace is named NAME:schema.table")
+    from memwal.store.tables.namespaces import locate  # lance takes long to import
+
+    location, options = locate(storage_options)
+    return normalise_uri(location), options
+
+
+def normalise_uri(uri: str) -> str:
+    """One spelling a table: an absolute local path, or `scheme://bucket/prefix`; no closing slash.
+
+    Refused addresses are not quoted in full: they may carry a password.
+    """
+    if not uri.strip() or "\0" in uri:
+        raise errors.Usage("a table's address is empty")
+    check_encoding(uri)
+    scheme = _SCHEME.match(uri)
+    if scheme is None:
+        slip = _ONE_SLASH.match(uri)
+        if slip is not None and slip[1].lower() != "file":
+            raise errors.Usage(f"{slip[1]}:/ needs two slashes: {slip[1]}://")
+        return _local_root(uri if slip is None else unquote(uri[len("file:") :]))
+    name, rest = scheme[1].lower(), uri[scheme.end() :]
+    if name == "file":
+        return _file_root(rest)
+    if name in _BUCKET_STORES:
+        return _bucket_root(name, rest)
+    if uri.startswith(NAMESPACES):
+        return uri
+    supported = ", ".join(f"{name}://" for name in ("file", *_BUCKET_STORES))
+    raise errors.Unsupported("MW-O09", f"{name}:// is not supported; a local path, {supported} are")
+
+
+def check_encoding(uri: str) -> None:
+    """Raise Usage for a name that is no text: pylance and pyarrow can't open it."""
+    try:
+        uri.encode()
+    except UnicodeEncodeError:
+        raise errors.Usage(f"{uri!a}: the name is not UTF-8: rename it") from None
+
+
+def is_in_bucket(uri: str) -> bool:
+    """Whether the address leads into a store of buckets that we open."""
+    scheme = _SCHEME.match(uri)
+    return scheme is not None and scheme[1].lower() in _BUCKET_STORES
+
+
+def same_place(uri: str, storage_options: Mapping[str, str]) -> object:
+    """Equal for two addresses of one table, however they are spelled and whatever links they take.
+
+    Stores at two endpoints are two stores. Raises Usage or Unsupported as `normalise_uri` does.
+    """
+    root = normalise_uri(uri)
+    if _SCHEME.match(root):
+        options = {name.lower(): value for name, value in storage_options.items()}
+        places = {n: v for n, v in options.items() if any(place in n for place in _PLACES)}
+        abfss = _ABFSS.match(root)
+        if abfss is not None:
+            root = f"az://{abfss[1]}{abfss[3]}"
+            places = {"account_name": abfss[2], **places}
+        return root, frozenset(places.items())
+    try:
+        found = os.stat(root)  # noqa: PTH116
+    except OSError:
+        return root
+    return found.st_dev, found.st_ino
+
+
+def _file_root(rest: str) -> str:
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise errors.Usage("a file:// address needs an absolute path: file:///path/to/table")
+    return _local_root(unquote("/" + path))
+
+
+def _local_root(text: str) -> str:
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:
+        raise errors.Usage(f"no home folder for {text!r}") from error
+    # Not resolve(): symbolic links keep their names, so that reports show what the user typed.
+    return os.path.abspath(path)  # noqa: PTH100
+
+
+def _bucket_root(scheme: str, rest: str) -> str:
+    bucket, _, prefix = rest.partition("/")
+    root = f"{scheme}://{bucket}"
+    if not bucket:
+        raise errors.Usage(f"{scheme}:// needs a bucket: {scheme}://bucket/path/to/table")
+    if scheme == "abfss":
+        if not _CONTAINER_AT_HOST.match(bucket):
+            raise errors.Usage(
+                "abfss:// needs a container and an account: "
+                "abfss://container@account.dfs.core.windows.net/path/to/table"
+            )
+    elif not _BUCKET.match(bucket):
+        raise errors.Usage(
+            f"the bucket after {scheme}:// may have letters, digits, '.', '-' and '_'; "
+            "credentials go into storage options"
+        )
+    prefix = prefix.removesuffix("/")
+    if not prefix:
+        return root
+    if any(part in ("", ".", "..") for part in prefix.split("/")):
+        raise errors.Usage(f"{root}/{prefix} has an empty, '.' or '..' part")
+    if set(prefix) & set("?#%"):
+        # Lance parses the address as a URL, where these change its meaning: the two libraries
+        # would read different keys.
+        raise errors.Usage(f"the path below {root}/ may not have '?', '#' or '%'")
+    return f"{root}/{prefix}"

@@ -1,0 +1,203 @@
+"""Makes boto3 clients from storage options, and shares them between the stores of a process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Hashable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import botocore.session
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
+from botocore.utils import parse_timestamp
+
+from memwal import errors
+from memwal.clock import SystemClock
+from memwal.config.namespaces import OPTION as NAMESPACE
+from memwal.store.objects.base import StoreLimits
+
+# Other spellings that object_store (and so pylance) takes for the options read here.
+_ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
+_TRUE = {"1", "true", "on", "yes", "y"}
+_POOL_CONNECTIONS = 64  # one client serves the threads of several tables
+_CLIENTS_MAX = 16
+_EXPIRY = "expires_at_millis"
+_VENDED = {"access_key_id", "secret_access_key", "session_token", _EXPIRY}
+_RENEWED_SECONDS_BEFORE = 300.0
+
+_clients: dict[Hashable, Any] = {}
+_clients_lock = threading.Lock()
+
+
+def canonical(storage_options: Mapping[str, str]) -> Mapping[str, str]:
+    """Options under one spelling each: lower case, without `aws_`. Values never show in errors."""
+    options: dict[str, str] = {}
+    for name, value in storage_options.items():
+        short = name.lower().removeprefix("aws_")
+        short = _ALIASES.get(short, short)
+        if options.setdefault(short, value) != value:
+            raise errors.Usage(f"the storage option {name} is given twice, with different values")
+    return options
+
+
+def shared_client(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
+    """A client, shared by the stores of this process that would make the same one.
+
+    Making one takes some 70 ms, and a run opens a store for each table and each unit. `options` are
+    canonical ones. Raises Usage, and what boto3 says about credentials.
+    """
+    environment = frozenset(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
+    # A forked process must not go on with its parent's connections.
+    lasting = {k: v for k, v in options.items() if k not in _VENDED or not _are_vended(options)}
+    key = (os.getpid(), bucket, frozenset(lasting.items()), limits, environment)
+    with _clients_lock:
+        if key not in _clients:
+            made = _connect(bucket, options, limits)
+            while len(_clients) >= _CLIENTS_MAX:
+                del _clients[next(iter(_clients))]
+            _clients[key] = made
+        return _clients[key]
+
+
+def forget_clients() -> None:
+    """Make new clients from here on; open stores keep theirs."""
+    with _clients_lock:
+        _clients.clear()
+
+
+def encryption(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Arguments of each put, so that it is encrypted as pylance's own are."""
+    kind = options.get("server_side_encryption")
+    if kind is None:
+        return {}
+    if kind not in ("AES256", "aws:kms", "aws:kms:dsse"):
+        raise errors.Unsupported("MW-O10", f"aws_server_side_encryption={kind} is not supported")
+    key = options.get("sse_kms_key_id")
+    return {"ServerSideEncryption": kind} | ({"SSEKMSKeyId": key} if key else {})
+
+
+def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
+    if ("access_key_id" in options) != ("secret_access_key" in options):
+        raise errors.Usage(
+            "the storage options aws_access_key_id and aws_secret_access_key go together"
+        )
+    core = botocore.session.get_session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
+    vended = _are_vended(options)
+    given = "access_key_id" in options and not vended
+    if vended:
+        core._credentials = _renewed(options)  # where botocore's own providers put theirs
+    session = boto3.session.Session(
+        botocore_session=core,
+        aws_access_key_id=options["access_key_id"] if given else None,
+        aws_secret_access_key=options["secret_access_key"] if given else None,
+        aws_session_token=options.get("session_token") if given else None,
+    )
+    virtual_hosted = _flag(options, "virtual_hosted_style_request")
+    endpoint = _endpoint(options)
+    if endpoint is not None and virtual_hosted:
+        # object_store wants the bucket in the endpoint then; boto3 puts it there by itself.
+        endpoint = endpoint.replace(f"://{bucket}.", "://", 1)
+    config = Config(
+        connect_timeout=min(limits.connect_timeout_seconds, limits.retry_seconds_max),
+        read_timeout=min(limits.read_timeout_seconds, limits.retry_seconds_max),
+        max_pool_connections=max(_POOL_CONNECTIONS, limits.deletes_in_flight_max),
+        tcp_keepalive=True,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        # Checksums by default break older S3-compatible stores, which pylance works with.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        signature_version=UNSIGNED if _flag(options, "skip_signature") else None,
+        s3={
+            "addressing_style": "virtual" if virtual_hosted else "path" if endpoint else "auto",
+        },
+    )
+    region = (
+        options.get("region")
+        or options.get("default_region")
+        or os.environ.get("AWS_REGION")
+        or session.region_name
+        or "us-east-1"
+    )
+    try:
+        client = session.client("s3", region_name=region, endpoint_url=endpoint, config=config)
+    except ValueError:
+        raise errors.Usage("the storage option aws_endpoint is not a URL") from None
+    if not client.meta.endpoint_url.startswith("https://") and not _flag(options, "allow_http"):
+        raise errors.Usage(
+            "the endpoint is not https://; set the storage option allow_http=true "
+            "if requests may go over the network in the clear"
+        )
+    return client
+
+
+def _parse_time(given: Any) -> datetime:
+    """A time in a reply, as botocore gives it.
+
+    Its own parser takes four fifths of the time of a listing, and is left what is not ISO 8601.
+    """
+    try:
+        moment = datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        moment = None
+    found: datetime = parse_timestamp(given) if moment is None or moment.tzinfo is None else moment
+    return found
+
+
+def _are_vended(options: Mapping[str, str]) -> bool:
+    """Whether a namespace vends credentials that expire."""
+    return {NAMESPACE, _EXPIRY, "access_key_id"} <= options.keys()
+
+
+def _renewed(options: Mapping[str, str]) -> RefreshableCredentials:
+    """Credentials that are asked for again before they expire; in the last moments, waited for."""
+
+    def ask() -> dict[str, str]:
+        from memwal.store.tables.namespaces import renew  # lance takes long to import
+
+        return _describe(canonical(renew({NAMESPACE: options[NAMESPACE]})))
+
+    left = float(options[_EXPIRY]) / 1000 - SystemClock().now_nanos() / 1e9
+    before = max(0.0, min(_RENEWED_SECONDS_BEFORE, left / 3))
+    return RefreshableCredentials.create_from_metadata(
+        _describe(options),
+        ask,
+        "namespace",
+        advisory_timeout=before,
+        mandatory_timeout=before / 5,
+    )
+
+
+def _describe(options: Mapping[str, str]) -> dict[str, str]:
+    """Credentials as botocore takes them."""
+    if _VENDED - options.keys() - {"session_token"}:
+        raise errors.BadCredentials("the namespace vends no credentials for S3 any more")
+    moment = datetime.fromtimestamp(float(options[_EXPIRY]) / 1000, UTC)
+    return {
+        "access_key": options["access_key_id"],
+        "secret_key": options["secret_access_key"],
+        "token": options.get("session_token", ""),
+        "expiry_time": moment.isoformat(),
+    }
+
+
+def _endpoint(options: Mapping[str, str]) -> str | None:
+    """The endpoint by option, or AWS_ENDPOINT as object_store reads it.
+
+    None leaves it to boto3, which reads AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_S3 itself.
+    """
+    endpoint = options.get("endpoint")
+    if endpoint is None and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
+        endpoint = os.environ.get("AWS_ENDPOINT")
+    if endpoint is not None and "@" in endpoint:
+        raise errors.Usage("the endpoint holds a user name; give credentials as storage options")
+    return endpoint or None
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name, os.environ.get(f"AWS_{name.upper()}", ""))
+    return value.lower() in _TRUE

@@ -1,0 +1,171 @@
+"""Checkpoints: a small document each under `_maintenance/checkpoints/`, and a tag of the base.
+
+A document's name is the checkpoint's and an end of its own, and its tag is named after it: what is
+rewritten or deleted by that name is never another checkpoint's, nor anybody else's tag.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from memwal.errors import (
+    Corruption,
+    LostRace,
+    MemWalError,
+    Missing,
+    Refused,
+    StoreUnavailable,
+    Usage,
+)
+from memwal.format import layout
+from memwal.model import Checkpoint
+from memwal.ports import DOCUMENT_BYTES_MAX, Objects
+from memwal.store.tables.lance_calls import call_lance
+from memwal.text import iso_time
+from memwal.threads import side_by_side
+
+if TYPE_CHECKING:
+    from memwal.store.tables.datasets import LanceTables
+
+_FORMAT = 1
+_READERS_MAX = 16
+
+
+class StoredCheckpoints:
+    """The checkpoints of one table."""
+
+    def __init__(self, objects: Objects, *, readers_max: int = _READERS_MAX) -> None:
+        self._objects = objects
+        self._readers_max = readers_max
+
+    def list(self) -> Sequence[Checkpoint]:
+        """All that are there, expired and unfinished ones too, by name.
+
+        Raises Corruption for one that can't be read: nobody knows what it holds.
+        """
+        files = self._objects.list(layout.CHECKPOINTS)
+        found = (layout.parse_checkpoint_path(file.path) for file in files)
+        keys = sorted(key for key in found if key is not None)
+        read = side_by_side(self._read, keys, self._readers_max)
+        return [checkpoint for checkpoint in read if checkpoint is not None]
+
+    def named(self, name: str) -> Sequence[Checkpoint]:
+        """Those of a name, the oldest first. Raises Usage when there is none; tells which are."""
+        known = self.list()
+        found = [checkpoint for checkpoint in known if checkpoint.name == name]
+        if not found:
+            names = ", ".join(sorted({checkpoint.name for checkpoint in known}))
+            there = f"there are: {names}" if names else "the table has none"
+            raise Usage(f"{self._objects.uri}: there is no checkpoint {name!r}; {there}")
+        return sorted(found, key=lambda checkpoint: checkpoint.created_at_nanos)
+
+    def find(self, name: str, now_nanos: int) -> Checkpoint:
+        """The one of a name, to read. Raises Usage without one, Refused when it can't be read."""
+        newest = self.named(name)[-1]
+        where = f"{self._objects.uri}: checkpoint {name!r}"
+        if not newest.ready:
+            raise Refused("MW-C02", f"{where} was never finished: make it again")
+        if newest.is_expired(now_nanos):
+            ended = iso_time(newest.expires_at_nanos)
+            raise Refused("MW-C03", f"{where} expired {ended}: what it needs may be gone")
+        return newest
+
+    def put(self, checkpoint: Checkpoint) -> None:
+        """Store it, over what was stored of the same one."""
+        document = {"format": _FORMAT, **_adapter().dump_python(checkpoint, mode="json")}
+        self._objects.put(layout.checkpoint_path(checkpoint.key), json.dumps(document).encode())
+
+    def is_tagged(self, checkpoint: Checkpoint) -> bool:
+        """Whether its tag is there."""
+        return self._objects.exists(layout.checkpoint_tag_path(checkpoint.key))
+
+    def remove(self, checkpoint: Checkpoint) -> None:
+        """Expire it, then delete its tag and it; what a kill leaves is garbage.
+
+        Where it can't be expired, on a full disk, it is deleted all the same: a kill then leaves a
+        record that holds what it held. Raises StoreUnavailable when some of it is left.
+        """
+        unexpired: StoreUnavailable | None = None
+        try:
+            self.put(replace(checkpoint, expires_at_nanos=0))
+        except StoreUnavailable as error:
+            unexpired = error
+        tag = layout.checkpoint_tag_path(checkpoint.key)
+        for path in (tag, layout.checkpoint_path(checkpoint.key)):
+            for refused, why in self._objects.delete([path]).failed:
+                raise unexpired or StoreUnavailable(
+                    f"{self._objects.uri}: checkpoint {checkpoint.name!r} has ended, and {refused} "
+                    f"can't be deleted: {why}; `memwal garbage --execute` tries again"
+                )
+
+    def _read(self, key: str) -> Checkpoint | None:
+        path = layout.checkpoint_path(key)
+        try:
+            data = self._objects.get(path, DOCUMENT_BYTES_MAX)
+        except Missing:
+            return None  # dropped since it was listed
+        found = _decode(data)
+        if found is None or found.key != key:
+            raise Corruption(
+                "MW-C04",
+                f"{self._objects.uri}: {path} can't be read as a checkpoint, so nothing tells what "
+                "it holds: was it made by a newer memwal? If not, move the file away",
+            )
+        return found
+
+
+class LanceTags:
+    """The Tags port over Lance."""
+
+    def __init__(self, tables: LanceTables) -> None:
+        self._tables = tables
+
+    def tag(self, name: str, version: int) -> None:
+        """Tag a version of the base. Raises LostRace when that is gone, StoreUnavailable."""
+        dataset = self._tables.base()
+        try:
+            call_lance(lambda: dataset.tags.create(name, version))
+        except MemWalError as error:
+            if "version not found" in str(error).lower():
+                raise LostRace(f"{self._tables.uri}: {error}") from None
+            raise
+
+
+@cache
+def _adapter() -> Any:
+    # Imported when asked for: most tables have none.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Checkpoint)
+
+
+def _decode(data: bytes) -> Checkpoint | None:
+    """The checkpoint; None for bytes that are none, or of another format (invariant 10)."""
+    try:
+        document = json.loads(data)
+        if document.pop("format") != _FORMAT:
+            return None
+        found: Checkpoint = _adapter().validate_json(json.dumps(document), strict=True)
+        _check(found)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Corruption):
+        return None
+    return found
+
+
+def _check(found: Checkpoint) -> None:
+    """Raise ValueError or Corruption for values that no checkpoint has."""
+    numbers = [found.version, found.created_at_nanos, found.expires_at_nanos or 0]
+    for shard in found.shards:
+        if not layout.is_shard_folder(shard.shard_id):
+            raise ValueError(f"{shard.shard_id!r} is no shard")
+        numbers += [shard.merged_generation, shard.generation, shard.manifest_version]
+        for generation in shard.pending:
+            layout.check_generation_path(generation.path, generation.generation)
+            if not shard.merged_generation < generation.generation <= shard.generation:
+                raise ValueError(f"generation {generation.generation} is not in the cut")
+    if any(not 0 <= number <= layout.U64_MAX for number in numbers):
+        raise ValueError("a number that is out of its range")

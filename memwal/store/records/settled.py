@@ -1,0 +1,173 @@
+"""Records of what a table at rest had merged, for when its MemWAL is initialised again.
+
+A quiesce commits the name of a record to the base table's configuration, and stores the record once
+that commit is seen to be the one right after the version that was at rest. So a version that names
+a record descends from one that has all of those generations: a restore or a checkout of an older
+version takes the name away with the rows. Branches and clones inherit the name, and don't have the
+record. A name without its record proves nothing, nor does what can't be read. Each record has a key
+of its own: a commit that lands on top of a restore brings no name back that went with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from memwal.errors import AlreadyExists, Corruption, Missing
+from memwal.format import layout
+from memwal.model import ShardId, ShardView, TableView
+from memwal.ports import DOCUMENT_BYTES_MAX, Objects
+from memwal.rows.settled import (
+    SettledRecord,
+    SettledShard,
+    find_proven,
+    needs_proof,
+    settle,
+)
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.former_indexes import TableHistory
+from memwal.store.tables.lance_calls import call_lance
+from memwal.store.tables.manifests import TableManifests
+from memwal.threads import side_by_side
+
+_KEY = "memwal.settled."
+_FORMAT = 1
+# memwal names two at most, and another for each race that it lost.
+_NAMED_MAX = 64
+_NO_RECORD = (Corruption, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def list_named(config: Mapping[str, str]) -> tuple[str, ...]:
+    """The ids of the records that a version's configuration names."""
+    ids = (key.removeprefix(_KEY) for key in config if key.startswith(_KEY))
+    return tuple(sorted(filter(layout.is_shard_folder, ids)))
+
+
+def name_in_config(record_id: str, forgotten: Iterable[str]) -> dict[str, str | None]:
+    """The change of the configuration that names a record, and others no more."""
+    return {**dict.fromkeys(map(_KEY.__add__, forgotten)), _KEY + record_id: ""}
+
+
+def read_record(objects: Objects, record_id: str) -> SettledRecord | None:
+    """A record; None for one that this build doesn't understand. Raises Missing."""
+    try:
+        data = objects.get(layout.settled_path(record_id), DOCUMENT_BYTES_MAX)
+        document = json.loads(data)
+        if document["format"] != _FORMAT:
+            return None
+        shards = {
+            ShardId(shard): SettledShard(
+                generation=_count(entry["generation"]),
+                manifest_version=_count(entry["manifest_version"]),
+                manifest_digest=str(entry["manifest_digest"]),
+            )
+            for shard, entry in document["shards"].items()
+        }
+        version = _count(document["version"])
+    except _NO_RECORD:
+        return None
+    return SettledRecord(record_id=record_id, version=version, shards=shards)
+
+
+@dataclass(frozen=True, slots=True)
+class SettledRecords:
+    """The records of one table. They never change, and are read once."""
+
+    _objects: Objects
+    _manifests: ShardManifests
+    _readers_max: int
+    _history: TableHistory | None = None
+    _known: dict[str, SettledRecord] = field(init=False, default_factory=dict)
+
+    def find(self, view: TableView) -> list[SettledRecord]:
+        """Those that the view's version names and that are there, newest first."""
+        named = view.settled_ids[:_NAMED_MAX]
+        for record_id in named:
+            if record_id not in self._known and (found := self._read(record_id)) is not None:
+                self._known[record_id] = found
+        records = (self._known[i] for i in named if i in self._known)
+        return sorted(records, key=lambda record: -record.version)
+
+    def mark(self, view: TableView) -> TableView:
+        """The view with what is settled of shards that lack generations for all the index knows.
+
+        By the records, and where these don't tell, by the retained versions.
+        """
+        if not any(needs_proof(shard) for shard in view.shards):
+            return view
+        records = self.find(view)
+        shards = side_by_side(lambda s: self._mark(s, records), view.shards, self._readers_max)
+        for n, shard in enumerate(shards):
+            if self._history is not None and needs_proof(shard):
+                shown = self._history.find_merged(view, shard)
+                if shown > shard.settled_generation:
+                    shards[n] = settle(shard, shown)
+        return replace(view, shards=tuple(shards))
+
+    def put(self, record: SettledRecord) -> None:
+        """Store a record: from then on every version that names it counts on it."""
+        shown = {shard: asdict(found) for shard, found in record.shards.items()}
+        document = {"format": _FORMAT, "version": record.version, "shards": shown}
+        data = json.dumps(document, indent=1).encode()
+        path = layout.settled_path(record.record_id)
+        try:
+            self._objects.put_if_absent(path, data)
+        except AlreadyExists:
+            if self._objects.get(path, DOCUMENT_BYTES_MAX) != data:
+                raise
+
+    def _mark(self, shard: ShardView, records: list[SettledRecord]) -> ShardView:
+        for record in records if needs_proof(shard) else ():
+            proven = find_proven(shard.manifest, record, self._manifests.digest)
+            if proven:
+                cited = record.shards[shard.shard_id].manifest_version
+                return settle(shard, proven, cited)
+        return shard
+
+    def _read(self, record_id: str) -> SettledRecord | None:
+        with suppress(Missing):
+            return read_record(self._objects, record_id)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredProofs:
+    """Names records in the base table's configuration (the Proofs port)."""
+
+    records: SettledRecords
+    tables: LanceTables
+    manifests: TableManifests
+
+    def find(self, view: TableView) -> list[SettledRecord]:
+        """Those that count."""
+        return self.records.find(view)
+
+    def name(self, view: TableView, record_id: str, kept: Iterable[SettledRecord]) -> None:
+        """Commit the name from the view's version."""
+        kept_ids = {record.record_id for record in kept}
+        change = name_in_config(record_id, (i for i in view.settled_ids if i not in kept_ids))
+        dataset = self.tables.at(view.version)
+        call_lance(lambda: dataset.update_config(change))
+
+    def follows(self, view: TableView, record_id: str) -> bool:
+        """Whether the version after the view's is that commit, and the view's still the same."""
+        try:
+            stood = self.manifests.read(view.version).timestamp_nanos
+            named = list_named(self.tables.base(view.version + 1).config())
+        except Missing:
+            return False
+        return stood == view.manifest.timestamp_nanos and record_id in named
+
+    def put(self, record: SettledRecord) -> None:
+        """Store the record."""
+        self.records.put(record)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= layout.U64_MAX:
+        raise ValueError(f"{value!r} is no count")
+    return value

@@ -1,0 +1,125 @@
+"""What the base table's indexes cover, as Lance describes them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from memwal.errors import Missing
+from memwal.format.layout import SYSTEM_INDEXES
+from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.lance_calls import call_lance
+
+# Partition sizes are all that is wanted of a vector index's statistics; its centroids are large.
+os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
+
+# Lance's name of a type (describe_indices) -> the name under which it is built.
+_KINDS = {
+    "BTree": "BTREE",
+    "Bitmap": "BITMAP",
+    "LabelList": "LABEL_LIST",
+    "Inverted": "INVERTED",
+    "NGram": "NGRAM",
+    "ZoneMap": "ZONEMAP",
+    "BloomFilter": "BLOOMFILTER",
+}
+
+
+class LanceIndexes:
+    """Reads the indexes of a table's versions."""
+
+    def __init__(self, tables: LanceTables) -> None:
+        self._tables = tables
+        # By their segments: a segment never changes, and a run of catch-up looks three times.
+        self._partitions: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
+
+    def facts(self, version: int) -> TableIndexes:
+        """Fragments and indexes of a version. Raises as `call_lance`."""
+        dataset = self._tables.seen(version)
+        return call_lance(
+            lambda: TableIndexes(
+                version=version,
+                fragments=tuple(
+                    FragmentFacts(fragment_id=f.fragment_id, rows=f.metadata.num_rows)
+                    for f in dataset.get_fragments()
+                ),
+                indexes=tuple(self._index(dataset, index) for index in describe_indexes(dataset)),
+                stable_row_ids=bool(dataset.has_stable_row_ids),
+            )
+        )
+
+    def _index(self, dataset: Any, described: Any) -> IndexFacts:
+        segments = tuple(
+            SegmentFacts(uuid=str(s.uuid), fragment_ids=frozenset(s.fragment_ids))
+            for s in described.segments
+        )
+        facts = IndexFacts(
+            name=described.name,
+            kind=index_kind(described),
+            columns=tuple(described.field_names),
+            segments=segments,
+        )
+        if not facts.is_vector:
+            return facts
+        key = (facts.name, *sorted(s.uuid for s in segments))
+        if not self._partitions.get(key):
+            first = segments[0].uuid if segments else ""
+            self._partitions[key] = _read_partition_rows(dataset, facts.name, first)
+        total, trained = self._partitions[key] or [(), ()]
+        return replace(facts, partition_rows=total, trained_partition_rows=trained)
+
+
+def describe_indexes(dataset: Any) -> list[Any]:
+    """Lance's descriptions of a version's indexes, its own system indexes left out, by name."""
+    found = [i for i in dataset.describe_indices() if i.name not in SYSTEM_INDEXES]
+    return sorted(found, key=lambda i: str(i.name))
+
+
+def find_index(dataset: Any, name: str) -> Any:
+    """Lance's description of one index. Raises Missing."""
+    found = call_lance(lambda: describe_indexes(dataset))
+    for index in found:
+        if index.name == name:
+            return index
+    raise Missing(f"{dataset.uri}: index {name!r} is gone in version {dataset.version}")
+
+
+def index_kind(described: Any) -> str:
+    """The name under which an index's type is built."""
+    kind = str(described.index_type)
+    return _KINDS.get(kind, kind.upper())
+
+
+def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
+    """The settings of a full-text index, and how many texts are in it.
+
+    An index is described without its own stop words. Its segments' statistics have them: the first
+    segment's count, those of an index that covers nothing are not known.
+    """
+    parts = dataset.stats.index_stats(described.name).get("indices", ())
+    settings = dict(described.details)
+    for part in reversed(parts):
+        settings |= part.get("params", {})
+    return settings, sum(int(part.get("num_docs", 0)) for part in parts)
+
+
+def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int, ...]]:
+    """Partition sizes, added up over segments of one model, and the first segment's alone.
+
+    Empty when Lance can't tell.
+    """
+    try:
+        found = {
+            str(segment["uuid"]): tuple(int(p["size"]) for p in segment.get("partitions", ()))
+            for segment in dataset.stats.index_stats(name)["indices"]
+        }
+    except (OSError, ValueError, KeyError):
+        return []
+    sizes = [s for s in found.values() if s]
+    if len({len(s) for s in sizes}) > 1:
+        total = tuple(size for segment in sizes for size in segment)
+    else:
+        total = tuple(sum(column) for column in zip(*sizes, strict=True))
+    return [total, found.get(first, ())]

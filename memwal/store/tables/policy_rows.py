@@ -1,0 +1,95 @@
+"""All rows of generations, superseded ones too, and the base's rows of some keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from memwal.errors import Refused, StoreUnavailable
+from memwal.format import layout
+from memwal.model import FlushedGeneration
+from memwal.rows.keyset import KeySet, key_predicate
+from memwal.store.tables.generations import Source, as_base_rows
+
+# So few keys are asked for by name, which a key index answers; more by a scan of the key columns.
+_NAMED_KEYS_MAX = 1000
+# A larger part of the base is scanned rather than taken row by row.
+_TAKEN_PART_MAX = 1 / 8
+
+
+def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Schema) -> pa.Table:
+    """Every row that was written, in order: columns of the base, and `_tombstone`.
+
+    pylance's writer hides superseded rows of a key by a deletion vector, which is passed over here.
+    Raises Refused when rows are missing of which the manifest knows: operands may be lost.
+    """
+    names = source.alignment.sources_of(schema.names)
+    if source.deletes:
+        names.append(layout.TOMBSTONE)
+    scanner = source.dataset.scanner(
+        columns=names,
+        with_row_id=True,
+        include_deleted_rows=True,
+        batch_size=source.batch_rows,
+        scan_in_order=True,
+    )
+    # A deleted row has no values, whatever the base demands of its columns.
+    loose = pa.schema([pa.field(field.name, field.type) for field in schema])
+    wanted = loose.append(pa.field(layout.TOMBSTONE, pa.bool_()))
+    batches = []
+    for batch in scanner.to_batches():
+        columns = as_base_rows(source.alignment, batch, loose).columns
+        batches.append(
+            pa.RecordBatch.from_arrays([*columns, _tombstones(source, batch)], schema=wanted)
+        )
+    table = pa.Table.from_batches(batches, schema=wanted)
+    if generation.physical_rows is not None and len(table) != generation.physical_rows:
+        raise Refused(
+            "MW-P10",
+            f"generation {generation.generation} has {len(table)} rows, but its writer counted "
+            f"{generation.physical_rows}: without all of them its operands can't be folded",
+        )
+    return table
+
+
+def _tombstones(source: Source, batch: pa.RecordBatch) -> pa.Array:
+    if not source.deletes:  # its writer knew no deletes
+        return pa.array(np.zeros(batch.num_rows, dtype=bool))
+    return batch.column(layout.TOMBSTONE).cast(pa.bool_())
+
+
+def read_base_rows(base: Any, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows of one version whose key is among `keys`, with these columns, the key's included."""
+    names = keys.column_names
+    columns = list(columns)
+    if len(keys) <= _NAMED_KEYS_MAX:
+        if not len(keys):
+            return _empty(base, columns)
+        return base.scanner(columns=columns, filter=key_predicate(keys)).to_table()
+    wanted = KeySet([pa.chunked_array(column.chunks, column.type) for column in keys.columns])
+    places = _places(base, wanted, names)
+    if len(places) > _TAKEN_PART_MAX * base.count_rows():
+        batches = wanted.inside(base.scanner(columns=columns).to_batches(), names)
+        return pa.Table.from_batches(batches, schema=_empty(base, columns).schema)
+    found = base.take(places, columns=columns)
+    if not wanted.contains(found.select(names).columns).all():
+        raise StoreUnavailable(f"{base.uri}: rows of the base were not found by their places again")
+    return found
+
+
+def _places(base: Any, wanted: KeySet, names: Sequence[str]) -> list[int]:
+    """Where rows with these keys stand in a scan."""
+    found, start = [], 0
+    for batch in base.scanner(columns=list(names), scan_in_order=True).to_batches():
+        mask = wanted.contains([pa.chunked_array([batch.column(name)]) for name in names])
+        found.append(np.flatnonzero(mask) + start)
+        start += batch.num_rows
+    places: list[int] = np.concatenate([np.empty(0, dtype=np.int64), *found]).tolist()
+    return places
+
+
+def _empty(base: Any, columns: Sequence[str]) -> pa.Table:
+    return base.scanner(columns=list(columns)).projected_schema.empty_table()
