@@ -3,7 +3,7 @@ that have a `retention` in memwal.toml, or from all with `garbage_execute = true
 the others it is listed.
 """
 
-from memwal_airflow.asset_events import INDEXED
+from memwal_airflow.assets.events import INDEXED
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.task_groups import build_event_schedule, build_job_dag
 

@@ -1,6 +1,6 @@
 """Extends indexes over the rows that were merged: tables of merge events, each once; daily all."""
 
-from memwal_airflow.asset_events import MERGED
+from memwal_airflow.assets.events import MERGED
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.task_groups import build_event_schedule, build_job_dag
 

@@ -4,9 +4,9 @@ It runs by the clock, and for the tables that an ingest has written to.
 """
 
 from airflow.sdk import dag as make_dag
-from memwal_airflow.asset_events import INGESTED
+from memwal_airflow.assets.events import INGESTED
 from memwal_airflow.forms import build_run_fields, build_run_params
-from memwal_airflow.plan_operator import MemWalPlanOperator
+from memwal_airflow.operators.plan import MemWalPlanOperator
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.task_groups import (
     build_dag_fields,

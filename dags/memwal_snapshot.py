@@ -1,6 +1,6 @@
 """Refreshes the shard snapshots of the tables that were merged, each once; daily all."""
 
-from memwal_airflow.asset_events import MERGED
+from memwal_airflow.assets.events import MERGED
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.task_groups import build_event_schedule, build_job_dag
 

@@ -17,8 +17,8 @@ from memwal_airflow.forms import (
     build_shards_param,
     build_tables_param,
 )
-from memwal_airflow.job_operators import SUMMARY_KEY
-from memwal_airflow.memwal_operators import BACKFILL_JOBS, MemWalBackfillOperator
+from memwal_airflow.operators.base import SUMMARY_KEY
+from memwal_airflow.operators.jobs import BACKFILL_JOBS, MemWalBackfillOperator
 from memwal_airflow.task_groups import (
     STEPS,
     announce,

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from memwal.config import Config, mask_address
 from memwal.errors import Usage
-from memwal_airflow.asset_events import find_triggering_tables
-from memwal_airflow.request import check_keys, find_configured_tables, parse_tables
+from memwal_airflow.assets.events import find_triggering_tables
+from memwal_airflow.hooks.request import check_keys, find_configured_tables, parse_tables
 from memwal_airflow.settings import read_dag_config
 
 TABLES_MAX = 1_000

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from memwal_airflow.page_links import PAGE_PREFIX, build_page_url
+from memwal_airflow.operators.page_links import PAGE_PREFIX, build_page_url
 
 Scope = MutableMapping[str, Any]
 Messages = Callable[..., Awaitable[Any]]

@@ -26,13 +26,13 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": _modules("memwal_operators", "ingest_operator", "plan_operator"),
-        "sensors": _modules("backlog_sensor"),
-        "hooks": _modules("hook"),
-        "triggers": _modules("job_triggers", "backlog_sensor"),
+        "operators": _modules("operators.jobs", "operators.ingest", "operators.plan"),
+        "sensors": _modules("sensors.backlog"),
+        "hooks": _modules("hooks.memwal"),
+        "triggers": _modules("triggers.jobs", "sensors.backlog"),
         "asset-uris": _ASSET_URIS,
         "connection-types": [_CONNECTION_TYPE],
-        "extra-links": ["memwal_airflow.page_links.MemWalPageLink"],
+        "extra-links": ["memwal_airflow.operators.page_links.MemWalPageLink"],
         "config": {"memwal": {"description": "Where memwal's jobs run.", "options": _OPTIONS}},
     }
 
@@ -44,17 +44,17 @@ def _modules(*names: str) -> list[dict[str, Any]]:
 
 # Tables have their stores' own schemes, those of s3, gs and file being other providers'.
 _ASSET_URIS = [
-    {"schemes": ["memwal"], "handler": "memwal_airflow.asset_events.sanitize_uri"},
+    {"schemes": ["memwal"], "handler": "memwal_airflow.assets.events.sanitize_uri"},
     {
         "schemes": ["az", "abfss"],
         "handler": None,
-        "to_openlineage_converter": "memwal_airflow.lineage.convert_asset",
+        "to_openlineage_converter": "memwal_airflow.assets.lineage.convert_asset",
     },
 ]
 
 _CONNECTION_TYPE = {
     "connection-type": "memwal",
-    "hook-class-name": "memwal_airflow.hook.MemWalHook",
+    "hook-class-name": "memwal_airflow.hooks.memwal.MemWalHook",
     "hook-name": "MemWAL",
     "ui-field-behaviour": {
         "hidden-fields": ["port", "schema"],

@@ -27,9 +27,8 @@ from airflow.sdk import (
 from airflow.utils.types import DagRunType
 
 from memwal.config import AirflowDags, Config
-from memwal_airflow import memwal_operators as operators
 from memwal_airflow.alerts import build_deadlines, build_failure_callbacks
-from memwal_airflow.asset_events import (
+from memwal_airflow.assets.events import (
     COLLECTED,
     INDEXED,
     INGESTED,
@@ -40,7 +39,8 @@ from memwal_airflow.asset_events import (
     declare_tables,
 )
 from memwal_airflow.forms import build_run_fields, build_run_params, list_tables
-from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator, describe
+from memwal_airflow.operators import jobs as operators
+from memwal_airflow.operators.base import SUMMARY_KEY, MemWalJobOperator, describe
 from memwal_airflow.settings import read_dag_config
 
 OPERATORS: dict[str, type[MemWalJobOperator]] = {

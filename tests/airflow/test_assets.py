@@ -10,9 +10,9 @@ import pytest
 from airflow.models.asset import AssetDagRunQueue
 from airflow.sdk import DAG, Asset, AssetAlias
 from airflow.settings import Session
-from memwal_airflow.addresses import find_address
-from memwal_airflow.asset_events import build_asset, build_table_alias, build_table_asset
-from memwal_airflow.memwal_operators import (
+from memwal_airflow.assets.addresses import find_address
+from memwal_airflow.assets.events import build_asset, build_table_alias, build_table_asset
+from memwal_airflow.operators.jobs import (
     MemWalGarbageOperator,
     MemWalIndexCatchupOperator,
     MemWalIngestOperator,

@@ -13,14 +13,14 @@ import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
 from local_airflow.home import JOBS_BIN, ROOT
-from memwal_airflow.command import JobsEnvironment, read_environment
-from memwal_airflow.hook import MemWalHook, choose_tables
-from memwal_airflow.job_operators import MemWalJobOperator
+from memwal_airflow.hooks.command import JobsEnvironment, read_environment
+from memwal_airflow.hooks.memwal import MemWalHook, choose_tables
+from memwal_airflow.hooks.spark_connection import read_spark_target
+from memwal_airflow.operators.base import MemWalJobOperator
 from memwal_airflow.page.source import read_order
-from memwal_airflow.process import read_messages
+from memwal_airflow.processes.process import read_messages
 from memwal_airflow.provider import get_provider_info
 from memwal_airflow.settings import read_dag_config, read_settings
-from memwal_airflow.spark_connection import read_spark_target
 
 from memwal.config import STORAGE_OPTIONS_VARIABLE, Config
 from memwal.errors import Usage
@@ -163,7 +163,9 @@ def test_a_connection_decides_neither_code_nor_configuration(
         assert found.command == settings.command == str(JOBS_BIN / "memwal")
         assert found.config_file == settings.config_file
         assert found.jobs_directory == "s3a://lake/jobs"
-    (warning,) = [r.getMessage() for r in caplog.records if r.name == "memwal_airflow.command"]
+    (warning,) = [
+        r.getMessage() for r in caplog.records if r.name == "memwal_airflow.hooks.command"
+    ]
     assert warning == (
         f"connection old_{name}: the field {name!r} is ignored; "
         f"set [memwal] {name} in Airflow's configuration"

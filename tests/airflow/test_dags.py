@@ -12,8 +12,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import ParamValidationError
-from memwal_airflow.asset_events import build_asset, find_triggering_tables
-from memwal_airflow.job_operators import SUMMARY_KEY
+from memwal_airflow.assets.events import build_asset, find_triggering_tables
+from memwal_airflow.operators.base import SUMMARY_KEY
 from memwal_airflow.task_groups import memwal_task_group
 
 from tests.airflow.airflow_server import DAGS, InProcessAirflow

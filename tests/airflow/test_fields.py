@@ -13,8 +13,8 @@ from airflow.sdk import DAG
 from airflow.utils.types import DagRunType
 from jinja2.sandbox import SandboxedEnvironment
 from local_airflow.home import JOBS_BIN
-from memwal_airflow.job_operators import MemWalJobOperator
-from memwal_airflow.memwal_operators import MemWalRescueOperator
+from memwal_airflow.operators.base import MemWalJobOperator
+from memwal_airflow.operators.jobs import MemWalRescueOperator
 from memwal_airflow.task_groups import OPERATORS, memwal_task_group
 
 from memwal.errors import Usage

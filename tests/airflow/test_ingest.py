@@ -9,9 +9,9 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, task
 from local_airflow.home import ROOT
-from memwal_airflow.asset_events import INGESTED, build_asset
-from memwal_airflow.job_operators import SUMMARY_KEY
-from memwal_airflow.memwal_operators import MemWalIngestOperator
+from memwal_airflow.assets.events import INGESTED, build_asset
+from memwal_airflow.operators.base import SUMMARY_KEY
+from memwal_airflow.operators.jobs import MemWalIngestOperator
 from memwal_airflow.task_groups import memwal_ingest_group
 
 from tests.airflow.airflow_server import InProcessAirflow

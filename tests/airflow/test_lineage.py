@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Asset
-from memwal_airflow.addresses import split_address
-from memwal_airflow.lineage import COLUMNS_MAX, convert_asset, outline
-from memwal_airflow.memwal_operators import (
+from memwal_airflow.assets.addresses import split_address
+from memwal_airflow.assets.lineage import COLUMNS_MAX, convert_asset, outline
+from memwal_airflow.operators.jobs import (
     MemWalCompactionOperator,
     MemWalIngestOperator,
     MemWalMergeOperator,

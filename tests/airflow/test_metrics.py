@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
-from memwal_airflow.task_metrics import measure_backlog, measure_job
+from memwal_airflow.operators.task_metrics import measure_backlog, measure_job
 
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_shipped

@@ -22,17 +22,17 @@ from airflow.sdk.exceptions import (
 from airflow.triggers.base import TriggerEvent
 from local_airflow.home import JOBS_BIN
 from local_airflow.rest import wait_until
-from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator, MemWalRetry
-from memwal_airflow.job_triggers import MemWalJobTrigger
-from memwal_airflow.memwal_operators import (
+from memwal_airflow.operators.base import SUMMARY_KEY, MemWalJobOperator, MemWalRetry
+from memwal_airflow.operators.jobs import (
     MemWalGarbageOperator,
     MemWalIndexCatchupOperator,
     MemWalMergeOperator,
     MemWalSnapshotOperator,
 )
-from memwal_airflow.page_links import MemWalPageLink
-from memwal_airflow.plan_operator import MemWalPlanOperator
-from memwal_airflow.submission import Submission
+from memwal_airflow.operators.page_links import MemWalPageLink
+from memwal_airflow.operators.plan import MemWalPlanOperator
+from memwal_airflow.processes.submission import Submission
+from memwal_airflow.triggers.jobs import MemWalJobTrigger
 
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import Ran, run_tasks
@@ -525,7 +525,7 @@ def test_a_try_that_airflow_lost_is_had_back_when_the_job_fails(
 def test_no_trigger_fires_before_airflow_can_know_of_the_deferral(
     airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memwal_airflow.job_triggers.SETTLE_SECONDS", 1.5)
+    monkeypatch.setattr("memwal_airflow.triggers.jobs.SETTLE_SECONDS", 1.5)
     (tmp_path / "exit.json").write_text('{"exit_code": 0, "why": null}')
     trigger = MemWalJobTrigger(folder=str(tmp_path), conn_id="memwal_default")
 

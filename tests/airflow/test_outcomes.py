@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memwal_airflow.outcomes import (
+from memwal_airflow.hooks.redaction import ERROR_CHARACTERS_MAX
+from memwal_airflow.operators.outcomes import (
     WATERMARK_SHARDS_MAX,
     Verdict,
     judge,
     read_watermark,
     summarize,
 )
-from memwal_airflow.redaction import ERROR_CHARACTERS_MAX
-from memwal_airflow.submission import Ended
+from memwal_airflow.processes.submission import Ended
 
 from memwal import errors
 from memwal.errors import EXIT_PARTIAL

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import json
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -20,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import memwal_airflow
 import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Asset, BaseHook, BaseOperator, BaseSensorOperator
 from airflow.triggers.base import BaseTrigger
 from local_airflow.home import ROOT
-from memwal_airflow.job_operators import MemWalJobOperator
+from memwal_airflow.operators.base import MemWalJobOperator
 from memwal_airflow.provider import get_provider_info
 
 from memwal.errors import JOBS_MODULES
@@ -189,8 +191,8 @@ def test_the_provider_describes_all_of_itself() -> None:
     for kind, base in {**bases, "sensors": BaseSensorOperator}.items():
         there = {
             value
-            for file in (PROJECT / "memwal_airflow").glob("*.py")
-            for value in vars(importlib.import_module(f"memwal_airflow.{file.stem}")).values()
+            for module in pkgutil.walk_packages(memwal_airflow.__path__, "memwal_airflow.")
+            for value in vars(importlib.import_module(module.name)).values()
             if isinstance(value, type)
             and issubclass(value, base)
             and value.__module__.startswith("memwal_airflow")
@@ -304,8 +306,6 @@ def version() -> str:
 
 
 def test_versions_agree() -> None:
-    import memwal_airflow
-
     assert (
         memwal_airflow.__version__
         == version()

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from local_airflow.home import ROOT
-from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.hooks.redaction import Redactor
 from memwal_airflow.page import plots
 from memwal_airflow.page.advice import ROWS, find_advice, read_entries, read_rows
 from memwal_airflow.page.alerts import list_alerts, show_target
@@ -23,8 +24,7 @@ from memwal_airflow.page.feed import Clock
 from memwal_airflow.page.health import HealthLimits, judge_health
 from memwal_airflow.page.history import RunQuery, run_page
 from memwal_airflow.page.source import read_order
-from memwal_airflow.process import Runner
-from memwal_airflow.redaction import Redactor
+from memwal_airflow.processes.process import Runner
 
 from tests.airflow import page_samples as samples
 

@@ -11,11 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.page.answers import Look
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.source import Order, read_order
-from memwal_airflow.process import Runner
+from memwal_airflow.processes.process import Runner
 
 from tests.airflow import page_samples as samples
 from tests.airflow.tables import JOBS_BIN, TableMaker, Tables

@@ -9,10 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from memwal_airflow.hooks.redaction import Redactor
 from memwal_airflow.page.answers import Look, add_runs, add_status
 from memwal_airflow.page.app import make_clock
 from memwal_airflow.page.feed import FeedLimits, Seen
-from memwal_airflow.redaction import Redactor
 from playwright.sync_api import Locator, Page, expect
 
 from tests.airflow import page_samples as samples

@@ -14,13 +14,13 @@ from urllib.parse import quote
 import pytest
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
-from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.page.actions import Rejected
 from memwal_airflow.page.app import Actions, create_app, make_clock
 from memwal_airflow.page.details import Details
 from memwal_airflow.page.feed import Feed, FeedLimits
 from memwal_airflow.page.source import read_order
-from memwal_airflow.process import Runner
+from memwal_airflow.processes.process import Runner
 from playwright.sync_api import Browser, Page, expect
 
 from tests.airflow import page_samples as samples

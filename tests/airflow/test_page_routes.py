@@ -15,13 +15,13 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi.testclient import TestClient
-from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.page.actions import Backfill, Rejected
 from memwal_airflow.page.app import Actions, create_app, read_static_files
 from memwal_airflow.page.details import Details
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.source import Order, read_order
-from memwal_airflow.process import Runner
+from memwal_airflow.processes.process import Runner
 
 from tests.airflow import page_samples as samples
 

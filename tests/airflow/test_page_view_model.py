@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from memwal_airflow.hooks.redaction import Redactor, find_secrets
 from memwal_airflow.page import plots
 from memwal_airflow.page.answers import (
     Look,
@@ -21,7 +22,6 @@ from memwal_airflow.page.answers import (
 from memwal_airflow.page.feed import Seen
 from memwal_airflow.page.health import REASONS_MAX, STATES, HealthLimits, judge_health
 from memwal_airflow.page.view_model import ShardQuery, show_line, show_overview, show_table
-from memwal_airflow.redaction import Redactor, find_secrets
 
 from tests.airflow import page_samples as samples
 

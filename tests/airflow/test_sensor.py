@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memwal_airflow.backlog_sensor import (
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.hooks.query import ERROR_CHARACTERS_MAX, NoAnswer
+from memwal_airflow.sensors.backlog import (
     MemWalBacklogSensor,
     MemWalBacklogTrigger,
     TableBroken,
     check_progress,
 )
-from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.query import ERROR_CHARACTERS_MAX, NoAnswer
 
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import Ran, run_tasks
@@ -165,6 +165,6 @@ def test_only_the_connections_name_travels() -> None:
         table="orders", until="due", generations={}, conn_id="memwal_default", poll_seconds=1
     )
     path, fields = trigger.serialize()
-    assert path == "memwal_airflow.backlog_sensor.MemWalBacklogTrigger"
+    assert path == "memwal_airflow.sensors.backlog.MemWalBacklogTrigger"
     assert set(fields) == {"table", "until", "generations", "conn_id", "poll_seconds"}
     assert MemWalBacklogTrigger(**fields).serialize() == (path, fields)

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 from local_airflow.rest import wait_until
-from memwal_airflow import submission as submissions
-from memwal_airflow.submission import Ended, Submission, find_folder, make_folder, start
+from memwal_airflow.processes import submission as submissions
+from memwal_airflow.processes.submission import Ended, Submission, find_folder, make_folder, start
 
 from memwal.errors import Usage
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from memwal_airflow.plan_operator import MemWalPlanOperator
+from memwal_airflow.operators.plan import MemWalPlanOperator
 from memwal_airflow.unreachable import put_off
 
 from tests.airflow import page_samples as samples

@@ -71,7 +71,7 @@ BREACHES = [
     # The shipped fakes, and Airflow.
     ("memwal.run.stores", "memwal.testing", "Fakes stay out"),
     ("memwal.jobs.verify.job", "memwal.testing", "Fakes stay out"),
-    ("memwal_airflow.hook", "memwal.format.layout", "Airflow knows"),
+    ("memwal_airflow.hooks.memwal", "memwal.format.layout", "Airflow knows"),
     ("memwal_airflow.page.app", "lance", "Airflow knows"),
     ("memwal.config", "airflow", "Airflow only in"),
     ("memwal.run.stores", "memwal_airflow.settings", "Airflow only in"),

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from memwal_airflow.outcomes import Verdict, carry_over, judge, summarize
+from memwal_airflow.operators.outcomes import Verdict, carry_over, judge, summarize
 from memwal_airflow.page.answers import Look, Unclear, read_tables
-from memwal_airflow.submission import Ended, Submission
+from memwal_airflow.processes.submission import Ended, Submission
 
 from memwal.cli.parse import parse_pairs
 from memwal.config import (

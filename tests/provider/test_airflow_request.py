@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memwal_airflow.request import (
+from memwal_airflow.hooks.request import (
     NAME_CHARACTERS_MAX,
     build_words,
     check_keys,

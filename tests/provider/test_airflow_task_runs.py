@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
-from memwal_airflow.task_runs import build_task_paths, describe_task, name_run
+from memwal_airflow.operators.task_runs import build_task_paths, describe_task, name_run
 
 from memwal.report import RUN_ID, AirflowTask
 

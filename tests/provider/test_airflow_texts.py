@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memwal_airflow.outcomes import count_work, judge, summarize
-from memwal_airflow.redaction import ERROR_CHARACTERS_MAX, Redactor, change_texts
-from memwal_airflow.submission import Ended, Submission
+from memwal_airflow.hooks.redaction import ERROR_CHARACTERS_MAX, Redactor, change_texts
+from memwal_airflow.operators.outcomes import count_work, judge, summarize
+from memwal_airflow.processes.submission import Ended, Submission
 
 from memwal.text import one_line
 

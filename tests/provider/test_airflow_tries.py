@@ -7,10 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from memwal_airflow.outcomes import summarize
-from memwal_airflow.submission import Submission, make_folder
-from memwal_airflow.task_runs import describe_task
-from memwal_airflow.tries import (
+from memwal_airflow.operators.outcomes import summarize
+from memwal_airflow.operators.task_runs import describe_task
+from memwal_airflow.operators.tries import (
     Begun,
     begin_try,
     end_try,
@@ -19,6 +18,7 @@ from memwal_airflow.tries import (
     measure_hold,
     take_lost_try,
 )
+from memwal_airflow.processes.submission import Submission, make_folder
 
 
 class Task:

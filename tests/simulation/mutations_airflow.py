@@ -6,7 +6,7 @@ from tests.simulation.mutation_list import mutations
 
 AIRFLOW = (
     mutations(
-        "airflow_plugins/memwal_airflow/request.py",
+        "airflow_plugins/memwal_airflow/hooks/request.py",
         "tests/provider/test_airflow_request.py",
         (
             "airflow: tables stand among the options",
@@ -60,7 +60,7 @@ AIRFLOW = (
         ),
     )
     + mutations(
-        "airflow_plugins/memwal_airflow/redaction.py",
+        "airflow_plugins/memwal_airflow/hooks/redaction.py",
         "tests/provider/test_airflow_texts.py",
         (
             "airflow: what a report says is shown as it is",
@@ -74,7 +74,7 @@ AIRFLOW = (
         ),
     )
     + mutations(
-        "airflow_plugins/memwal_airflow/outcomes.py",
+        "airflow_plugins/memwal_airflow/operators/outcomes.py",
         "tests/provider/test_airflow_texts.py",
         (
             "airflow: a verdict is told as it is",
@@ -88,7 +88,7 @@ AIRFLOW = (
         ),
     )
     + mutations(
-        "airflow_plugins/memwal_airflow/submission.py",
+        "airflow_plugins/memwal_airflow/processes/submission.py",
         "tests/provider/test_airflow_texts.py",
         (
             "airflow: a job's log is shown as it is",

@@ -142,7 +142,7 @@ def read_run(run_id: str) -> dict[str, Any]:
     from airflow.utils.state import State, TaskInstanceState
     from sqlalchemy import select
 
-    from memwal_airflow.job_operators import SUMMARY_KEY
+    from memwal_airflow.operators.base import SUMMARY_KEY
 
     with create_session() as session:
         ours = (DagRun.dag_id == DAG_ID, DagRun.run_id == run_id)

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
 from memwal.report import DONE, HELD, NOTHING_TO_DO, LeaseReport, RunRecord
-from memwal_airflow.process import Output, read_messages
-from memwal_airflow.redaction import Redactor
+from memwal_airflow.hooks.redaction import Redactor
+from memwal_airflow.processes.process import Output, read_messages
 
 SHARDS_KEPT_MAX = 5_000
 NAMED_MAX = 20

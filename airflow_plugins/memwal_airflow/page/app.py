@@ -25,7 +25,7 @@ from memwal_airflow.page.history import RunQuery
 from memwal_airflow.page.plots import iso
 from memwal_airflow.page.source import read_airflow_order
 from memwal_airflow.page.view_model import ShardQuery, show_overview, show_table
-from memwal_airflow.process import Runner
+from memwal_airflow.processes.process import Runner
 
 _KINDS = {
     "html": "text/html; charset=utf-8",

@@ -18,7 +18,7 @@ from memwal_airflow.page.answers import Run, Unclear, read_answer, read_runs
 from memwal_airflow.page.feed import Clock
 from memwal_airflow.page.plots import iso
 from memwal_airflow.page.source import Order
-from memwal_airflow.process import Runner
+from memwal_airflow.processes.process import Runner
 
 RUNS_MAX = 1_000
 GROUPS_MAX = 50

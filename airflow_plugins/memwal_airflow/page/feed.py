@@ -26,7 +26,7 @@ from memwal_airflow.page.answers import (
     read_answer,
 )
 from memwal_airflow.page.source import Missing, Order
-from memwal_airflow.process import Output, Runner
+from memwal_airflow.processes.process import Output, Runner
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memwal_airflow.operators.task_runs import build_task_paths
 from memwal_airflow.page.answers import Run
 from memwal_airflow.page.details import RUNS_MAX, Detail
 from memwal_airflow.page.feed import FeedLimits
 from memwal_airflow.page.plots import iso
-from memwal_airflow.task_runs import build_task_paths
 
 RUNS_PAGE_MAX = 200
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from memwal.config import AirflowDags, Config, mask_address, resolve_table
 from memwal.errors import Usage
-from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.redaction import Redactor, find_secrets
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.hooks.redaction import Redactor, find_secrets
 from memwal_airflow.settings import read_config
 
 
@@ -127,7 +127,7 @@ def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:
 
 def read_airflow_order() -> Order:
     """The order by Airflow's configuration and the memwal connection."""
-    from memwal_airflow.hook import MemWalHook
+    from memwal_airflow.hooks.memwal import MemWalHook
     from memwal_airflow.settings import read_settings
 
     return read_order(lambda: MemWalHook(read_settings().conn_id).environment())

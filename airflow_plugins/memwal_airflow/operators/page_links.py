@@ -9,7 +9,7 @@ import attrs
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
-from memwal_airflow.task_runs import name_run
+from memwal_airflow.operators.task_runs import name_run
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -51,7 +51,7 @@ def _find_name(table: str) -> str:
     # Not at the top: every process of Airflow imports this module.
     from memwal.config import mask_address
     from memwal.errors import Usage
-    from memwal_airflow.request import find_configured_tables
+    from memwal_airflow.hooks.request import find_configured_tables
     from memwal_airflow.settings import read_dag_config
 
     try:

@@ -12,14 +12,14 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from memwal.errors import Usage
 from memwal.report import DONE, HELD, PARTIAL
-from memwal_airflow.asset_events import find_triggering_tables
-from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_operators import MemWalRetry, describe, is_true
-from memwal_airflow.query import NoAnswer, query
-from memwal_airflow.request import find_configured_tables
+from memwal_airflow.assets.events import find_triggering_tables
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.hooks.memwal import MemWalHook
+from memwal_airflow.hooks.query import NoAnswer, query
+from memwal_airflow.hooks.request import find_configured_tables
+from memwal_airflow.operators.base import MemWalRetry, describe, is_true
+from memwal_airflow.operators.task_metrics import measure_backlog
 from memwal_airflow.settings import read_dag_config
-from memwal_airflow.task_metrics import measure_backlog
 from memwal_airflow.unreachable import Away, put_off, read_away, write_away
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from memwal.errors import Usage
-from memwal_airflow.job_operators import MemWalJobOperator
-from memwal_airflow.request import check_name, parse_shard
+from memwal_airflow.hooks.request import check_name, parse_shard
+from memwal_airflow.operators.base import MemWalJobOperator
 
 _INGEST_VALUES = ("format", "delete_column", "bad_rows", "bad_rows_max", "rows_per_chunk",
                   "backlog_generations_max", "backlog_wait")  # fmt: skip

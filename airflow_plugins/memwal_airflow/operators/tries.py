@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from memwal_airflow.outcomes import carry_over
-from memwal_airflow.submission import Submission, find_folder
-from memwal_airflow.task_runs import describe_task
+from memwal_airflow.operators.outcomes import carry_over
+from memwal_airflow.operators.task_runs import describe_task
+from memwal_airflow.processes.submission import Submission, find_folder
 
 _KEY = "memwal_tries"
 

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from memwal.errors import Usage
 from memwal.text import one_line
-from memwal_airflow.process import read_messages
+from memwal_airflow.processes.process import read_messages
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 25.0

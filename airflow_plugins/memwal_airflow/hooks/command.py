@@ -24,8 +24,8 @@ from memwal.config import (
     name_variable,
 )
 from memwal.errors import Usage
-from memwal_airflow.redaction import is_secret
-from memwal_airflow.request import build_words
+from memwal_airflow.hooks.redaction import is_secret
+from memwal_airflow.hooks.request import build_words
 from memwal_airflow.settings import read_settings
 
 _log = logging.getLogger(__name__)

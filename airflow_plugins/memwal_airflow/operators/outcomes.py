@@ -21,9 +21,9 @@ from typing import Any
 
 from memwal.errors import EXIT_HELD, EXIT_PARTIAL, LASTING_EXITS
 from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL
-from memwal_airflow.lineage import KEY, outline
-from memwal_airflow.redaction import change_texts, clean_line
-from memwal_airflow.submission import LOST, Ended
+from memwal_airflow.assets.lineage import KEY, outline
+from memwal_airflow.hooks.redaction import change_texts, clean_line
+from memwal_airflow.processes.submission import LOST, Ended
 
 WATERMARK_SHARDS_MAX = 200
 NAME_CHARACTERS_MAX = 200

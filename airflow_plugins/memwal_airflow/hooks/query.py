@@ -12,9 +12,9 @@ from typing import Any
 
 from memwal.errors import Usage
 from memwal.text import one_line
-from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.process import Runner, read_messages
-from memwal_airflow.redaction import change_texts, hide_secrets
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.hooks.redaction import change_texts, hide_secrets
+from memwal_airflow.processes.process import Runner, read_messages
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 ERROR_CHARACTERS_MAX = 1_000

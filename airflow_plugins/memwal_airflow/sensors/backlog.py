@@ -15,14 +15,14 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from memwal.errors import LASTING_EXITS, Usage
 from memwal.report import FAILED, REFUSED
-from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_operators import describe
-from memwal_airflow.job_triggers import SETTLE_SECONDS
-from memwal_airflow.page_links import MemWalPageLink
-from memwal_airflow.query import Answer, NoAnswer, query
-from memwal_airflow.request import check_name, parse_shard
-from memwal_airflow.task_metrics import measure_backlog
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.hooks.memwal import MemWalHook
+from memwal_airflow.hooks.query import Answer, NoAnswer, query
+from memwal_airflow.hooks.request import check_name, parse_shard
+from memwal_airflow.operators.base import describe
+from memwal_airflow.operators.page_links import MemWalPageLink
+from memwal_airflow.operators.task_metrics import measure_backlog
+from memwal_airflow.triggers.jobs import SETTLE_SECONDS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -13,9 +13,9 @@ from airflow.sdk.log import amask_secret, mask_secret
 
 from memwal.config import Config
 from memwal.report import DONE, PARTIAL
-from memwal_airflow.command import JobsEnvironment, read_environment
-from memwal_airflow.query import NoAnswer, query
-from memwal_airflow.redaction import clean_line
+from memwal_airflow.hooks.command import JobsEnvironment, read_environment
+from memwal_airflow.hooks.query import NoAnswer, query
+from memwal_airflow.hooks.redaction import clean_line
 from memwal_airflow.settings import read_config
 
 # Airflow gives a test that a worker runs a minute.

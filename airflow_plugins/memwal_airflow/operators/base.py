@@ -1,4 +1,4 @@
-"""The operator that runs a memwal job; `memwal_operators` has one class for each job.
+"""The operator that runs a memwal job; `jobs.py` beside it has a class for each.
 
 With a Spark connection the job is submitted with spark-submit; without one the memwal command of
 the jobs' environment runs it, which starts Spark itself when the work is worth a JVM.
@@ -25,20 +25,17 @@ from airflow.sdk.exceptions import (
 )
 
 from memwal.errors import Usage
-from memwal_airflow.asset_events import add_events_of_job, find_ports
-from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_triggers import JOB_LOG, SETTLE_SECONDS, MemWalJobTrigger, log_group
-from memwal_airflow.lineage import MERGING, Lineage, TellsLineage, take_outlines
-from memwal_airflow.outcomes import Verdict, judge, summarize
-from memwal_airflow.page_links import MemWalPageLink
-from memwal_airflow.request import find_configured_tables, mask, parse_tables
-from memwal_airflow.settings import read_dag_config, read_settings
-from memwal_airflow.spark_connection import SparkTarget, read_spark_target
-from memwal_airflow.submission import Ended, Submission, make_folder, start
-from memwal_airflow.task_metrics import measure_job
-from memwal_airflow.task_runs import describe_task, name_run
-from memwal_airflow.tries import (
+from memwal_airflow.assets.events import add_events_of_job, find_ports
+from memwal_airflow.assets.lineage import MERGING, Lineage, TellsLineage, take_outlines
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.hooks.memwal import MemWalHook
+from memwal_airflow.hooks.request import find_configured_tables, mask, parse_tables
+from memwal_airflow.hooks.spark_connection import SparkTarget, read_spark_target
+from memwal_airflow.operators.outcomes import Verdict, judge, summarize
+from memwal_airflow.operators.page_links import MemWalPageLink
+from memwal_airflow.operators.task_metrics import measure_job
+from memwal_airflow.operators.task_runs import describe_task, name_run
+from memwal_airflow.operators.tries import (
     begin_try,
     end_try,
     find_lost_job,
@@ -46,6 +43,9 @@ from memwal_airflow.tries import (
     measure_hold,
     take_lost_try,
 )
+from memwal_airflow.processes.submission import Ended, Submission, make_folder, start
+from memwal_airflow.settings import read_dag_config, read_settings
+from memwal_airflow.triggers.jobs import JOB_LOG, SETTLE_SECONDS, MemWalJobTrigger, log_group
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

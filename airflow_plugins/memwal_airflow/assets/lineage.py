@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memwal.errors import Usage
-from memwal_airflow.addresses import find_address, split_address
+from memwal_airflow.assets.addresses import find_address, split_address
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memwal.errors import Usage
-from memwal_airflow.ingest_operator import MemWalIngestOperator as MemWalIngestOperator
-from memwal_airflow.job_operators import MemWalJobOperator, is_true
-from memwal_airflow.request import check_name, parse_shard
+from memwal_airflow.hooks.request import check_name, parse_shard
+from memwal_airflow.operators.base import MemWalJobOperator, is_true
+from memwal_airflow.operators.ingest import MemWalIngestOperator as MemWalIngestOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -11,10 +11,10 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from memwal_airflow.hook import MemWalHook
-from memwal_airflow.outcomes import judge, summarize
-from memwal_airflow.redaction import hide_secrets
-from memwal_airflow.submission import GRACE_SECONDS, Submission
+from memwal_airflow.hooks.memwal import MemWalHook
+from memwal_airflow.hooks.redaction import hide_secrets
+from memwal_airflow.operators.outcomes import judge, summarize
+from memwal_airflow.processes.submission import GRACE_SECONDS, Submission
 
 SETTLE_SECONDS = 10.0
 """No trigger fires sooner, and no task is rescheduled sooner. Airflow's scheduler hears late that a

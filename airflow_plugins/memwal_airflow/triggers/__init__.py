@@ -1,0 +1,4 @@
+"""What waits in Airflow's triggerer.
+
+Nothing here blocks, or starts a job.
+"""
