@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from memwal.errors import Refused
 from memwal.format import layout
@@ -20,9 +19,6 @@ from memwal.ingest.sources.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.run.options import RunOptions
 from memwal.store.objects.opening import normalise_uri
 from memwal.store.records.ingests import Format, PlanRecord, SourceFile, StagedRecord
-
-if TYPE_CHECKING:
-    from memwal.ingest.spark.staged_round import StagedRound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +74,20 @@ class IngestRequest:
             *more,
         ]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedRound:
+    """Rows that the tasks of a Spark write have stored, and the round that they are.
+
+    A write is round 1; the rounds of a stream follow the numbers of its batches. `spec_id` is the
+    shard spec that they were routed by, `name` how people are told of them.
+    """
+
+    name: str
+    number: int
+    spec_id: int
+    records: tuple[StagedRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from memwal.errors import MemWalError
 from memwal.ports import Engine
 from memwal.run.engines.choice import EngineChoice, choose_engine
-from memwal.run.engines.pool import Started, has_spark, start_engine
+from memwal.run.engines.local import LocalEngine
+from memwal.run.engines.pool import Started, check_spark, has_spark
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.tables import OpenTable
@@ -156,3 +157,19 @@ class Fanout(AbstractContextManager["Fanout"]):
         while self._engines:
             _, (_, stop) = self._engines.popitem()
             stop()
+
+
+def start_engine(name: str, options: RunOptions) -> Started:
+    """The engine of that name: one of the run's own, or a new one. Raises Unsupported, Refused."""
+    if options.engines is not None:
+        return options.engines.get(name), lambda: None
+    if name == "local":
+        return LocalEngine(), lambda: None
+    check_spark()
+    # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
+    from memwal.run.engines.spark import SparkEngine
+
+    engine = SparkEngine(
+        master=options.asked_master, lance_may_differ=options.untested_lance_allowed
+    )
+    return engine, engine.stop

@@ -17,7 +17,7 @@ from memwal.rows.memory import Memory
 if TYPE_CHECKING:
     from memwal.run.engines.pool import SharedEngines
     from memwal.run.lease import ChainLeases
-    from memwal.run.tables import OpenedBefore
+    from memwal.run.stores import OpenedBefore
 
 Limits = TypeVar("Limits")
 Options = TypeVar("Options")

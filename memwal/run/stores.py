@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from memwal.clock import SystemClock
+from memwal.model import TableView
 from memwal.ports import Clock, Objects
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.run.process.process_memory import limit_memory
@@ -24,6 +25,8 @@ from memwal.store.tables.view import StoredViews
 
 if TYPE_CHECKING:
     from memwal.store.records.runs import StoredRunRecords
+
+OPENED_BEFORE_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,3 +128,30 @@ def open_stores(
         session=session,
         memory=limit_memory(memory_bytes_max),
     )
+
+
+class OpenedBefore:
+    """Views that one job read, for the next job of the same run, where the first changed nothing.
+
+    What such a view shows as done is done; before anything is written, every job reads again.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[str, tuple[Stores, TableView, float]] = {}
+
+    def keep(self, uri: str, stores: Stores, view: TableView, read_seconds: float) -> None:
+        """Remember a table's view, read at that monotonic time; not one without shards."""
+        if view.shards:
+            self._opened[uri] = (stores, view, read_seconds)
+
+    def forget(self, uri: str) -> None:
+        """The table may have changed."""
+        self._opened.pop(uri, None)
+
+    def find(self, uri: str) -> tuple[Stores, TableView] | None:
+        """A table's stores and view, unless there is none or it is too old."""
+        stores, view, seconds = self._opened.get(uri, (None, None, 0.0))
+        if stores is None or view is None:
+            return None
+        age_seconds = stores.clock.monotonic_seconds() - seconds
+        return (stores, view) if age_seconds <= OPENED_BEFORE_SECONDS_MAX else None

@@ -13,14 +13,13 @@ from memwal.run.lease import ChainLeases, HeldLease
 from memwal.run.options import RunOptions
 from memwal.run.process import logs
 from memwal.run.reports import add_counts
-from memwal.run.stores import Stores, open_stores
+from memwal.run.stores import OpenedBefore, Stores, open_stores
 from memwal.store.objects.full_disk import free_reserve, keep_reserve
 from memwal.store.objects.opening import same_place
 from memwal.threads import side_by_side
 
 # Each of these reads a table's shards in threads of its own (`memwal.store.tables.view`).
 TABLE_READERS_MAX = 4
-OPENED_BEFORE_SECONDS_MAX = 60.0
 
 ReadView = Callable[[Stores], TableView]
 
@@ -28,37 +27,6 @@ ReadView = Callable[[Stores], TableView]
 def read_view(stores: Stores) -> TableView:
     """A fresh view of a table."""
     return stores.views.table()
-
-
-class OpenedBefore:
-    """Views that one job read, for the next job of the same run, where the first changed nothing.
-
-    What such a view shows as done is done; before anything is written, every job reads again.
-    """
-
-    def __init__(self) -> None:
-        self._opened: dict[str, tuple[Stores, TableView, float]] = {}
-
-    def keep(self, table: OpenTable) -> None:
-        """Remember the view that the table was opened with; not one without its shards."""
-        if table.view is not None and table.view.shards and table.stores is not None:
-            self._opened[table.resolved.uri] = (table.stores, table.view, table.began_seconds)
-
-    def forget(self, table: ResolvedTable) -> None:
-        """The table may have changed."""
-        self._opened.pop(table.uri, None)
-
-    def give(self, table: OpenTable) -> None:
-        """Open a table with the view of before, if there is one that is not too old."""
-        before = self._opened.get(table.resolved.uri)
-        if before is None:
-            return
-        stores, view, seconds = before
-        if stores.clock.monotonic_seconds() - seconds > OPENED_BEFORE_SECONDS_MAX:
-            return
-        table.stores, table.view, table.was_read = stores, view, True
-        table.requests_before = stores.objects.counts.as_dict()
-        table.begin()
 
 
 @dataclass(kw_only=True)
@@ -102,6 +70,14 @@ class OpenTable:
     def failure(self) -> MemWalError:
         """What kept the table from being read."""
         return self.error or MemWalError("the table was not read")
+
+    def open_again(self, before: OpenedBefore) -> None:
+        """Take the view that an earlier job of the run had, if there is one."""
+        if (found := before.find(self.resolved.uri)) is not None:
+            self.stores, self.view = found
+            self.was_read = True
+            self.requests_before = self.stores.objects.counts.as_dict()
+            self.begin()
 
     def begin(self) -> None:
         """Work on this table starts now, for its run record."""
@@ -199,12 +175,15 @@ def open_tables(
         there = [t for t in tables if t.stores is not None]
         if options.opened_before is not None:
             for table in there:
-                options.opened_before.give(table)
+                table.open_again(options.opened_before)
         unread = [table for table in there if table.view is None]
         side_by_side(lambda table: _read(table, read), unread, readers_max)
         if options.opened_before is not None:
             for table in unread:
-                options.opened_before.keep(table)
+                if table.view is not None and table.stores is not None:
+                    options.opened_before.keep(
+                        table.resolved.uri, table.stores, table.view, table.began_seconds
+                    )
         yield tables
     except BaseException as error:
         ended = error

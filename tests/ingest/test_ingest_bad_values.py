@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 import memwal.ingest.apply
-import memwal.ingest.values.check
+import memwal.ingest.check
 from memwal.cli.app import app
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
@@ -154,7 +154,7 @@ def test_bad_rows_are_set_aside_each_once(tmp_path, kind, monkeypatch, stalled) 
 
 def test_a_run_that_stops_counts_what_it_wrote(tmp_path, monkeypatch) -> None:
     table = make(tmp_path / "t", **SPEC)
-    monkeypatch.setattr("memwal.ingest.values.check._LOOKED_FILES_MAX", 0)
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
     report = run(table, *write(tmp_path / "in", "parquet", {1: 27}))
     assert (report["exit_code"], report["rows_written"]) == (2, 70)
     assert [(s["is_new"], s["generations"]) for s in report["shards"]] == [(True, 1)] * 2
@@ -170,7 +170,7 @@ def test_mended_and_gone_on(tmp_path, kind, part, monkeypatch, stalled) -> None:
     table = make(tmp_path / "t", **SPEC)
     bad = {part: BAD[part]}
     paths = write(tmp_path / "in", kind, bad)
-    monkeypatch.setattr("memwal.ingest.values.check._LOOKED_FILES_MAX", 0)
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
     for nth in (4, 9, 200):
         limits = TrackLimits(progress_seconds=1e9)
         monkeypatch.setattr(
@@ -216,7 +216,7 @@ def test_what_is_written_may_not_be_mended(tmp_path, kind, monkeypatch, stalled,
     table = make(tmp_path / "t", **SPEC)
     paths = write(tmp_path / "in", kind, {1: 27} if recorded else {})
     if recorded:
-        monkeypatch.setattr("memwal.ingest.values.check._LOOKED_FILES_MAX", 0)
+        monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
         assert run(table, *paths)["exit_code"] == 2
     else:
         stopped_at(table, paths, 14, monkeypatch, 1e9)
@@ -240,7 +240,7 @@ def test_what_is_written_may_not_be_mended(tmp_path, kind, monkeypatch, stalled,
 def test_a_file_that_got_longer_behind_its_last_chunk(tmp_path, kind, monkeypatch, stalled) -> None:
     table = make(tmp_path / "t", **SPEC)
     paths = write(tmp_path / "in", kind, {2: 30})
-    monkeypatch.setattr("memwal.ingest.values.check._LOOKED_FILES_MAX", 0)
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
     words = ["--rows-per-chunk", "25"]
     assert run(table, *paths, words=words)["exit_code"] == 2
     assert numbers(table) == list(range(125))
@@ -565,7 +565,7 @@ def test_a_row_of_csv_that_was_set_aside_is_mended_as_json(tmp_path) -> None:
 
 
 def test_a_check_counts_so_many_values_and_no_more(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(memwal.ingest.values.check, "COUNTED_MAX", 120)
+    monkeypatch.setattr(memwal.ingest.check, "COUNTED_MAX", 120)
     table = make(tmp_path / "t", **SPEC)
     path, other = tmp_path / "rows.csv", tmp_path / "other.csv"
     path.write_text("id,n,note\n" + "1,x,\n" * 200)
@@ -580,7 +580,7 @@ def test_a_stopped_run_does_not_count_what_a_killed_one_wrote(
 ) -> None:
     table = make(tmp_path / "t", **SPEC)
     paths = write(tmp_path / "in", "csv", {2: ROWS - 1})
-    monkeypatch.setattr("memwal.ingest.values.check._LOOKED_FILES_MAX", 0)
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
     with monkeypatch.context() as patch:
         dying = partial(Track, steps=Stopper(20), limits=TrackLimits(progress_seconds=1e9))
         patch.setattr(memwal.ingest.apply, "Track", dying)

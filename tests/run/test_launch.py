@@ -27,8 +27,8 @@ from memwal.model import TableView
 from memwal.run import versions
 from memwal.run.engines.local import LocalEngine
 from memwal.run.options import RunOptions
-from memwal.run.stores import open_stores
-from memwal.run.tables import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, OpenTable, open_tables
+from memwal.run.stores import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, open_stores
+from memwal.run.tables import OpenTable, open_tables
 from memwal.run.units import lost_unit
 from memwal.run.workers import cancel
 
@@ -111,11 +111,11 @@ def test_a_view_of_before_is_fresh_for_some_time_only(tmp_path: Path) -> None:
         cast("Any", Stores()),
         cast("TableView", SimpleNamespace(shards=("one",))),
     )
-    opened.keep(table)
+    opened.keep(table.resolved.uri, table.stores, table.view, 0.0)
 
     def given() -> TableView | None:
         again = OpenTable(resolved=resolved(tmp_path))
-        opened.give(again)
+        again.open_again(opened)
         return again.view
 
     Clock.now = OPENED_BEFORE_SECONDS_MAX - 1

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from memwal.errors import Refused, StandDown
-from memwal.ingest.plan import IngestRequest, make_plan
+from memwal.ingest.plan import IngestRequest, StagedRound, make_plan
 from memwal.ingest.table import IngestTable
 from memwal.store.records.ingests import PlanRecord, Round, StagedRecord
-
-
-@dataclass(frozen=True, kw_only=True)
-class StagedRound:
-    """Rows that the tasks of a Spark write have stored, and the round that they are.
-
-    A write is round 1; the rounds of a stream follow the numbers of its batches. `spec_id` is the
-    shard spec that they were routed by, `name` how people are told of them.
-    """
-
-    name: str
-    number: int
-    spec_id: int
-    records: tuple[StagedRecord, ...]
 
 
 def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished: bool) -> None:

@@ -32,11 +32,10 @@ from memwal.clock import SystemClock
 from memwal.errors import LASTING_EXITS, MemWalError, Unsupported, error_of
 from memwal.format import layout
 from memwal.ingest.job import name_shard, run_ingest
-from memwal.ingest.plan import IngestOptions
+from memwal.ingest.plan import IngestOptions, StagedRound
 from memwal.ingest.progress.digest import add_digests, digest_each
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.spark.blocks import decode_rows, gather_records
-from memwal.ingest.spark.staged_round import StagedRound
 from memwal.ingest.spark.staging import Staging, route_batches
 from memwal.ingest.table import IngestTable
 from memwal.ingest.values.shape import Shape

@@ -34,12 +34,14 @@ from memwal.report import (
     TableReport,
     failed_report,
 )
-from memwal.run.engines.pool import SharedEngines, start_engine
+from memwal.run.engines.pool import SharedEngines
+from memwal.run.fanout import start_engine
 from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions, choose_limits, share_memory
 from memwal.run.progress import Progress, Quiet
 from memwal.run.reports import add_counts
-from memwal.run.tables import OpenedBefore, OpenTable, open_tables
+from memwal.run.stores import OpenedBefore
+from memwal.run.tables import OpenTable, open_tables
 from memwal.run.versions import check_lance_version
 from memwal.run.workers import cancel
 from memwal.text import count_of
@@ -79,7 +81,7 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
             tables=tables,
             jobs=[job for job in ORDER if job in options.jobs],
             run_job=lambda name, table: _run_job(name, table, inside, engine, progress),
-            forget=lambda table: before.forget(table.resolved),
+            forget=lambda table: before.forget(table.resolved.uri),
             leases=leases,
             stop_engines=engines.cancel,
             show_report=options.so_far,

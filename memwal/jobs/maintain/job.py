@@ -25,7 +25,7 @@ from memwal.run.metrics.spans import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.reports import job_report
-from memwal.run.tables import OpenedBefore
+from memwal.run.stores import OpenedBefore
 from memwal.text import count_of
 
 Run = Callable[[Sequence[ResolvedTable]], JobReport]
@@ -104,7 +104,7 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
         for (table, jobs), report in zip(going, found.tables, strict=True):
             jobs.append(JobOnTable(job=name, report=report))
             if report.outcome != NOTHING_TO_DO:
-                before.forget(table)
+                before.forget(table.uri)
             if must_stop(jobs):
                 leases.give_back(table.uri)
     return job_report(

@@ -10,7 +10,8 @@ from memwal.errors import EXIT_FAILED
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.watch.model import Round
 from memwal.report import JobReport
-from memwal.run.engines.pool import SharedEngines, Started, start_engine
+from memwal.run.engines.pool import SharedEngines, Started
+from memwal.run.fanout import start_engine
 from memwal.run.lease import ChainLeases
 from memwal.run.metrics.start import start_metrics
 from memwal.run.progress import Silent

@@ -1,4 +1,4 @@
-"""Starts engines, and shares them between runs of one process that go on side by side."""
+"""Engines that runs of one process share, side by side; whether there is a Spark to start."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager
 
 from memwal.errors import Unsupported
 from memwal.ports import Engine
-from memwal.run.engines.local import LocalEngine
-from memwal.run.options import RunOptions
 from memwal.run.workers import cancel
 
 Started = tuple[Engine, Callable[[], None]]
@@ -26,22 +24,6 @@ def check_spark() -> None:
     """Raise Unsupported where pyspark is not installed."""
     if not has_spark():
         raise Unsupported("MW-E04", "pyspark is not installed: pip install 'lance-memwal[spark]'")
-
-
-def start_engine(name: str, options: RunOptions) -> Started:
-    """The engine of that name: one of the run's own, or a new one. Raises Unsupported, Refused."""
-    if options.engines is not None:
-        return options.engines.get(name), lambda: None
-    if name == "local":
-        return LocalEngine(), lambda: None
-    check_spark()
-    # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
-    from memwal.run.engines.spark import SparkEngine
-
-    engine = SparkEngine(
-        master=options.asked_master, lance_may_differ=options.untested_lance_allowed
-    )
-    return engine, engine.stop
 
 
 class SharedEngines(AbstractContextManager["SharedEngines"]):

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from memwal.ingest.check import list_doubtful
 from memwal.ingest.report import IngestShardReport
 from memwal.ingest.routing import Router
 from memwal.ingest.shards import route_rows
 from memwal.ingest.sources.files import CHUNK_ROWS, SourceFiles
 from memwal.ingest.sources.places import Places
-from memwal.ingest.values.check import list_doubtful
 from memwal.ingest.values.operations import Kind
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.sieve import Sieve
