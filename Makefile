@@ -71,7 +71,7 @@ test-ceph: $(READY) ## Run the tests of S3 and of a merge on Ceph's gateway (Deb
 test-fast: $(READY) ## Run the tests that need no disk, server or JVM
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
 
-CHECKS := check-ruff check-format check-mypy check-mypy-airflow check-mypy-bench check-imports check-tests
+CHECKS := check-ruff check-format check-mypy check-mypy-airflow check-mypy-bench check-imports check-size check-tests
 .PHONY: $(CHECKS)
 
 check: $(READY) $(AIRFLOW_READY) ## Lint, formatting, types, import contract, fast tests
@@ -91,6 +91,9 @@ check-mypy-bench:
 		$(BENCH_TYPES) tests/bench)
 check-imports:
 	$(call step,lint-imports,PYTHONPATH=airflow_plugins $(BIN)/lint-imports)
+# No limit, but a number to look at.
+check-size:
+	@printf '%-14s' size; $(BIN)/python scripts/count_lines.py
 check-tests:
 	@$(PYTEST) -q -n $(TEST_PROCESSES) $(FAST) $(PYTEST_ARGS)
 
