@@ -14,7 +14,7 @@ from memwal.errors import MemWalError
 from memwal.ports import Engine
 from memwal.run.engines.choice import EngineChoice, choose_engine
 from memwal.run.engines.local import LocalEngine
-from memwal.run.engines.pool import Started, check_spark, has_spark
+from memwal.run.engines.pool import SharedEngines, Started, check_spark, has_spark
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.tables import OpenTable
@@ -157,6 +157,11 @@ class Fanout(AbstractContextManager["Fanout"]):
         while self._engines:
             _, (_, stop) = self._engines.popitem()
             stop()
+
+
+def share_engines(options: RunOptions) -> SharedEngines:
+    """Engines as the options ask for them, for runs that go on side by side."""
+    return SharedEngines(lambda name: start_engine(name, options))
 
 
 def start_engine(name: str, options: RunOptions) -> Started:

@@ -54,6 +54,17 @@ BREACHES = [
     ("memwal.jobs.rescue.apply", "memwal.clock", "Work is done through ports"),
     ("memwal.rows.fold", "memwal.clock", "The folds are"),
     ("memwal.sharding.murmur", "random", "Shard values"),
+    # Rooms inside a room.
+    ("memwal.store.objects.local", "memwal.store.tables.view", "Objects are below"),
+    ("memwal.store.objects.s3", "memwal.store.records.lease", "Objects are below"),
+    ("memwal.ingest.sources.files", "memwal.ingest.progress.resume", "In an ingest"),
+    ("memwal.ingest.values.shape", "memwal.ingest.spark.staging", "In an ingest"),
+    ("memwal.ingest.coordinator.core", "memwal.store.shards.writers", "The coordinator knows"),
+    ("memwal.ingest.coordinator.ports", "pyarrow", "The coordinator knows"),
+    ("memwal.run.process.logs", "memwal.run.tables", "What runs a process"),
+    ("memwal.run.engines.pool", "memwal.run.fanout", "What runs a process"),
+    ("memwal_airflow.hooks.memwal", "memwal_airflow.operators.base", "Operators and sensors"),
+    ("memwal_airflow.processes.process", "memwal_airflow.hooks.command", "Operators and sensors"),
     # A heavy library has one home.
     ("memwal.store.tables.view", "lance", "Lance only"),
     ("memwal.jobs.merge.job", "lance", "Lance only"),

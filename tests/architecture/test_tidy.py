@@ -21,12 +21,24 @@ FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 600
 JOB_LINES_MAX = 150
 LOOSE_MODULES_MAX = 14
+ROOM_ENTRIES_MAX = 15
 STAGES = ("job", "unit", "plan", "apply", "ports", "store", "report", "show")
 # Ratchets: what is still over a limit. Lower these numbers and take names out; add none, and raise
 # none.
 LONGER_MODULES: dict[str, int] = {}
 LONGER_FUNCTIONS: dict[str, int] = {}
 LONGER_JOBS: dict[str, int] = {}
+# A file a command, a folder a job; and what is too large yet.
+LARGER_ROOMS = {
+    "airflow_plugins/memwal_airflow": 17,
+    "memwal": 25,
+    "memwal/cli": 40,
+    "memwal/ingest": 19,
+    "memwal/jobs": 20,
+    "memwal/read/store": 17,
+    "memwal/run": 22,
+    "memwal/store/tables": 17,
+}
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of; the
 # demo has a table of its own, and a backfill its workers.
 NO_STAGES = {
@@ -114,13 +126,30 @@ def test_a_job_s_folder_has_stages_only() -> None:
     assert set(others) <= NO_STAGES
 
 
+def test_a_glance_takes_a_room_in() -> None:
+    """Folders and modules; a room whose rooms say what it is for may have more of them."""
+    folders = {path.parent for path in modules()}
+    sizes = {
+        name_of(folder): len(
+            [p for p in modules() if p.parent == folder and p.stem != "__init__"]
+            + [f for f in folders if f.parent == folder]
+        )
+        for folder in folders
+    }
+    assert len(sizes) > 30
+    larger = {name: size for name, size in sizes.items() if size > ROOM_ENTRIES_MAX}
+    assert all(larger[name] <= LARGER_ROOMS.get(name, 0) for name in larger), larger
+
+
 def test_few_modules_are_loose() -> None:
     loose = [p.name for p in (ROOT / "memwal").glob("*.py") if not p.name.startswith("__")]
     assert len(loose) <= LOOSE_MODULES_MAX, sorted(loose)
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
-    graph = grimp.build_graph("memwal", "memwal_airflow", exclude_type_checking_imports=True)
+    graph = grimp.build_graph("memwal", "memwal_airflow")
+    # For the type of an argument only, beside its definition.
+    graph.remove_import(importer="memwal.config.names", imported="memwal.config")
     assert circle(graph) == []
     graph.add_import(importer="memwal.errors", imported="memwal.store.tables.view")
     assert {"memwal.errors", "memwal.store.tables.view"} <= set(circle(graph))

@@ -34,8 +34,7 @@ from memwal.report import (
     TableReport,
     failed_report,
 )
-from memwal.run.engines.pool import SharedEngines
-from memwal.run.fanout import start_engine
+from memwal.run.fanout import share_engines
 from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions, choose_limits, share_memory
 from memwal.run.progress import Progress, Quiet
@@ -74,8 +73,7 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
         tables = _plan(opened, options)
         requests = add_counts(table.requests() for table in opened)
     engine = choose_merge_engine(tables, options.asked_engine)
-    leases = ChainLeases("backfill", warn=progress.warn)
-    with leases, SharedEngines(lambda name: start_engine(name, options)) as engines:
+    with ChainLeases("backfill", warn=progress.warn) as leases, share_engines(options) as engines:
         inside = replace(options, opened_before=before, engines=engines, leases=leases)
         backfill = Backfill(
             tables=tables,
