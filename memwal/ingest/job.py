@@ -8,7 +8,7 @@ from dataclasses import replace
 from memwal.errors import MemWalError
 from memwal.format.layout import find_shard, is_shard_folder
 from memwal.ingest.apply import Ingester
-from memwal.ingest.plan import IngestOptions, IngestRequest, asks_in_order
+from memwal.ingest.plan import IngestOptions
 from memwal.ingest.sources.standard_input import spool_input
 from memwal.ingest.table import IngestTable
 from memwal.ingest.unit import IngestResult, IngestUnit, run_ingest_unit
@@ -84,7 +84,11 @@ def _make_ingester(
         options=options,
         stores=stores,
         view=view,
-        rounds=_choose_rounds(options.request, stores),
+        rounds=Rounds(
+            objects=stores.objects,
+            ingest_id=options.request.make_id(),
+            run_id=stores.clock.new_id(),
+        ),
         settle_policy=lambda: settle_policy(table, options),
         prove_store=table.prove_store,
         merge=lambda: _merge(options, progress, table),
@@ -93,18 +97,6 @@ def _make_ingester(
         stay_here=fanout.stay_here,
         progress=progress,
     )
-
-
-def _choose_rounds(request: IngestRequest, stores: Stores) -> Rounds:
-    """The ingest's own rounds; or those that an older build began for the same."""
-    own = Rounds(objects=stores.objects, ingest_id=request.make_id(), run_id=stores.clock.new_id())
-    older_id = request.make_older_id()
-    if older_id is not None and not own.list_numbers():
-        older = replace(own, ingest_id=older_id)
-        latest = older.read_latest()
-        if latest is not None and asks_in_order(request, latest[1]):
-            return older
-    return own
 
 
 def _merge(options: IngestOptions, progress: Progress, table: OpenTable) -> bool:

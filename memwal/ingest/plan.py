@@ -51,20 +51,6 @@ class IngestRequest:
         more: list[object] = ["in order"] if len(sources) > 1 else []
         if self.renamed or self.defaults:
             more.append([sorted(self.renamed), sorted(self.defaults)])
-        return self._hash(sources, *more)
-
-    def make_older_id(self) -> str | None:
-        """What a build that told no orders apart called it; None where it had no name for it."""
-        if self.ingest_id is not None or len(self.sources) < 2 or self.renamed or self.defaults:
-            return None
-        return self._hash(sorted(self._name_source(source) for source in self.sources))
-
-    def _name_source(self, source: str) -> str:
-        if source == STANDARD_INPUT and self.spooled is not None:
-            return self.spooled.digest
-        return normalise_source(source)
-
-    def _hash(self, sources: list[str], *more: object) -> str:
         asked = [
             sources,
             self.format,
@@ -74,6 +60,11 @@ class IngestRequest:
             *more,
         ]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+    def _name_source(self, source: str) -> str:
+        if source == STANDARD_INPUT and self.spooled is not None:
+            return self.spooled.digest
+        return normalise_source(source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,19 +161,3 @@ def check_same(plan: PlanRecord, request: IngestRequest, spec_id: int) -> None:
             f"{spec_id} now: its rows can't be told from those that are written already. "
             "Ingest the source under another --id",
         )
-
-
-def asks_in_order(request: IngestRequest, plan: PlanRecord) -> bool:
-    """Whether a round that an older build planned, which names none, has the request's order.
-
-    Its first round took files of every source, in their order. Where it names no file (Spark's own
-    formats), it is taken for the same: nothing is written twice.
-    """
-    sources = [normalise_source(source) for source in request.sources]
-    seen: list[int] = []
-    for file in (*plan.before, *plan.sources):
-        covers = (n for n, s in enumerate(sources) if f"{file.uri}/".startswith(f"{s}/"))
-        place = next(covers, None)
-        if place is not None and place not in seen:
-            seen.append(place)
-    return seen == sorted(seen)

@@ -137,20 +137,6 @@ def test_the_order_of_the_sources_is_part_of_what_is_asked(table, tmp_path) -> N
         assert run("ingest", table.uri, one, other)["outcome"] == "nothing_to_do"
 
 
-def test_an_order_that_an_older_build_ingested(table, tmp_path) -> None:
-    """It called both orders the same, but its plan shows which one it was."""
-    for n, name in enumerate(("a1", "a2")):
-        pq.write_table(rows_of([1, 2], n), tmp_path / f"{name}.parquet")
-    first, second = tmp_path / "a1.parquet", tmp_path / "a2.parquet"
-    request = IngestRequest(sources=(str(second), str(first)))
-    assert run("ingest", table.uri, *request.sources)["exit_code"] == 0
-    forget_digests(table, request, str(request.make_older_id()))
-    same = run("ingest", table.uri, second, first)
-    assert (same["outcome"], same["ingest_id"]) == ("nothing_to_do", request.make_older_id())
-    assert run("ingest", table.uri, first, second)["rows_written"] == 4
-    assert run("ingest", table.uri, second, first)["outcome"] == "nothing_to_do"
-
-
 def test_a_file_that_returns_to_what_it_was_is_new(table, source) -> None:
     asked = ("ingest", table.uri, source)
     assert run(*asked)["rows_written"] == 40
