@@ -23,7 +23,6 @@ from memwal.read.plan.request import (
     parse_consistency,
 )
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
-from memwal.read.pruning import prune_shards
 from memwal.read.store.faults import explain_missing, report_collected
 from memwal.read.store.kept import share_opened
 from memwal.read.store.opened import OpenRead
@@ -32,9 +31,53 @@ from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.lineage import check_lineage
 from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
+from memwal.sharding.predicate import And, Comparison, Op, Or, Predicate, predicate_of
+from memwal.sharding.pruning import prune
+from memwal.sharding.spec import sources_of
 from memwal.store.tables.datasets import primary_key_of
 from memwal.store.tables.generations import Generations
 from memwal.text import iso_time
+
+
+def prune_shards(
+    view: TableView, request: ReadRequest, read_schema: Callable[[], pa.Schema]
+) -> dict[ShardId, str]:
+    """Shards that hold no version of any row that can match, and why.
+
+    `read_schema` gives the table's at the view's version. Shard fields over columns that are not in
+    the key are not used: an older version of a row might match in the base, and nothing would hide
+    it.
+    """
+    recorded = any(s.manifest.shard_spec_id and s.manifest.shard_field_entries for s in view.shards)
+    if not recorded or (request.filter is None and request.keys is None):
+        return {}
+    schema = read_schema()
+    parts: list[Predicate] = []
+    if request.filter is not None:
+        parts.append(predicate_of(request.filter, schema))
+    if request.keys is not None:
+        parts.append(_any_key(view.primary_key, request.keys, schema))
+    found = prune(
+        And(parts=tuple(parts)),
+        [shard.manifest for shard in view.shards],
+        view.mem_wal.shard_specs,
+        sources_of(view.columns, schema),
+        key=view.primary_key,
+    )
+    return {verdict.shard_id: verdict.reason for verdict in found if not verdict.can_match}
+
+
+def _any_key(names: Sequence[str], keys: Sequence[Sequence[object]], schema: pa.Schema) -> Or:
+    kinds = [schema.field(name).type for name in names]
+    alternatives = []
+    for key in keys:
+        values = map(pa.scalar, key, kinds)
+        equal = [
+            Comparison(column=n, op=Op.EQ, value=v) for n, v in zip(names, values, strict=True)
+        ]
+        alternatives.append(And(parts=tuple(equal)))
+    return Or(parts=tuple(alternatives))
+
 
 T = TypeVar("T")
 

@@ -46,7 +46,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/store/shards/manifest_file.py",
+        "memwal/store/shards/manifest_memory.py",
         "tests/store/test_manifest_file.py -m 'not integration'",
         (
             "memory: a file on disk may be damaged",

@@ -802,7 +802,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/objects/cloud_faults.py",
+        "memwal/store/objects/cloud.py",
         "tests/store/test_clouds.py -m 'not integration'",
         (
             "clouds: writes that met are not tried again",

@@ -13,8 +13,12 @@ import pytest
 
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest, StoredFile
-from memwal.store.shards.manifest_file import ManifestFile, find_cache_folder
-from memwal.store.shards.manifest_memory import MEMORIES, ManifestMemory
+from memwal.store.shards.manifest_memory import (
+    MEMORIES,
+    ManifestFile,
+    ManifestMemory,
+    find_cache_folder,
+)
 from memwal.store.tables.view import StoredViews
 from tests.support import builders
 from tests.support.builders import Put

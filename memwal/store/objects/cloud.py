@@ -4,6 +4,10 @@ Storage options and variables so have the names that pylance knows. S3 stays on 
 Local files stay with us: obstore's local store does not sync, stages beside the file, where readers
 list, and follows links. Objects are deleted one by one: its batches end at the first error, and do
 not say what is gone by then.
+
+obstore gives most errors one class, and tells them apart in the text. The texts quote whole
+requests, and a signature may be in an address: no more is shown of them than the store's own
+status, code and message.
 """
 
 from __future__ import annotations
@@ -30,8 +34,8 @@ from memwal.ports import (
     check_object_path,
     check_object_size,
 )
-from memwal.store.objects import cloud_faults as faults
 from memwal.store.objects.base import (
+    Faults,
     RemoteObjects,
     StoreLimits,
     check_range,
@@ -40,6 +44,123 @@ from memwal.store.objects.base import (
 )
 from memwal.text import count_of
 from memwal.threads import side_by_side
+
+_STATUS = re.compile(r"(?:status code: |\(code: )([0-9]{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<\n]*)|Bulk delete request failed for key .*?: ([^\n]*) \(code")
+_ADDRESS = re.compile(r"https?://\S+")
+_DEBUG = "\n\nDebug source:"
+_REFUSALS = {
+    "ConnectionRefused": "connection refused",
+    "Name or service not known": "no such host",
+    "nodename nor servname": "no such host",
+}
+_ODD_RANGES = ("ParseContentRange", "NotPartial", "UnexpectedRange")
+_BROKEN = {"Timeout": "no answer in time", "Connect": "no connection"}
+_REFUSED_CODES = {"AuthenticationFailed", "ExpiredToken", "InvalidAuthenticationInfo"}
+_NO_BUCKET_CODES = {"ContainerNotFound", "NoSuchBucket"}
+# Where those who gave no credentials are asked for them, on hosts of the cloud alone.
+_METADATA = ("169.254.169.254", "metadata.google.internal")
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of a refusal; 0 for what is none."""
+    found = _STATUS.search(_text_of(error))
+    return int(found[1]) if found else 0
+
+
+def passes(error: BaseException) -> bool:
+    """Whether a fault may be gone at the next try."""
+    if is_refusal(error):
+        return False
+    status = status_of(error)
+    if status:
+        # 409: writes of one name met, and perhaps none has won.
+        return status in (408, 409, 429) or (status >= 500 and status != 501)
+    return "HttpError {" in str(error) and not is_plain_http(error)
+
+
+def refusal_of(error: BaseException) -> str | None:
+    """Why no connection came about, where waiting seldom helps; else None."""
+    return next((says for sign, says in _REFUSALS.items() if sign in str(error)), None)
+
+
+def cause_of(error: BaseException) -> str:
+    """What it says, in one line."""
+    text, status = _text_of(error), status_of(error)
+    if _is_nobody(text):
+        return "no credentials in options or variables, and this host has no identity of its own"
+    if status:
+        code, message = _CODE.search(text), _MESSAGE.search(text)
+        said = (message[1] or message[2]) if message else ""
+        return f"HTTP {status} {code[1] if code else ''}: {said}".replace(" :", ":")
+    broken = re.search(r"HttpError \{\s*kind: ([A-Za-z]+)", str(error))
+    if broken:
+        return refusal_of(error) or _BROKEN.get(broken[1], "the connection broke")
+    said = _ADDRESS.sub("…", text.partition("\n")[0])
+    return re.sub(r"^Generic \w+ error: ", "", said)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the store, or who gives tokens for it, does not take these credentials."""
+    text = _text_of(error)
+    return (
+        _is_nobody(text)
+        or isinstance(error, obs.PermissionDeniedError | obs.UnauthenticatedError)
+        or status_of(error) in (401, 403)
+        or ("token request" in text and 400 <= status_of(error) < 500 and status_of(error) != 429)
+        or _code_of(error) in _REFUSED_CODES
+    )
+
+
+def is_no_bucket(error: BaseException) -> bool:
+    """Whether there is no such bucket or container."""
+    return _code_of(error) in _NO_BUCKET_CODES
+
+
+def is_behind_end(error: BaseException) -> bool:
+    """Whether the range that was asked for begins behind the object's end."""
+    return status_of(error) == 416 or "StartTooLarge" in str(error)
+
+
+def is_odd_range(error: BaseException) -> bool:
+    """Whether what came is not the range that was asked for."""
+    return any(
+        sign in str(error) for sign in ("ParseContentRange", "NotPartial", "UnexpectedRange")
+    )
+
+
+def is_no_path(error: BaseException) -> bool:
+    """Whether a folder holds an object whose key is no path."""
+    return "object with invalid path" in _text_of(error)
+
+
+def is_plain_http(error: BaseException) -> bool:
+    """Whether it was not sent, as it would have gone over the network in the clear."""
+    return "BadScheme" in str(error)
+
+
+def _is_nobody(text: str) -> bool:
+    """Whether no credentials were given, and where this host may have some there are none."""
+    return "token request" in text and any(host in text for host in _METADATA)
+
+
+def _text_of(error: BaseException) -> str:
+    return str(error).partition(_DEBUG)[0]
+
+
+def _code_of(error: BaseException) -> str:
+    found = _CODE.search(_text_of(error))
+    return found[1] if found else ""
+
+
+CLOUD_FAULTS = Faults(
+    kinds=(obs.BaseError, FileNotFoundError),
+    passes=passes,
+    refusal_of=refusal_of,
+    cause_of=cause_of,
+)
+
 
 # What one request lists, by the services' own bounds.
 _PAGE_OBJECTS = {"gs": 1000, "az": 5000, "abfss": 5000}
@@ -62,7 +183,7 @@ class CloudObjects(RemoteObjects):
     def __init__(
         self, uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
     ) -> None:
-        super().__init__(uri, clock, limits, faults.CLOUD_FAULTS)
+        super().__init__(uri, clock, limits, CLOUD_FAULTS)
         self._scheme = uri.partition("://")[0]
         self._environment = frozenset(
             pair for pair in os.environ.items() if pair[0].upper().startswith(_VARIABLES)
@@ -207,7 +328,7 @@ class CloudObjects(RemoteObjects):
             except errors.Missing:
                 pass
             except errors.StoreUnavailable as error:
-                if error.__cause__ is not None and faults.passes(error.__cause__):
+                if error.__cause__ is not None and passes(error.__cause__):
                     gave_up.set()
                 return str(error)
             return None
@@ -268,9 +389,9 @@ class CloudObjects(RemoteObjects):
                     check_object_size(self._address(path), size_bytes, size_bytes_max)
                 return bytes(reply.bytes()), reply.range[1], size_bytes
             except obs.BaseError as error:
-                if faults.is_behind_end(error):
+                if is_behind_end(error):
                     return b"", 0, asked[0] if isinstance(asked, tuple) else 0
-                if not faults.is_odd_range(error):
+                if not is_odd_range(error):
                     raise
             # Of an empty object some answer that, others oddly.
             self._count("get")
@@ -287,20 +408,20 @@ class CloudObjects(RemoteObjects):
         return received
 
     def _explain(self, error: Exception, request: str, attempts: int) -> errors.MemWalError:
-        status, cause = faults.status_of(error), faults.cause_of(error)
-        if faults.is_refusal(error):
+        status, cause = status_of(error), cause_of(error)
+        if is_refusal(error):
             _connect.cache_clear()  # the next store looks for credentials anew
             return errors.BadCredentials(f"{request}: access refused: {cause}")
-        if faults.is_no_bucket(error):
+        if is_no_bucket(error):
             return errors.Usage(f"{self._uri}: there is no bucket or container {self._bucket!r}")
         if isinstance(error, FileNotFoundError) or status == 404:
             return errors.Missing(f"{request}: does not exist")
-        if faults.is_plain_http(error):
+        if is_plain_http(error):
             return errors.Usage(
                 f"{self._uri}: the endpoint is not https://; set the storage option "
                 "allow_http=true if requests may go over the network in the clear"
             )
-        if faults.is_no_path(error):
+        if is_no_path(error):
             return errors.Unsupported(
                 "MW-O04", f"{request}: {cause}; it can be listed once that is gone"
             )
@@ -356,7 +477,7 @@ def _connect(
             if unknown is None or given.pop(unknown[1], None) is None:
                 raise errors.Usage(f"{root}: the storage options are not understood") from None
         except (obs.BaseError, ValueError) as error:
-            text = faults.cause_of(error)
+            text = cause_of(error)
             for value in given.values():
                 text = text.replace(value, "***")
             if "Account must" in text:

@@ -1,4 +1,4 @@
-"""Objects on S3 and what speaks its protocol. With its neighbours `s3_*`, all that knows boto3.
+"""Objects on S3 and what speaks its protocol. With `s3_client` all that knows boto3.
 
 It stays beside obstore, which speaks S3 too: boto3 finds credentials wherever AWS's own tools do
 (profiles, SSO, processes), tells errors by their codes, and says of a batch delete which objects
@@ -34,16 +34,19 @@ from memwal.store.objects.base import (
     check_tail_length,
     nanos_of,
 )
-from memwal.store.objects.s3_client import canonical, encryption, forget_clients, shared_client
-from memwal.store.objects.s3_faults import (
+from memwal.store.objects.s3_client import (
     NO_CREDENTIALS,
     REFUSED_CODES,
     S3_FAULTS,
     WRONG_REGION_CODES,
     KeysThrottled,
+    canonical,
     cause_of,
     code_of,
+    encryption,
+    forget_clients,
     passes,
+    shared_client,
     status_of,
 )
 from memwal.text import count_of

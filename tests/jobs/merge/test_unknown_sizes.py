@@ -163,7 +163,7 @@ def test_what_can_not_be_looked_up_stays_unknown(table: Table, run: Run) -> None
 def test_a_view_looks_up_a_bounded_number_and_none_twice(
     table: Table, lookups: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memwal.store.tables.view_details._SIZES_MAX", 4)
+    monkeypatch.setattr("memwal.store.tables.view._SIZES_MAX", 4)
     forget_sizes(table)
     views = table.stores.views
     assert [len(views.shard(table.shards[0]).shards[0].sized) for _ in range(3)] == [4, 6, 6]

@@ -6,7 +6,8 @@ import { briefly, offset } from "./zone.js";
 
 const HEIGHT = 168;
 const PAD = { top: 12, right: 14, bottom: 26 };
-// Room for the values of the left axis: at least so much, and what their letters take.
+// Room for the values of the left axis: at least so much, and what their letters take. A time at the
+// right end moves in by what its letters would stick out.
 const LEFT_MIN = 58;
 const LETTER = 6.8;
 const SECOND = 1000;
@@ -69,6 +70,7 @@ function scales(points, width, binary, format) {
 function axes(scale, format) {
   const { ticks, label } = timeTicks(scale.from, scale.to, Math.max(2, Math.floor(scale.inner.width / 80)));
   const bottom = PAD.top + scale.inner.height;
+  const right = scale.left + scale.inner.width + PAD.right;
   return s(
     "g",
     { class: "axes", "aria-hidden": "true" },
@@ -78,7 +80,7 @@ function axes(scale, format) {
     ]),
     ticks.map((at) => [
       s("line", { x1: scale.x(at), x2: scale.x(at), y1: bottom, y2: bottom + 4, class: "zero" }),
-      s("text", { x: Math.min(scale.x(at), scale.left + scale.inner.width - 4), y: bottom + 17, class: "time" }, label(at)),
+      s("text", { x: Math.min(scale.x(at), right - (LETTER * label(at).length) / 2), y: bottom + 17, class: "time" }, label(at)),
     ]),
   );
 }
