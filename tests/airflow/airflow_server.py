@@ -87,8 +87,10 @@ def server_settings(folder: Path) -> dict[str, str]:
     return {
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users,
         "AIRFLOW__MEMWAL__COMMAND": str(folder / "memwal"),
-        # No test changes a DAG file, and parsing them costs the other tests.
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+        # No test changes a DAG file, and parsing them costs the other tests. On a busy machine one
+        # that is parsed again may be cut off, and its DAG would be stale until the next time.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "7200",
+        "AIRFLOW__DAG_PROCESSOR__STALE_DAG_THRESHOLD": "7200",
     }
 
 
