@@ -49,7 +49,7 @@ from memwal.run.reports import take_report
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from memwal.ingest.values.given import Rows
+    from memwal.ingest.values.python_rows import Rows
     from memwal.read import Nearest, Search
     from memwal.run.options import MergeKeywords
 
@@ -110,8 +110,8 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
     It is where an ingest would write the row, and raises what that would: Refused, Unsupported,
     Usage.
     """
-    from memwal.ingest.table import IngestTable
-    from memwal.ingest.values.given import read_rows
+    from memwal.ingest.target import IngestTable
+    from memwal.ingest.values.python_rows import read_rows
     from memwal.run.stores import open_stores
 
     stores = open_stores(uri, check_options(storage_options or {}))
@@ -398,7 +398,7 @@ class Table:
         have the base's columns, or `columns`; `nearest` adds `_distance`, `search` adds `_score`.
         """
         from memwal.read.job import open_configured
-        from memwal.run.policy import check_stored
+        from memwal.run.policy_choice import check_stored
         from memwal.run.versions import check_lance_version
 
         check_lance_version(self._options["untested_lance_allowed"])

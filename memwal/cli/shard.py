@@ -30,8 +30,8 @@ def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
 
     It is the id that pylance's `mem_wal_writer` takes. For many keys: `memwal.shard_of` in Python.
     """
-    from memwal.ingest.table import IngestTable
-    from memwal.ingest.values.given import read_rows
+    from memwal.ingest.target import IngestTable
+    from memwal.ingest.values.python_rows import read_rows
     from memwal.read.keys import parse_keys
     from memwal.run.stores import open_stores
     from memwal.run.versions import check_lance_version

@@ -34,7 +34,7 @@ from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import make_splits
 from memwal.ingest.spark.staged_round import check_turn, plan_round
-from memwal.ingest.table import IngestTable, list_unfinished_places, make_place
+from memwal.ingest.target import IngestTable, list_unfinished_places, make_place
 from memwal.ingest.track import Track, TrackResult
 from memwal.ingest.unit import IngestResult, IngestUnit
 from memwal.ingest.values.rejects import RejectsFile

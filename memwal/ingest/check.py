@@ -11,10 +11,10 @@ import pyarrow as pa
 from memwal.errors import Usage
 from memwal.ingest.report import IngestFindingReport
 from memwal.ingest.sources.files import CHUNK_ROWS, SourceFiles
-from memwal.ingest.sources.places import Places
-from memwal.ingest.values.marks import find_marks, is_marked
+from memwal.ingest.sources.row_locations import Places
+from memwal.ingest.values.numbered_chunks import find_marks, is_marked
 from memwal.ingest.values.shape import Shape
-from memwal.ingest.values.sieve import Sieve, examine
+from memwal.ingest.values.writable_rows import Sieve, examine
 from memwal.store.records.ingests import Format, SourceFile
 
 FINDINGS_MAX = 100

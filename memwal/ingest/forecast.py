@@ -12,10 +12,10 @@ from memwal.ingest.report import IngestShardReport
 from memwal.ingest.routing import Router
 from memwal.ingest.shards import route_rows
 from memwal.ingest.sources.files import CHUNK_ROWS, SourceFiles
-from memwal.ingest.sources.places import Places
+from memwal.ingest.sources.row_locations import Places
 from memwal.ingest.values.operations import Kind
 from memwal.ingest.values.shape import Shape
-from memwal.ingest.values.sieve import Sieve
+from memwal.ingest.values.writable_rows import Sieve
 from memwal.model import ShardId
 from memwal.report import DONE
 from memwal.store.records.ingests import SourceFile

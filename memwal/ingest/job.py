@@ -10,14 +10,14 @@ from memwal.format.layout import find_shard, is_shard_folder
 from memwal.ingest.apply import Ingester
 from memwal.ingest.plan import IngestOptions
 from memwal.ingest.sources.standard_input import spool_input
-from memwal.ingest.table import IngestTable
+from memwal.ingest.target import IngestTable
 from memwal.ingest.unit import IngestResult, IngestUnit, run_ingest_unit
 from memwal.ingest.values.shape import Shape
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import TableView
 from memwal.report import HELD, JobReport, TableReport
 from memwal.run.fanout import Fanout
-from memwal.run.policy import settle_policy
+from memwal.run.policy_choice import settle_policy
 from memwal.run.progress import Progress, Quiet
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores

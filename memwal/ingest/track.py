@@ -22,10 +22,10 @@ from memwal.ingest.progress.resume import ResumedShard, ResumingWriters, ShardCo
 from memwal.ingest.routing import Place, Router, ShardValues
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.ingest.sources.splits import Split
-from memwal.ingest.table import IngestTable
-from memwal.ingest.values.marks import find_marks
+from memwal.ingest.target import IngestTable
+from memwal.ingest.values.numbered_chunks import find_marks
 from memwal.ingest.values.shape import Shape
-from memwal.ingest.values.sieve import Sieve, Sifted
+from memwal.ingest.values.writable_rows import Sieve, Sifted
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
 from memwal.store.records.ingests import (

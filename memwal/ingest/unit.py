@@ -12,7 +12,7 @@ from functools import partial
 from memwal.errors import Corruption
 from memwal.ingest.progress.backlog import Backlog
 from memwal.ingest.sources.splits import Split, read_staged
-from memwal.ingest.table import IngestTable, make_place
+from memwal.ingest.target import IngestTable, make_place
 from memwal.ingest.track import Track, TrackResult
 from memwal.ingest.values.shape import Shape
 from memwal.run.process import process_memory

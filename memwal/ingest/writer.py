@@ -21,8 +21,8 @@ from memwal.ingest.coordinator.blocking import BlockingCoordinator
 from memwal.ingest.coordinator.core import WriteCoordinator, check_process
 from memwal.ingest.coordinator.ports import CoordinatorLimits
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
-from memwal.ingest.table import IngestTable
-from memwal.ingest.values.given import Rows, read_rows
+from memwal.ingest.target import IngestTable
+from memwal.ingest.values.python_rows import Rows, read_rows
 from memwal.ingest.values.shape import Shape
 from memwal.run.keywords import made_for_python
 from memwal.run.stores import open_stores

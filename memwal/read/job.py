@@ -26,7 +26,7 @@ from memwal.read.plan.request import (
 from memwal.read.table import OpenedRead, ReadableTable, open_table
 from memwal.rows.json_values import rows_to_json
 from memwal.rows.memory import Memory
-from memwal.run.policy import check_stored
+from memwal.run.policy_choice import check_stored
 from memwal.run.versions import check_lance_version
 
 

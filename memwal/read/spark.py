@@ -308,7 +308,7 @@ def _follow(settings: Settings) -> Settings:
 
 def _take_snapshot(settings: Settings) -> Snapshot:
     from memwal.read.store.tasks import take_snapshot
-    from memwal.run.policy import check_stored
+    from memwal.run.policy_choice import check_stored
 
     table = _open_table(settings.table)
 

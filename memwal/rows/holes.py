@@ -12,7 +12,7 @@ only. The manifest version that got past a generation tells the two apart.
 
 A MemWAL index that is initialised again knows of no progress, and every generation that was merged
 and collected before looks missing. It is no hole where the version that is looked at descends from
-one that had it merged (`rows/settled.py`).
+one that had it merged (`rows/former_merges.py`).
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ import memwal.ingest.check
 from memwal.cli.app import app
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.places import Places
+from memwal.ingest.sources.row_locations import Places
 from memwal.ingest.track import Track, TrackLimits
-from memwal.ingest.values.marks import find_marks
+from memwal.ingest.values.numbered_chunks import find_marks
 from memwal.ingest.values.rejects import RejectsFile
 from memwal.ingest.values.shape import Shape
 from memwal.read import open_table

@@ -18,7 +18,7 @@ from memwal.errors import Refused, Unsupported
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.ingest import open_writer
 from memwal.ingest.routing import Place, ShardValues, derive_id
-from memwal.ingest.table import IngestTable
+from memwal.ingest.target import IngestTable
 from memwal.model import ShardId
 from memwal.read import open_table
 from memwal.rows.keyset import find_shared_key

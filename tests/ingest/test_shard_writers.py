@@ -15,7 +15,7 @@ import pytest
 from memwal.errors import LostRace, MemWalError, Refused
 from memwal.format import layout
 from memwal.ingest.progress.resume import find_written
-from memwal.ingest.table import IngestTable
+from memwal.ingest.target import IngestTable
 from memwal.model import ShardId
 from memwal.ports import Objects
 from memwal.store.records.ingests import SessionRecord

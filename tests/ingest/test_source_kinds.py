@@ -22,9 +22,9 @@ from memwal.errors import Usage
 from memwal.ingest.sources import json_lines
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.places import Places
+from memwal.ingest.sources.row_locations import Places
 from memwal.ingest.values.shape import Shape
-from memwal.ingest.values.sieve import Sieve
+from memwal.ingest.values.writable_rows import Sieve
 from memwal.read import open_table
 from memwal.read.output import check_file, write_file
 from memwal.rows.json_values import from_json, to_json

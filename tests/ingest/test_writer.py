@@ -19,7 +19,7 @@ import pytest
 
 from memwal.errors import Usage
 from memwal.ingest import open_writer
-from memwal.ingest.values.given import read_rows
+from memwal.ingest.values.python_rows import read_rows
 from tests.support.ingest_tables import MemWalTable, make
 
 SCHEMA = pa.schema(

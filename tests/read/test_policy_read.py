@@ -194,7 +194,7 @@ def test_a_policy_that_came_after_a_version_counts_for_it(tmp_path: Path) -> Non
 def test_a_large_backlog_is_folded_shard_by_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memwal.read.store.policy._TOGETHER_BYTES_MAX", 1)
+    monkeypatch.setattr("memwal.read.store.policy_read._TOGETHER_BYTES_MAX", 1)
     table = make_policy_table(tmp_path / "t", rows=range(12), shards=3)
     chance = random.Random(3)
     for number, shard in enumerate(table.shards):

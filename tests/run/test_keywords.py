@@ -55,8 +55,13 @@ def test_errors_are_reworded_where_they_leave() -> None:
 
 
 _JOBS = ("jobs/merge", "jobs/garbage", "jobs/snapshot", "jobs/checkpoint", "rows")
-_FILES = ("ingest/values/shape.py", "ingest/routing.py", "ingest/strangers.py", "run/versions.py",
-          "run/policy.py")  # fmt: skip
+_FILES = (
+    "ingest/values/shape.py",
+    "ingest/routing.py",
+    "ingest/overlapping_shards.py",
+    "run/versions.py",
+    "run/policy_choice.py",
+)
 _TEXT = re.compile(r'"(?:[^"`]|`[^`"]*`)*"')
 
 

@@ -27,7 +27,7 @@ from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import IndexCatchupJob
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.apply.shared import SharedMerger
+from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey
 from memwal.jobs.merge.report import ShardReport

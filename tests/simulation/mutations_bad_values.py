@@ -38,7 +38,7 @@ BAD_VALUES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/values/marks.py",
+        "memwal/ingest/values/numbered_chunks.py",
         "tests/ingest/test_ingest_bad_values.py -k 'wherever_reading_begins or end_of_a_file'",
         (
             "ingest: lines behind a full last chunk that are no rows are forgotten",

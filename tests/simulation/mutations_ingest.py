@@ -44,7 +44,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/strangers.py",
+        "memwal/ingest/overlapping_shards.py",
         f"{_ONE_SHARD} 'older_id or lancedb_s or opened_for_nothing or are_staged'",
         (
             "ingest: of a value in two shards, rows in the WAL only don't wait",
@@ -85,7 +85,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/table.py",
+        "memwal/ingest/target.py",
         f"{_ONE_SHARD} lancedb_s",
         (
             "ingest: programs write a value whose rows wait in two shards",
@@ -94,7 +94,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/table.py",
+        "memwal/ingest/target.py",
         f"{_ONE_SHARD} 'lancedb_s or are_staged'",
         (
             "ingest: where rows were staged for, nobody asks who else holds the values",
@@ -103,7 +103,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/strangers.py",
+        "memwal/ingest/overlapping_shards.py",
         f"{_ONE_SHARD} 'nobody_knows or made_from or can_not_be_read'",
         (
             "ingest: shards of which nobody knows the values are passed over",
@@ -299,7 +299,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store/verdict.py",
+        "memwal/read/store/winners.py",
         f"{_ONE_SHARD} read_tells",
         (
             "read: a key in two shards is not told, keys first",
@@ -355,7 +355,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/values/given.py",
+        "memwal/ingest/values/python_rows.py",
         "tests/ingest/test_writer.py -m 'not integration'",
         (
             "writer: a column that some dicts lack becomes NULL",

@@ -152,7 +152,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/jobs/watch/store/table.py",
+        "memwal/jobs/watch/store/table_look.py",
         _LOOKS,
         (
             "looks: what is dropped during a look is a hole",
@@ -175,7 +175,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/jobs/watch/apply/table.py",
+        "memwal/jobs/watch/apply/table_state.py",
         "tests/jobs/watch/test_watch_apply.py",
         (
             "watch: one shard that nobody can merge keeps all from being collected",

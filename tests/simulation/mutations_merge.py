@@ -428,7 +428,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/table.py",
+        "memwal/jobs/merge/store/base_table.py",
         "tests/faults/test_merge_midrun.py",
         (
             "merge: deletes go ahead of rows that can't be read",
@@ -437,7 +437,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/table.py",
+        "memwal/jobs/merge/store/base_table.py",
         "tests/jobs/merge/test_unknown_sizes.py -k estimated",
         (
             "merge: what is estimated is held in memory",
@@ -446,7 +446,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan/shared.py",
+        "memwal/jobs/merge/plan/shared_commits.py",
         "tests/jobs/merge/test_unknown_sizes.py -k estimated",
         (
             "merge: what is estimated shares commits",
@@ -482,7 +482,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/table.py",
+        "memwal/jobs/merge/store/base_table.py",
         "tests/jobs/merge/test_merge_shapes.py -k test_rows_that_are_not_found_again_fail_the_commit",
         (
             "merge: rows that are not found again don't fail the commit",

@@ -160,7 +160,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/policy.py",
+        "memwal/jobs/merge/store/policy_merge.py",
         _MERGE,
         (
             "policy: rows of the base are the latest, whatever the view",
@@ -188,7 +188,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store/policy.py",
+        "memwal/read/store/policy_read.py",
         _READ,
         (
             "policy: expired rows of the base are shown",
@@ -230,7 +230,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/policy.py",
+        "memwal/run/policy_choice.py",
         _MERGE,
         (
             "policy: the configuration may say otherwise",

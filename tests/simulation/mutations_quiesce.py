@@ -46,7 +46,7 @@ _OBSTACLES = mutations(
 
 _PROOF = (
     *mutations(
-        "memwal/run/settled.py",
+        "memwal/run/former_merges.py",
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: a record is stored wherever its name landed",
@@ -55,7 +55,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/records/settled.py",
+        "memwal/store/records/former_merges.py",
         "tests/store/test_settled.py",
         (
             "settled: a name counts that did not land right after the view",
@@ -64,7 +64,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/records/settled.py",
+        "memwal/store/records/former_merges.py",
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: a version need not name the record",
@@ -73,7 +73,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/records/settled.py",
+        "memwal/store/records/former_merges.py",
         "tests/store/test_settled.py",
         (
             "settled: any number is a count",
@@ -82,7 +82,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/settled.py",
+        "memwal/rows/former_merges.py",
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: what is not merged",
@@ -201,7 +201,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/settled.py",
+        "memwal/rows/former_merges.py",
         "tests/jobs/garbage/test_garbage_settled.py",
         (
             "settled: garbage deletes what comes after the first that is listed",
@@ -210,7 +210,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/apply/seen.py",
+        "memwal/jobs/garbage/apply/outcome.py",
         "tests/jobs/garbage/test_garbage_settled.py",
         (
             "settled: garbage leaves it to others to record what it needs",
@@ -228,7 +228,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/run/settled.py",
+        "memwal/run/former_merges.py",
         "tests/store/test_settled.py",
         (
             "settled: a name that comes to nothing makes the record before it forgotten",
@@ -237,7 +237,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/settled.py",
+        "memwal/rows/former_merges.py",
         "tests/store/test_settled.py",
         (
             "settled: what is listed may be settled",

@@ -112,7 +112,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan/shared.py",
+        "memwal/jobs/merge/plan/shared_commits.py",
         "tests/store/test_holes.py -k 'several'",
         (
             "holes: a shard with one shares commits",
@@ -145,7 +145,7 @@ READ: tuple[Mutation, ...] = (
         ("read: what is caught up is in the gap", "if g.generation > caught_up)", ")"),
     ),
     *mutations(
-        "memwal/read/store/verdict.py",
+        "memwal/read/store/winners.py",
         _READ,
         (
             "read: deleted keys of the base show",

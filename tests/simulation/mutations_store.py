@@ -630,7 +630,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/table.py",
+        "memwal/jobs/merge/store/base_table.py",
         f"{_FOREIGN} -k 'this_host'",
         (
             "blobs: a refusal while rows stream is lost",

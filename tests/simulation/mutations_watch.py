@@ -8,7 +8,7 @@ LOOP = "tests/jobs/watch/test_watch_apply.py"
 PLAN = "tests/jobs/watch/test_watch_plan.py"
 REAL = "tests/jobs/watch/test_watch.py"
 _APPLY = "memwal/jobs/watch/apply/__init__.py"
-_TABLE = "memwal/jobs/watch/apply/table.py"
+_TABLE = "memwal/jobs/watch/apply/table_state.py"
 _PLAN = "memwal/jobs/watch/plan.py"
 
 WATCH = (

@@ -19,7 +19,7 @@ from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.ports import SegmentTask
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.apply.shared import SharedMerger
+from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.plan.shard import CommitShape, Deletes, Join, MergeRequest
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.snapshot.apply import SnapshotRefresher

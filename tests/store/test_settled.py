@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from memwal.errors import EXIT_CORRUPTION, EXIT_HELD, EXIT_REFUSED
 from memwal.format import layout
-from memwal.run.settled import record_merged
-from memwal.store.records.settled import StoredProofs, list_named, name_in_config
+from memwal.run.former_merges import record_merged
+from memwal.store.records.former_merges import StoredProofs, list_named, name_in_config
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.s3server import S3Server

@@ -10,7 +10,7 @@ from memwal.ingest.progress.identity import add_digests, check_unchanged
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import Split, make_splits
 from memwal.ingest.values.shape import Shape
-from memwal.ingest.values.sieve import Sieve, Sifted
+from memwal.ingest.values.writable_rows import Sieve, Sifted
 from memwal.store.records.ingests import (
     WHOLE,
     PlanRecord,

@@ -18,7 +18,7 @@ import pyarrow.csv as pacsv
 
 from memwal.errors import Usage
 from memwal.ingest.values.findings import Finding, find_failing, show_value
-from memwal.ingest.values.marks import (
+from memwal.ingest.values.numbered_chunks import (
     LEFT_OUT_MAX,
     check_left_out,
     find_marks,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from memwal.errors import Usage
 from memwal.ingest.sources.columns import SourceColumns
 from memwal.ingest.values.findings import Finding
-from memwal.ingest.values.marks import check_left_out, mark_chunks
+from memwal.ingest.values.numbered_chunks import check_left_out, mark_chunks
 from memwal.ingest.values.shape import guess_name
 from memwal.rows.json_values import from_json, to_json
 from memwal.text import name_columns

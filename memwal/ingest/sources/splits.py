@@ -11,9 +11,9 @@ import pyarrow as pa
 from memwal.errors import Corruption, Missing, Refused
 from memwal.ingest.sources.chunks import cut_batches
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.places import Places, RowPlace
+from memwal.ingest.sources.row_locations import Places, RowPlace
 from memwal.ingest.values.shape import Shape
-from memwal.ingest.values.sieve import FindPlace
+from memwal.ingest.values.writable_rows import FindPlace
 from memwal.ports import Objects
 from memwal.store.records.ingests import SourceFile
 from memwal.store.shards.arrow_streams import count_decoded_bytes

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from memwal.errors import Refused, StandDown
 from memwal.ingest.plan import IngestRequest, StagedRound, make_plan
-from memwal.ingest.table import IngestTable
+from memwal.ingest.target import IngestTable
 from memwal.store.records.ingests import PlanRecord, Round, StagedRecord
 
 

@@ -29,7 +29,7 @@ from memwal.ingest.progress.identity import read_digests_of
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.places import Places, RowPlace
+from memwal.ingest.sources.row_locations import Places, RowPlace
 from memwal.ingest.spark.blocks import (
     decode_rows,
     encode_rows,
@@ -37,10 +37,10 @@ from memwal.ingest.spark.blocks import (
     gather_records,
     pack_block,
 )
-from memwal.ingest.table import IngestTable
-from memwal.ingest.values.marks import is_marked
+from memwal.ingest.target import IngestTable
+from memwal.ingest.values.numbered_chunks import is_marked
 from memwal.ingest.values.shape import Shape
-from memwal.ingest.values.sieve import FindPlace, Sieve, Sifted
+from memwal.ingest.values.writable_rows import FindPlace, Sieve, Sifted
 from memwal.run.stores import open_stores
 from memwal.store.records.ingests import PlanRecord, Round, SourceFile, StagedRecord
 

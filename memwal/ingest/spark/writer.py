@@ -37,7 +37,7 @@ from memwal.ingest.progress.digest import add_digests, digest_each
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.spark.blocks import decode_rows, gather_records
 from memwal.ingest.spark.staging import Staging, route_batches
-from memwal.ingest.table import IngestTable
+from memwal.ingest.target import IngestTable
 from memwal.ingest.values.shape import Shape
 from memwal.run.progress import LogProgress
 from memwal.run.stores import open_stores

@@ -16,10 +16,10 @@ from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
+from memwal.run.former_merges import record_former
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
-from memwal.run.settled import record_former
 from memwal.run.stores import Stores
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable
 from memwal.threads import side_by_side

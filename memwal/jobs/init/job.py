@@ -16,7 +16,7 @@ from memwal.report import JobReport, TableReport
 from memwal.rows.policy import RowPolicy
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
-from memwal.run.policy import store_policy
+from memwal.run.policy_choice import store_policy
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores

@@ -26,11 +26,11 @@ from memwal.jobs.merge.unit import (
 from memwal.model import ShardView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
+from memwal.run.former_merges import record_former
 from memwal.run.options import RunOptions, choose_limits
-from memwal.run.policy import choose_policy, list_policy_warnings, store_policy
+from memwal.run.policy_choice import choose_policy, list_policy_warnings, store_policy
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
-from memwal.run.settled import record_former
 from memwal.run.tables import OpenTable
 from memwal.run.units import lost_unit
 

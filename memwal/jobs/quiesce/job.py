@@ -24,13 +24,13 @@ from memwal.model import ShardId, TableView
 from memwal.report import JobOnTable, JobReport, TableReport
 from memwal.run.chain import must_stop
 from memwal.run.fanout import Fanout
+from memwal.run.former_merges import record_merged
 from memwal.run.lease import ChainLeases
 from memwal.run.metrics.spans import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.reports import job_report
 from memwal.run.runner import JobRunner
-from memwal.run.settled import record_merged
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.text import count_of

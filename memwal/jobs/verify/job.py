@@ -15,7 +15,7 @@ from memwal.rows.inherited import warn_untouched
 from memwal.rows.policy import parse_policy
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
-from memwal.run.policy import list_policy_warnings
+from memwal.run.policy_choice import list_policy_warnings
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores

@@ -18,7 +18,7 @@ from memwal.format import layout
 from memwal.model import SharedKey
 from memwal.read.store.sources import Batches, Part, Rows, match_rows
 from memwal.read.store.threads import map_in_order, map_parts
-from memwal.read.store.verdict import OpenShard, find_shard_winners
+from memwal.read.store.winners import OpenShard, find_shard_winners
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
 

@@ -28,12 +28,12 @@ import pyarrow as pa
 from memwal.read.plan.sources import ReadPlan
 from memwal.read.store.held_rows import HeldRows, may_hold, rows_to_hold
 from memwal.read.store.keys import collect_keys, collect_wanted_keys
-from memwal.read.store.opened import OpenRead
+from memwal.read.store.opened_read import OpenRead
 from memwal.read.store.search import Search
 from memwal.read.store.sources import Base, Batches, Found, Listed, Part, Rows
 from memwal.read.store.text_search import TextSearch
 from memwal.read.store.threads import choose_threads, map_in_order, scan_ahead
-from memwal.read.store.verdict import OpenShard, Verdict, list_parts
+from memwal.read.store.winners import OpenShard, Verdict, list_parts
 from memwal.rows.keyset import KeySet
 
 # Generations that take less, all together, are held.

@@ -14,7 +14,7 @@ from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.read.plan.request import DISTANCE, SCORE, Search
 from memwal.read.store.faults import guard, guard_each
-from memwal.read.store.kept import BYTES_MAX, Kept
+from memwal.read.store.generation_cache import BYTES_MAX, Kept
 from memwal.read.store.texts import Settings, build_query, index_texts
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask

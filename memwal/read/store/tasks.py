@@ -34,10 +34,10 @@ from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.plan.tasks import GenerationRead, ReadTask, list_sources
 from memwal.read.store.keys import collect_keys
 from memwal.read.store.opening import open_read, open_rows
-from memwal.read.store.policy import Folding, open_pending
+from memwal.read.store.policy_read import Folding, open_pending
 from memwal.read.store.sources import Base, Batches, Listed, Part, Rows
 from memwal.read.store.threads import choose_threads, map_in_order
-from memwal.read.store.verdict import OpenShard, Verdict, fold_shard
+from memwal.read.store.winners import OpenShard, Verdict, fold_shard
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet
 from memwal.rows.policy import RowPolicy

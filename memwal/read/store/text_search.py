@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from memwal.read.plan.ranking import Statistics, add_up, make_scorer, stretch
 from memwal.read.plan.request import SCORE, Search
 from memwal.read.store.faults import guard
-from memwal.read.store.kept import Kept
+from memwal.read.store.generation_cache import Kept
 from memwal.read.store.search import fetch_candidates
 from memwal.read.store.sources import Base, Batches, Found, Part, Rows
 from memwal.read.store.text_statistics import QueryWords, Searched

@@ -24,7 +24,7 @@ from memwal.errors import (
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
-from memwal.rows.settled import digest_manifest
+from memwal.rows.former_merges import digest_manifest
 from memwal.store.shards.manifest_memory import ManifestMemory
 
 

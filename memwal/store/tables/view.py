@@ -33,7 +33,7 @@ from memwal.model import (
 from memwal.ports import Objects
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
-from memwal.store.records.settled import SettledRecords, list_named
+from memwal.store.records.former_merges import SettledRecords, list_named
 from memwal.store.shards.inherited import InheritedProgress
 from memwal.store.shards.listing import (
     ShardListing,

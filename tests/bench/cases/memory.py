@@ -34,8 +34,8 @@ main(sys.argv[2:])
 """
 # What `memwal merge` has imported by the time that it reads a generation.
 _IMPORTS = f"""{PEAK}
-import memwal.cli.app, memwal.cli.progress, memwal.jobs.merge.job, memwal.jobs.merge.store.table
-import memwal.store.records.runs, pyarrow.compute
+import memwal.cli.app, memwal.cli.progress, memwal.jobs.merge.job
+import memwal.jobs.merge.store.base_table, memwal.store.records.runs, pyarrow.compute
 """
 
 # One run of the job over all generations, one commit each; the kernel's word on this process's
@@ -46,7 +46,7 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.config import Config, Settings, resolve_table
 from memwal.run.progress import Silent
 from memwal.rows.memory import Memory
-from memwal.jobs.merge.store.table import LanceFold
+from memwal.jobs.merge.store.base_table import LanceFold
 
 table, every = sys.argv[1], int(sys.argv[2])
 if int(sys.argv[3]):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from memwal.format import layout
-from memwal.store.records.settled import list_named, name_in_config
+from memwal.store.records.former_merges import list_named, name_in_config
 from tests.support import builders
 from tests.support.builders import Put, Table
 

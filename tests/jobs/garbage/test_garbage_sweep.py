@@ -11,7 +11,7 @@ import pytest
 
 from memwal.errors import Corruption, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.garbage.apply.seen import Seen, add_before
+from memwal.jobs.garbage.apply.outcome import Seen, add_before
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, GarbagePlan, Item
 from memwal.jobs.garbage.report import GarbageTableReport

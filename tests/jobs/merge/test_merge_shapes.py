@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from memwal.cli import app as cli_app
 from memwal.format import layout
-from memwal.jobs.merge.store import table as merge_table
+from memwal.jobs.merge.store import base_table as merge_table
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId, ShardStatus
 from memwal.rows import fold

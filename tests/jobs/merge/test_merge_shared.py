@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StandDown, StoreUnavailable
-from memwal.jobs.merge.apply.shared import ATTEMPTS_MAX, SharedMerger
+from memwal.jobs.merge.apply.shared_commits import ATTEMPTS_MAX, SharedMerger
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.report import ShardReport

@@ -12,7 +12,7 @@ import pytest
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import WorkerDied
 from memwal.format import layout
-from memwal.jobs.merge.apply.shared import SharedMerger
+from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit

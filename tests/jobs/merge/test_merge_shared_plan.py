@@ -17,7 +17,7 @@ from memwal.jobs.merge.plan.shard import (
     MergeRequest,
     NextCommit,
 )
-from memwal.jobs.merge.plan.shared import (
+from memwal.jobs.merge.plan.shared_commits import (
     SHARED_BYTES_MAX,
     choose_folds,
     choose_plans,

@@ -5,7 +5,7 @@ manifest has named it for the grace time. The gates of a generation g of shard s
 
 1. Merged at EVERY retained version of the base table: main, branches, detached ones. A version
    without a MemWAL index holds nothing; one with an index that does not know s holds everything
-   but what a record that it names proves of s, once nothing lists that (`rows/settled.py`).
+   but what a record that it names proves of s, once nothing lists that (`rows/former_merges.py`).
 2. Every index that must cover it has caught up at the latest version. An index or shard that is
    absent from `index_catchup` is not known to be caught up. What is settled needs no index.
 3. It is merged at the latest version (which 1 implies: the latest version is retained).

@@ -28,10 +28,10 @@ from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.garbage.store.wal_heads import WalHeads
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
-from memwal.rows.settled import SettledRecord
+from memwal.rows.former_merges import SettledRecord
 from memwal.store.objects.links import find_link
 from memwal.store.records.checkpoints import StoredCheckpoints
-from memwal.store.records.settled import read_record
+from memwal.store.records.former_merges import read_record
 from memwal.store.shards.inherited import read_adopted
 from memwal.store.shards.listing import list_shards
 from memwal.store.tables.datasets import LanceTables, tidy_text

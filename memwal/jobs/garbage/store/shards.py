@@ -24,7 +24,7 @@ from memwal.jobs.garbage.model import (
 from memwal.jobs.garbage.store.histories import ManifestHistories
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
-from memwal.rows.settled import SettledRecord, find_proven
+from memwal.rows.former_merges import SettledRecord, find_proven
 from memwal.store.shards.listing import ShardListing, list_shards
 from memwal.store.shards.manifests import ShardManifests
 

@@ -23,7 +23,7 @@ from memwal.format import layout
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.model import ShardId, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
-from memwal.store.records.settled import list_named
+from memwal.store.records.former_merges import list_named
 from memwal.store.tables.manifests import TableManifests
 
 CACHE_PATH = f"{layout.MAINTENANCE}/cache/retained_versions.json"

@@ -23,7 +23,7 @@ from memwal.errors import BadCredentials, MemWalError, unexpected
 from memwal.jobs.status.plan import AbandonedLimits
 from memwal.jobs.watch.model import Look
 from memwal.jobs.watch.ports import LookEnd
-from memwal.jobs.watch.store.table import SeenTable
+from memwal.jobs.watch.store.table_look import SeenTable
 from memwal.ports import Clock, Objects
 from memwal.run.options import choose_limits
 from memwal.store.objects.opening import normalise_uri, open_objects

@@ -10,7 +10,7 @@ from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Evidence, GarbagePlan, Sweep
 from memwal.jobs.garbage.plan import plan_garbage
 from memwal.model import Checkpoint, ShardId
-from memwal.rows.settled import is_unrecorded
+from memwal.rows.former_merges import is_unrecorded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

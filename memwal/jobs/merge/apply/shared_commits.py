@@ -30,7 +30,7 @@ from memwal.jobs.merge.plan.shard import (
     choose_generations,
     plan_commit,
 )
-from memwal.jobs.merge.plan.shared import choose_folds, choose_plans, shape_shared
+from memwal.jobs.merge.plan.shared_commits import choose_folds, choose_plans, shape_shared
 from memwal.jobs.merge.ports import Fold, SharedFold
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import ShardId, SharedKey, TableView

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from memwal.errors import Usage
 from memwal.format.layout import parse_shard_id
+from memwal.ingest.overlapping_shards import check_strangers, find_waiting
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, ShardValues, choose_spec
-from memwal.ingest.strangers import check_strangers, find_waiting
 from memwal.model import ShardId, TableView
 from memwal.rows.inherited import warn_untouched
 from memwal.run.stores import Stores

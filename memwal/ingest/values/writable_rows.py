@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from memwal.errors import Usage
 from memwal.ingest.sources.csv_text import convert_text, show_row
-from memwal.ingest.sources.places import RowPlace
+from memwal.ingest.sources.row_locations import RowPlace
 from memwal.ingest.values.findings import Finding, find_bad
-from memwal.ingest.values.marks import is_marked
+from memwal.ingest.values.numbered_chunks import is_marked
 from memwal.ingest.values.shape import Shape
 from memwal.rows.json_values import Lenience
 from memwal.store.records.ingests import RejectRecord

@@ -20,7 +20,7 @@ from memwal.errors import AlreadyExists, Corruption, Missing
 from memwal.format import layout
 from memwal.model import ShardId, ShardView, TableView
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
-from memwal.rows.settled import (
+from memwal.rows.former_merges import (
     SettledRecord,
     SettledShard,
     find_proven,

@@ -1,7 +1,7 @@
 """Generations that an earlier MemWAL index of a table had merged, and that were collected. Pure.
 
-They are recorded when a table comes to rest (`run/settled.py`, `store/records/settled.py`), or
-shown by older versions (`store/tables/former_indexes.py`), and fill what would else be holes of
+They are recorded when a table comes to rest (`run/` and `store/records/` have a file of this name),
+or shown by older versions (`store/tables/former_indexes.py`), and fill what would else be holes of
 shards of which the present index knows nothing. By a record garbage also deletes what was dropped
 then.
 """

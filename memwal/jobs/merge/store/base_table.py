@@ -16,8 +16,8 @@ from memwal.errors import LostRace, MemWalError, Refused
 from memwal.jobs.merge.plan.shard import CommitShape, Deletes, FoldFacts
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.merge.store.commit import count_bytes_read, delete_keys, upsert
-from memwal.jobs.merge.store.policy import LancePolicyFold, read_layers
-from memwal.jobs.merge.store.shared import LanceSharedFold, SharedMember, share_folds
+from memwal.jobs.merge.store.policy_merge import LancePolicyFold, read_layers
+from memwal.jobs.merge.store.shared_commits import LanceSharedFold, SharedMember, share_folds
 from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.ports import Clock
 from memwal.rows import fold

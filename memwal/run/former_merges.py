@@ -9,11 +9,11 @@ from typing import Protocol
 from memwal.errors import LostRace, MemWalError
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock
-from memwal.rows.settled import SettledRecord, SettledShard, find_settled
+from memwal.rows.former_merges import SettledRecord, SettledShard, find_settled
 from memwal.run.options import RunOptions
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.records.settled import SettledRecords, StoredProofs
+from memwal.store.records.former_merges import SettledRecords, StoredProofs
 
 _READERS_MAX = 16
 
