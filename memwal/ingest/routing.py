@@ -9,7 +9,7 @@ a new one, whatever its id: memwal once had an id of its own for every spec.
 
 One key belongs to one shard: nothing orders the rows that two shards have of it. So values are
 refused of which two shards have rows that are not merged. Whether a shard has any shows in its WAL,
-not in its manifest: `waiting_beside` in strangers.py looks.
+not in its manifest: `waiting_beside` in `overlapping_shards.py` looks.
 
 A table without a shard spec, whose shards are managed by hand, has one shard here.
 """

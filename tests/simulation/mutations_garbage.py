@@ -112,7 +112,7 @@ _SWEEPS = (
         ),
     ),
     *mutations(
-        f"{_JOB}/apply/seen.py",
+        f"{_JOB}/apply/outcome.py",
         "tests/jobs/garbage/test_garbage_sweep.py",
         (
             "sweep: what was seen before the lease is written",
