@@ -405,11 +405,6 @@ INGEST: tuple[Mutation, ...] = (
             "        sources = [self._name_source(source) for source in self.sources]",
             "        sources = sorted(self._name_source(source) for source in self.sources)",
         ),
-        (
-            "ingest: what an older build ingested in another order is done",
-            "    return seen == sorted(seen)",
-            "    return True",
-        ),
     ),
     *mutations(
         "memwal/ingest/sources/json_lines.py",

@@ -61,17 +61,21 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/run/stores.py",
+        "tests/run/test_launch.py",
+        (
+            "jobs: an old view is as good as a fresh one",
+            "(stores, view) if age_seconds <= OPENED_BEFORE_SECONDS_MAX else None",
+            "(stores, view)",
+        ),
+    ),
+    *mutations(
         "memwal/run/tables.py",
         "tests/run/test_launch.py",
         (
             "jobs: a table may be named twice",
             "            if places & seen:",
             "            if False:",
-        ),
-        (
-            "jobs: an old view is as good as a fresh one",
-            "        if stores.clock.monotonic_seconds() - seconds > OPENED_BEFORE_SECONDS_MAX:",
-            "        if False:",
         ),
         (
             "jobs: the lease is not asked before a commit",

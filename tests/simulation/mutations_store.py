@@ -797,8 +797,8 @@ _STORES = (
         ),
         (
             "clouds: signatures are shown",
-            "status, cause = faults.status_of(error), faults.cause_of(error)",
-            "status, cause = faults.status_of(error), str(error)",
+            "status, cause = status_of(error), cause_of(error)",
+            "status, cause = status_of(error), str(error)",
         ),
     ),
     *mutations(
