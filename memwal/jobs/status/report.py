@@ -55,6 +55,7 @@ _SILENT_SECONDS = 600.0
 
 _MERGE, _CATCH_UP, _VERIFY = "merge {}", "index-catchup {}", "verify {}"
 _RESCUE = "rescue {} --dry-run"
+_ADOPT = "init {} --adopt-clone"
 _BY_WORD = {
     "pending_generations": _MERGE,
     "pending_bytes": _MERGE,
@@ -447,8 +448,11 @@ def find_attention(report: StatusTableReport, limits: DueLimits) -> tuple[Attent
 
 def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, str | None]]:
     shards = report.shards
-    if broken := [s for s in shards if s.error]:
-        yield f"{count_of(len(broken), 'shard')} unreadable", _VERIFY
+    broken = [s for s in shards if s.error]
+    if cloned := [s for s in broken if "(MW-H06)" in str(s.error)]:
+        yield f"{count_of(len(cloned), 'shard')} of a clone, not adopted", _ADOPT
+    if unreadable := len(broken) - len(cloned):
+        yield f"{count_of(unreadable, 'shard')} unreadable", _VERIFY
     warned = 0
     for what, command, found in (
         ("stuck", _VERIFY, [s for s in shards if s.stuck]),

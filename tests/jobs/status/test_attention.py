@@ -51,6 +51,9 @@ def shard(**facts: object) -> ShardStatusReport:
 def test_each_need_names_its_command() -> None:
     for says, facts in {
         "1 shard unreadable -> memwal verify orders": {"shards": (shard(error="torn"),)},
+        "1 shard of a clone, not adopted -> memwal init orders --adopt-clone": {
+            "shards": (shard(error="the table is a clone (MW-H06)"),)
+        },
         "1 shard stuck, and 1 more -> memwal verify orders": {
             "shards": (shard(stuck="torn", due_reasons=("old",)),), "warnings": ("stuck",),
         },
