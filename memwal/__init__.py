@@ -11,7 +11,7 @@ PYTHON.md beside this file has all of the Python API, README.md the map of the p
 __version__ = "0.1.0"
 DISTRIBUTION = "lance-memwal"
 
-# As `typing.TYPE_CHECKING`, which takes longer to import than all of this.
+# Stands in for `typing.TYPE_CHECKING`, whose import takes longer than all of this.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memwal.api import Table, open_table, shard_of
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The API is imported when it is first used: `import memwal` costs nothing."""
+    """Import the API when it is first used, so that `import memwal` costs nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("Nearest", "Search"):

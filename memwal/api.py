@@ -8,10 +8,11 @@
         table.index_catchup()
     rows = table.read(filter="score > 0.5").read_all()
 
-A method does what the command of its name does, on one table, with its options as keywords, which
-errors name. It returns the table's report where the command would exit with 0, and raises where it
-would not: the error in `memwal.errors` that goes with the exit code, with the `report` if there is
-one. What a job says while it runs goes to the logger `memwal`.
+A method does what the command of the same name does, on one table. The command's options are its
+keywords, and error messages call them by these names. It returns the table's report where the
+command would exit with 0, and otherwise raises the error in `memwal.errors` that belongs to the
+exit code, with the `report` if there is one. What a job says while it runs goes to the logger
+`memwal`.
 """
 
 from __future__ import annotations
@@ -71,20 +72,25 @@ def open_table(
     consistency: Consistency = "latest",
     allow_untested_lance: bool = False,
 ) -> Table:
-    """A table to work on. Nothing is read before the first job.
+    """Return a table to work on. Nothing of the table is read before the first job.
 
-    uri: a path, an `s3://` address, a name in the file `config`, or in a namespace of that file.
-    storage_options: as pylance takes them; they beat `MEMWAL_STORAGE_OPTIONS`, that beats `config`.
-    config: a `memwal.toml`, with limits and row-merge policies too. Without it none is looked for.
+    uri: a path, an `s3://` address, or the name of a table in the file `config` or in one of the
+        namespaces that it declares.
+    storage_options: as pylance takes them. They take precedence over `MEMWAL_STORAGE_OPTIONS`,
+        which takes precedence over `config`.
+    config: a `memwal.toml`, which may also set limits and row-merge policies. If None, no such file
+        is looked for.
     engine: `auto`, `spark` or `local`; by default what the configuration says, else `auto`.
     master: the Spark master.
     lease: whether jobs take the table's lease.
-    lease_seconds: how long others wait for it when a job dies, 15 to 3600; by default 300.
-    memory_bytes_max: what this process, or each of Spark's executors, may take; None is no limit.
-    consistency: `snapshot` has `read` and `status` take shards from the table's shard snapshot, in
-        few requests, as they were then; the other jobs go by what is there now.
+    lease_seconds: how long others wait for the lease if a job dies, 15 to 3600; by default 300.
+    memory_bytes_max: how much memory this process, or each of Spark's executors, may take; None
+        means no limit.
+    consistency: with `snapshot`, `read` and `status` take the shards from the table's shard
+        snapshot: few requests, but the state of that time. The other jobs always use the current
+        state.
 
-    Raises Usage for a configuration that can't be read, or an engine that there is not.
+    Raises Usage for a configuration that can't be read, and for an unknown engine.
     """
     if engine not in (None, *get_args(EngineName)):
         raise Usage(f"engine {engine!r}: expected {', '.join(get_args(EngineName))}")
@@ -103,12 +109,12 @@ def open_table(
 
 @raises_for_python
 def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = None) -> pa.Array:
-    """The id of each row's shard, as text: to partition rows by, or for pylance's writer.
+    """Return the id of each row's shard as text, to partition rows by or for pylance's writer.
 
-    rows: Arrow data or a list of dicts, with at least the columns that a shard depends on.
+    rows: Arrow data or a list of dicts, with at least the columns that the shard depends on.
 
-    It is where an ingest would write the row, and raises what that would: Refused, Unsupported,
-    Usage.
+    An ingest would write the row to the same shard. Raises what an ingest would raise: Refused,
+    Unsupported, Usage.
     """
     from memwal.ingest.target import IngestTable
     from memwal.ingest.values.python_rows import read_rows
@@ -121,7 +127,7 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
 
 @made_for_python
 class Table:
-    """A table with a MemWAL. Made by `open_table`; every method looks at the table anew."""
+    """A table with a MemWAL, made by `open_table`; every method reads the table's state anew."""
 
     def __init__(
         self, table: ResolvedTable, *, consistency: Consistency = "latest", **options: Any
@@ -171,8 +177,8 @@ class Table:
     ) -> MergeTableReport | PlannedMergeReport:
         """Fold flushed generations into the base table, oldest first.
 
-        shards: their ids, or how they begin; by default all.
-        until_generation: the last one to merge, in every shard.
+        shards: shard ids, or how they begin; by default all shards.
+        until_generation: the last generation to merge, in every shard.
         dry_run: change nothing, and return the commits that a merge would make.
         """
         from memwal.format.layout import parse_shard
@@ -209,9 +215,9 @@ class Table:
         append_rows_max: int | None = None,
         dry_run: bool = False,
     ) -> IndexCatchupTableReport:
-        """Extend the indexes over what merging added, and record their progress.
+        """Extend the indexes over the rows that merging added, and record their progress.
 
-        indexes: their names; by default all.
+        indexes: names of indexes; by default all.
         method: `auto`, `append`, `segments` or `retrain`.
         """
         from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
@@ -249,16 +255,16 @@ class Table:
         full: bool = False,
         dry_run: bool = False,
     ) -> GarbageTableReport:
-        """List, or with `execute` delete, what is provably unused: each of the report's `items`.
+        """List what is provably unused in the report's `items`, or delete it with `execute`.
 
-        retention_seconds: with `execute`, first expire table versions that are older; None: as
-            `retention` is configured, else none.
+        retention_seconds: with `execute`, first expire table versions that are older than this.
+            If None, the configured `retention` applies; without one, no version is expired.
         grace_seconds: how long unused things are kept for readers.
-        ingest_idle_seconds: how long rows are kept that an unfinished ingest staged.
-        wal: also covered WAL entries; None: where a retention is configured.
-        adopt_orphans: also shards of a table whose MemWAL index is gone.
+        ingest_idle_seconds: how long rows that an unfinished ingest staged are kept.
+        wal: whether to include covered WAL entries; None: only where a retention is configured.
+        adopt_orphans: also include shards of a table whose MemWAL index is gone.
         allow_short_retention: permit a retention under a day and a grace under ten minutes.
-        full: look at all shards of a large table, not only at what changed since a pass.
+        full: look at all shards of a large table, not only at what changed since an earlier pass.
         """
         from memwal.jobs.garbage.job import GarbageOptions, run_garbage
         from memwal.jobs.garbage.model import GarbageLimits
@@ -316,7 +322,8 @@ class Table:
     ) -> MaintainTableReport:
         """Merge, catch indexes up, refresh the snapshot, and list garbage or delete it.
 
-        compaction: True, or "auto" where it is advised. The others are those of `garbage`.
+        compaction: True to compact as well, "auto" to do so where it is advised. The other keywords
+            are those of `garbage`.
         """
         from memwal.jobs.garbage.model import GarbageLimits
         from memwal.jobs.maintain.job import MaintainOptions, choose_mode, run_maintain
@@ -336,9 +343,9 @@ class Table:
         return take_report(run_maintain(options, LogProgress()), MaintainTableReport)
 
     def verify(self) -> VerifyTableReport:
-        """Check the invariants on the table at rest. Changes nothing.
+        """Check the invariants on the table at rest, and change nothing.
 
-        Raises Corruption when one is broken; the error's report has all `checks`.
+        Raises Corruption if one is broken; the error's report has all `checks`.
         """
         from memwal.jobs.verify.job import run_verify
         from memwal.run.options import RunOptions
@@ -354,9 +361,9 @@ class Table:
         holder: str | None = None,
         dry_run: bool = False,
     ) -> CheckpointTableReport:
-        """Keep this moment, pending rows included, for `read(checkpoint=name)`.
+        """Keep the table's present state, pending rows included, for `read(checkpoint=name)`.
 
-        Until it is dropped, where `expires_seconds` is None. `holder` says whose it is.
+        With `expires_seconds` None it is kept until it is dropped. `holder` says whose it is.
         """
         from memwal.jobs.checkpoint.job import CreateOptions, make_request, run_create
 
@@ -365,13 +372,13 @@ class Table:
         return take_report(run_create(options, LogProgress()), CheckpointTableReport)
 
     def checkpoints(self) -> CheckpointTableReport:
-        """The moments that are kept, and those that have expired and are not collected yet."""
+        """List the checkpoints, including expired ones that are not collected yet."""
         from memwal.jobs.checkpoint.job import run_list
 
         return take_report(run_list(self._table), CheckpointTableReport)
 
     def drop_checkpoint(self, name: str, *, dry_run: bool = False) -> CheckpointTableReport:
-        """Drop a checkpoint: what it alone keeps is garbage from then on."""
+        """Drop a checkpoint; what only it has kept is garbage from then on."""
         from memwal.jobs.checkpoint.job import run_drop
 
         return take_report(run_drop(self._table, name, dry_run=dry_run), CheckpointTableReport)
@@ -392,10 +399,11 @@ class Table:
         allow_holes: bool = False,
         allow_reinitialised: bool = False,
     ) -> pa.RecordBatchReader:
-        """The newest row of every key, base and MemWAL together, without deleted ones.
+        """Read the newest row of every key from base and MemWAL together, without deleted rows.
 
-        The keywords are those of `memwal.read.ReadableTable.read`, which says what each does. Rows
-        have the base's columns, or `columns`; `nearest` adds `_distance`, `search` adds `_score`.
+        The keywords are those of `memwal.read.ReadableTable.read`, which explains each. Rows have
+        the base's columns, or those in `columns`; `nearest` adds `_distance`, `search` adds
+        `_score`.
         """
         from memwal.read.job import open_configured
         from memwal.run.policy_choice import check_stored

@@ -1,4 +1,4 @@
-"""What every `show.py` builds on: numbers, words and tables as people see them."""
+"""What every `show.py` builds on: numbers, words and tables formatted for people."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def describe_lease(lease: LeaseReport) -> Text:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column(Generic[Row]):
-    """One column of a table: its heading, and what stands in it for a row.
+    """One column of a table: its heading, and the function that gives the cell for a row.
 
-    A value that is a number, or None, is shown as a count.
+    A value that is an integer or None is shown as a count.
     """
 
     name: str
@@ -74,17 +74,17 @@ class Column(Generic[Row]):
 
 
 def words(name: str, value: Callable[[Row], str | Text]) -> Column[Row]:
-    """A column of words, to the left."""
+    """Make a left-aligned column of words."""
     return Column(name=name, value=value)
 
 
 def prose(name: str, value: Callable[[Row], str]) -> Column[Row]:
-    """A column of sentences: a long one goes over several lines."""
+    """Make a column of sentences, in which a long one wraps over several lines."""
     return Column(name=name, value=value, folds=True)
 
 
 def numbers(name: str, value: Callable[[Row], str | Text | int | None]) -> Column[Row]:
-    """A column of numbers, to the right."""
+    """Make a right-aligned column of numbers."""
     return Column(name=name, value=value, align="right")
 
 
@@ -94,7 +94,10 @@ def build_table(
     *,
     cut: Callable[[Row], Sequence[str | Text]] = lambda row: (),
 ) -> Table:
-    """A table with a line for each row. What `cut` gives for one is all that its line shows."""
+    """Build a table with a line for each row.
+
+    If `cut` returns cells for a row, its line shows those and nothing else.
+    """
     table = start_table()
     for column in columns:
         overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"
@@ -107,7 +110,7 @@ def build_table(
 
 
 def start_table() -> Table:
-    """An empty table in the style of all."""
+    """Return an empty table in the style that all tables share."""
     return Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold dim")
 
 

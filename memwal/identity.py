@@ -1,7 +1,7 @@
 """Whether the package imported as `memwal` is this one.
 
-Another project on the package index installs a package of that name too. Where its files lie over
-ours, a part of ours would run with a part of theirs.
+Another project on the package index installs a package of the same name. Where its files have
+overwritten some of ours, modules of both projects would run together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ DISTRIBUTION = "lance-memwal"
 
 
 def find_stranger() -> str | None:
-    """What to tell the user when the imported package is not ours; None when it is."""
+    """Return what to tell the user if the imported package is not ours; None if it is."""
     package = sys.modules[__name__.partition(".")[0]]
     if getattr(package, "DISTRIBUTION", None) == DISTRIBUTION:
         return None

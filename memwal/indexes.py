@@ -12,9 +12,10 @@ Progress = Mapping[ShardId, int]
 
 
 def covering_indexes(manifest: VersionManifest, state: MemWalState) -> tuple[str, ...]:
-    """Indexes of a version that have to catch up before a generation may go, sorted.
+    """Return the names of the indexes that have to catch up before a generation may be deleted.
 
-    The maintained ones that are there; all of them where the table maintains all or names none.
+    These are the maintained indexes that exist in the version, or all of its indexes if the table
+    maintains all or names none. They are sorted.
     """
     there = {entry.name for entry in manifest.indexes} - SYSTEM_INDEXES
     named = set(state.maintained_indexes)
@@ -23,14 +24,17 @@ def covering_indexes(manifest: VersionManifest, state: MemWalState) -> tuple[str
 
 
 def find_behind(recorded: Progress | None, merged: Progress) -> tuple[ShardId, ...]:
-    """Shards whose merge progress the index's entry does not reach. No entry: all of them."""
+    """Return the shards whose merge progress is ahead of what is recorded for an index, sorted.
+
+    With `recorded` None the index has no entry, and every shard is behind.
+    """
     known = recorded or {}
     return tuple(sorted(s for s, generation in merged.items() if known.get(s, -1) < generation))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FragmentFacts:
-    """A fragment of the version, and the rows of it that are not deleted."""
+    """A fragment of the version, and how many of its rows are not deleted."""
 
     fragment_id: int
     rows: int
@@ -38,9 +42,9 @@ class FragmentFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SmallFragments:
-    """What Lance would rewrite of a version: small fragments next to others, and deleted rows.
+    """What Lance would rewrite in a version: small adjacent fragments, and deleted rows.
 
-    `physical_rows` are all of the table's, deleted ones included.
+    `physical_rows` counts all rows of the table, deleted ones included.
     """
 
     fragments: int
@@ -50,7 +54,7 @@ class SmallFragments:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentFacts:
-    """One segment of an index. Fragments that are gone may still be named."""
+    """One segment of an index; `fragment_ids` may still name fragments that are gone."""
 
     uuid: str
     fragment_ids: frozenset[int]
@@ -58,11 +62,12 @@ class SegmentFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexFacts:
-    """One logical index of a version. `partition_rows` are a vector index's partition sizes.
+    """One logical index of a version.
 
-    `trained_partition_rows` are those of its first segment alone, on whose rows the model was
-    trained: what training made of them. `row_bytes` is what a row of its column takes in memory;
-    None where nobody looked.
+    For a vector index `partition_rows` are the partition sizes, and `trained_partition_rows` those
+    of its first segment alone: the model was trained on that segment's rows, so they show how
+    training divided them. `row_bytes` is how much memory a row of the indexed column takes; None
+    if nobody measured it.
     """
 
     name: str
@@ -91,7 +96,7 @@ class IndexFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableIndexes:
-    """The fragments and indexes of one version; Lance's own system indexes are left out."""
+    """The fragments and indexes of one version, without Lance's own system indexes."""
 
     version: int
     fragments: tuple[FragmentFacts, ...]

@@ -1,6 +1,7 @@
 """The numbered invariants, as predicates over (current, proposed). Pure.
 
-Each raises InvariantBroken, which is a bug of ours or of a caller, never an operator's mistake.
+Each raises InvariantBroken, which means a bug in memwal or in a caller, never an operator's
+mistake.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class InvariantBroken(AssertionError):
 def check_merge_order(merged: int, generations: Sequence[int], *, holes_allowed: bool) -> None:
     """Invariant 2: a commit folds ascending generations right above the watermark.
 
-    `generations` are the numbers in one commit. A hole anywhere between the watermark and the last
-    one needs the explicit override.
+    `generations` are the numbers that one commit folds. A hole anywhere between the watermark and
+    the last of them needs the explicit override.
     """
     if not generations:
         raise InvariantBroken(2, "a commit has to fold at least one generation")
@@ -47,7 +48,10 @@ def check_progress(
 
 
 def check_shard_manifest(current: ShardManifest | None, proposed: ShardManifest) -> None:
-    """Invariants 3 and 4 for a shard manifest: counters never fall, version and spec are right."""
+    """Invariants 3 and 4 for a shard manifest.
+
+    Counters never fall, the version is the next one, and the shard and its spec stay the same.
+    """
     if current is None:
         return
     if proposed.shard_id != current.shard_id or proposed.version != current.version + 1:

@@ -11,7 +11,7 @@ ShardId = NewType("ShardId", str)
 """A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`."""
 
 Consistency = Literal["latest", "snapshot"]
-"""Where a reader learns of shards: from their manifests as they are now, or from the snapshot."""
+"""Where a reader takes the shards from: their current manifests, or the shard snapshot."""
 
 
 class ShardStatus(IntEnum):
@@ -25,7 +25,7 @@ class ShardStatus(IntEnum):
 class StoredFile:
     """One listed object: its path below the store's root, its size and its age.
 
-    `etag` changes with the content; empty where the store has none.
+    `etag` changes with the content; it is empty if the store has none.
     """
 
     path: str
@@ -38,9 +38,9 @@ class StoredFile:
 class FlushedGeneration:
     """One entry of ShardManifest.flushed_generations.
 
-    `path` is the bare folder name, already checked against its form. Sizes are None where the
+    `path` is the bare folder name, whose form has been checked already. Sizes are None if the
     writer did not record them: absent is not zero. `estimated` marks sizes that were read from the
-    files later: values are packed there, so memory is not planned by such sizes alone.
+    files later; values are packed there, so memory must not be planned by these sizes alone.
     """
 
     generation: int
@@ -111,7 +111,7 @@ class MemWalState:
     raw: bytes = b""
 
     def caught_up_to(self, shard: ShardId, indexes: Iterable[str]) -> int:
-        """The generation up to which the shard is merged, and these indexes have caught up."""
+        """Return the generation up to which the shard is merged and all these indexes caught up."""
         recorded = (self.index_catchup.get(name, {}).get(shard, 0) for name in indexes)
         return min((self.merged.get(shard, 0), *recorded))
 
@@ -131,7 +131,7 @@ class IndexEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionHeader:
-    """As much of a version as shows whether it continues another one."""
+    """The part of a version that shows whether it continues another version."""
 
     version: int
     timestamp_nanos: int
@@ -154,7 +154,7 @@ class VersionManifest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionFacts:
-    """What a version's manifest file says of the table besides: its key and rows."""
+    """A version's manifest, with the primary key and the row count that its file also holds."""
 
     manifest: VersionManifest
     primary_key: tuple[str, ...]
@@ -163,10 +163,10 @@ class VersionFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFiles:
-    """A shard's WAL entries with their positions, and how many objects its manifests are.
+    """A shard's WAL entries with their positions, and the number of its manifest objects.
 
-    `former` has the sizes in bytes, by folder, of generations that a former MemWAL index had
-    merged, and that nothing lists any more.
+    `former` maps folders to their sizes in bytes, for generations that an earlier MemWAL index had
+    merged and that nothing lists any more.
     """
 
     wal: Sequence[tuple[int, StoredFile]]
@@ -179,11 +179,12 @@ class LeaseClaim:
     """One numbered claim on a table's lease. `token` is the number: the fencing token.
 
     A claim whose `released` is set, or whose `expires_at_nanos` has passed, holds nothing. A claim
-    made by `lease break` is born released and carries the operator's `reason`. `length_nanos` is
-    how long it lasts without a heartbeat: a setting of its holder, which others need not share; a
-    claim without it is of a build that knew one length. `run_id` is the run that made the claim,
-    `airflow` the task that started it, as it was stored: unchecked, for people. `unknown` holds
-    what a newer build stored besides, which changes nothing of what the other fields mean.
+    made by `lease break` is released from the start and carries the operator's `reason`.
+    `length_nanos` is how long the claim lasts without a heartbeat. It is a setting of the holder,
+    which others need not share; a claim stored without it comes from a build that knew only one
+    length. `run_id` is the run that made the claim, `airflow` the task that started that run, as it
+    was stored: unchecked, and only to be shown. `unknown` keeps further fields that a newer build
+    stored; they do not change what the other fields mean.
     """
 
     token: int
@@ -202,9 +203,9 @@ class LeaseClaim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointShard:
-    """A shard in a checkpoint's cut: its generations up to `generation`, the newest there was.
+    """A shard as a checkpoint keeps it: its generations up to `generation`, then the newest.
 
-    `pending` are those of them that the checkpoint's version has not merged.
+    `pending` are the ones among them that the checkpoint's version has not merged.
     """
 
     shard_id: ShardId
@@ -216,11 +217,12 @@ class CheckpointShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A moment of a table: a version of the base, and each shard's generations of that moment.
+    """A table at one moment: a version of the base, and each shard's generations at that time.
 
-    `key` is the name with an end of its own, so that no other checkpoint ever has it. It holds
-    what it names until `expires_at_nanos` (None: for good). `version_at_nanos` is when the version
-    was committed. One that is not `ready` was never finished.
+    `key` is the name with a unique suffix, so that no other checkpoint ever has the same key. A
+    checkpoint protects what it names until `expires_at_nanos` (None: until it is dropped).
+    `version_at_nanos` is when the version was committed. A checkpoint that is not `ready` was never
+    finished.
     """
 
     name: str
@@ -234,12 +236,12 @@ class Checkpoint:
     ready: bool = False
 
     def is_expired(self, now_nanos: int) -> bool:
-        """Whether it holds nothing any more."""
+        """Whether it has expired, and so protects nothing any more."""
         return self.expires_at_nanos is not None and self.expires_at_nanos <= now_nanos
 
     @property
     def generations(self) -> int:
-        """How many generations it needs besides the version."""
+        """How many generations it needs in addition to the version."""
         return sum(len(shard.pending) for shard in self.shards)
 
 
@@ -258,11 +260,12 @@ class ColumnInfo:
 class ShardView:
     """A shard as one view saw it.
 
-    `sized` has listed generations whose writer recorded no size, by number, with sizes read from
-    their files; the manifest stays as it is stored. `listed_before` says of missing generations
-    whether an earlier manifest listed them, as far as that is known. Up to `settled_generation`
-    the table has what is not listed, by a MemWAL index that it had before: as a record says that
-    cites the manifest version `settled_by`, or, where that is None, as retained versions show.
+    `sized` holds, by number, the listed generations whose writer recorded no size, with sizes read
+    from their files; the manifest stays as it is stored. `listed_before` says for missing
+    generations whether an earlier manifest listed them, as far as that is known. Generations up to
+    `settled_generation` that are not listed are in the table already, merged under an earlier
+    MemWAL index. The evidence is a record that cites the manifest version `settled_by`, or, if that
+    is None, the retained table versions.
     """
 
     manifest: ShardManifest
@@ -307,12 +310,13 @@ class BrokenShard:
 class TableView:
     """A table, its progress and its shards, read in the safe order.
 
-    `file_bytes` is the size of the version's files; None when it was not asked for or not known.
-    `policy_text` is the table's row-merge policy as it is stored; None when it has none.
-    `settled_ids` are of records of what an earlier MemWAL index had merged.
-    `taken_at_millis` is when the shard snapshot was begun that the shards are from; None where they
-    are from manifests that were just read, with `snapshot_unused` saying why where a snapshot was
-    asked for. `is_legacy`: its files are in Lance's first format, which no merge can write to.
+    `file_bytes` is the size of the version's files; None if it was not asked for or is not known.
+    `policy_text` is the table's row-merge policy as it is stored; None if it has none.
+    `settled_ids` are the ids of the records of what an earlier MemWAL index had merged.
+    `taken_at_millis` is when the shard snapshot that the shards come from was begun; None if they
+    come from manifests that were just read. If a snapshot was asked for all the same,
+    `snapshot_unused` says why it was not used. `is_legacy`: the table's files are in Lance's first
+    format, which no merge can write to.
     """
 
     uri: str
@@ -333,17 +337,17 @@ class TableView:
     is_legacy: bool = False
 
     def describe_columns(self) -> dict[str, str]:
-        """The types of the columns by their names, for reports."""
+        """Map the names of the columns to their types, for reports."""
         return {column.name: column.type_text for column in self.columns}
 
     @property
     def shard_ids(self) -> list[ShardId]:
-        """Every shard, those that can't be read included."""
+        """The ids of all shards, including those that can't be read."""
         return [*(s.shard_id for s in self.shards), *(ShardId(b.shard_id) for b in self.broken)]
 
     @property
     def snapshot_unused_text(self) -> str | None:
-        """The same for people, with what to do."""
+        """Why the snapshot was not used, in a sentence for people that says what to do."""
         if self.snapshot_unused is None:
             return None
         text = f"{self.snapshot_unused}; so every shard's manifest was read, as for latest"
@@ -353,7 +357,7 @@ class TableView:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an operator should hear about the table, whatever the job."""
+        """What an operator should be told about the table, whichever job runs."""
         strangers = tuple(f"_mem_wal/{name} is not a shard; left alone" for name in self.strangers)
         no_key = () if self.primary_key else ("the table has no primary key: it can't be merged",)
         legacy = ("its files are in Lance's legacy format: it can't be merged (MW-K10)",)
@@ -362,11 +366,12 @@ class TableView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableGauges:
-    """How a table stands, for metrics. None is not known, and is not shown as 0.
+    """The state of a table, for metrics. None means unknown, and is not shown as 0.
 
-    `oldest_pending_at_nanos` and `oldest_unindexed_at_nanos` are when the oldest generation was
-    flushed that the base lacks, or that is merged and an index lacks; None where there is none.
-    `reason`: why `failures` rounds failed; `lease_held_at_nanos`: since when another one works.
+    `oldest_pending_at_nanos` is when the oldest generation that is not merged yet was flushed,
+    `oldest_unindexed_at_nanos` when the oldest merged one that an index lacks was; each is None if
+    there is no such generation. `reason` says why `failures` rounds failed; `lease_held_at_nanos`
+    is since when somebody else has held the lease.
     """
 
     looked_at_nanos: int
@@ -385,11 +390,11 @@ class TableGauges:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedKey:
-    """A key that two shards have rows of, for messages.
+    """A key that has rows in two shards, as messages describe it.
 
-    One key belongs to one shard: only within a shard is it known which row is newer. Nothing in
-    Lance holds writers to that, so whoever has the keys of several shards in hand looks.
-    `is_merged`: not all of these rows wait any more.
+    A key belongs in one shard, because only within a shard is it known which row is newer. Lance
+    does not enforce that, so code that has the keys of several shards at hand checks for it.
+    `is_merged`: at least one of these rows has been merged already.
     """
 
     key: str
@@ -412,6 +417,6 @@ class SharedKey:
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
-    """The sum; None when any value is not known: absent is not zero."""
+    """Return the sum, or None if any value is unknown: absent is not zero."""
     found = list(values)
     return None if None in found else sum(value or 0 for value in found)

@@ -1,4 +1,4 @@
-"""The doors to the outside world. `apply` sees nothing else of storage, tables or time."""
+"""The ports to the outside world. `apply` reaches storage, tables and time only through them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 @dataclass(kw_only=True, slots=True)
 class RequestCounts:
-    """Object-store requests and bytes. One instance a store; added up in reports."""
+    """Object-store requests and bytes. Each store has one instance; reports add them up."""
 
     list: int = 0
     get: int = 0
@@ -46,18 +46,18 @@ class DeleteResult:
     failed: tuple[tuple[str, str], ...] = field(default=())
 
 
-# Objects are read whole up to this size (invariant 11): rows that are staged, WAL entries.
+# The largest objects that are read whole (invariant 11): staged rows, WAL entries.
 OBJECT_BYTES_MAX = 1024 * 1024 * 1024
-# What is one document: a shard's manifest, a lease claim, a tag, a run's record.
 LOWERING_JOB = "snapshot"
-"""Claims of the lease under this name may lower merge progress for a moment."""
+"""Lease claims under this job name may lower merge progress for a moment."""
+# The limit for a single document: a shard's manifest, a lease claim, a tag, a run's record.
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
-# Of a table's manifest, which describes every fragment; Protobuf takes no message that is larger.
+# The limit for a table's manifest, which describes every fragment: Protobuf's own maximum.
 TABLE_MANIFEST_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 
 def check_object_size(where: str, size_bytes: int, size_bytes_max: int) -> None:
-    """Raise Corruption for an object that is larger than whole objects are read."""
+    """Raise Corruption if an object is larger than the limit for reading it whole."""
     if size_bytes > size_bytes_max:
         raise Corruption(
             "MW-O01", f"{where} has {size_bytes} bytes; at most {size_bytes_max} are read"
@@ -65,9 +65,9 @@ def check_object_size(where: str, size_bytes: int, size_bytes_max: int) -> None:
 
 
 def check_object_path(path: str) -> str:
-    """`path` itself when it may name an object below a store's root, else ValueError.
+    """Return `path` if it may name an object below a store's root, else raise ValueError.
 
-    Every store calls this first. Paths out of storage are validated already, where they are read.
+    Every store calls this first. Paths that come out of storage were validated when they were read.
     """
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError(f"not a relative object path: {path!r}")
@@ -75,7 +75,7 @@ def check_object_path(path: str) -> str:
 
 
 def check_folder(prefix: str) -> str:
-    """The same for a folder: empty is the root, one closing slash is dropped."""
+    """Return the folder `prefix` without a closing slash, else ValueError; empty is the root."""
     return check_object_path(prefix.removesuffix("/")) if prefix else ""
 
 
@@ -83,8 +83,9 @@ class Objects(Protocol):
     """Objects below one root (a table's folder). Paths are relative, `/`-separated, no `..`.
 
     Every method may raise StoreUnavailable (after retries, within a total deadline) and
-    BadCredentials. Throttling and transient faults are retried inside; a lost put-if-absent
-    (S3: 412) never is. Puts that met (409) are retried too, and looked up at the deadline.
+    BadCredentials. Throttling and transient faults are retried inside; a put-if-absent that
+    lost (S3: 412) never is. Puts that collided (409) are retried too; if they still collide at the
+    deadline, what is stored is looked up.
     """
 
     @property
@@ -94,7 +95,7 @@ class Objects(Protocol):
 
     @property
     def store(self) -> str:
-        """Which store the root is in: the same text for all tables there, for no other store's."""
+        """Names the store of the root: the same text for all of its tables, and for no others."""
         ...
 
     @property
@@ -104,7 +105,7 @@ class Objects(Protocol):
 
     @property
     def page_objects(self) -> int:
-        """How many objects of any depth one request lists; 0 where each folder costs one."""
+        """How many objects, at any depth, one request lists; 0 if each folder costs a request."""
         ...
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
@@ -116,7 +117,7 @@ class Objects(Protocol):
         ...
 
     def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
-        """The whole object. Raises Missing; Corruption when it is larger, and then reads none."""
+        """Read the whole object. Raises Missing; Corruption, unread, if it is too large."""
         ...
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
@@ -134,21 +135,21 @@ class Objects(Protocol):
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Create the object whole, or raise AlreadyExists; a reader never sees half of it.
 
-        An object that holds exactly `data` "exists" too: the caller compares.
+        An object that already holds exactly `data` raises AlreadyExists too: the caller compares.
         """
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the object, replacing any; a reader sees the old or the new whole."""
+        """Write or replace the object; a reader sees either the old or the new one, whole."""
         ...
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:
-        """Delete in batches. What failed is returned, not raised."""
+        """Delete the objects in batches. Failures are returned, not raised."""
         ...
 
 
 class Clock(Protocol):
-    """Time, sleep, chance and ids come through here, so that runs can be replayed."""
+    """The source of time, sleep, randomness and ids, so that runs can be replayed."""
 
     def now_nanos(self) -> int:
         """Wall clock, nanoseconds since the epoch (UTC)."""
@@ -172,7 +173,7 @@ class Clock(Protocol):
 
 
 class Steps(Protocol):
-    """Called with the name of each step of a protocol before it is taken; fault runs stop there."""
+    """Called with the name of each protocol step before it is taken; fault tests stop there."""
 
     def __call__(self, step: str) -> None:
         """`step` is about to happen."""
@@ -180,7 +181,7 @@ class Steps(Protocol):
 
 
 def no_steps(step: str) -> None:
-    """The Steps port of a run that is not watched."""
+    """The Steps port of a run whose steps nobody follows."""
 
 
 class Views(Protocol):
@@ -192,7 +193,7 @@ class Views(Protocol):
     def table(self) -> TableView:
         """The table at its latest version with every shard.
 
-        A broken shard is in `broken`, and does not raise.
+        A broken shard does not raise: it is in `broken`.
         """
         ...
 
@@ -201,15 +202,15 @@ class Views(Protocol):
         ...
 
     def shard(self, shard_id: ShardId) -> TableView:
-        """The table with this shard only. Raises what is wrong with the shard."""
+        """The table with this shard only. If the shard is broken, its error is raised."""
         ...
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
-        """The table with these shards only: broken ones in `broken`, none that are gone."""
+        """The table with these shards only; broken ones are in `broken`, missing ones left out."""
         ...
 
     def manifest(self, version: int) -> VersionManifest:
-        """One version's own manifest. Raises Missing when it was expired."""
+        """One version's own manifest. Raises Missing if the version has expired."""
         ...
 
     def mem_wal(self, version: int) -> MemWalState:
@@ -221,16 +222,16 @@ class Views(Protocol):
         ...
 
     def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
-        """From when on the view's MemWAL index provably existed without a break.
+        """Return since when the view's MemWAL index has provably existed without a break.
 
         Looks no further back than a version that was committed at or before `not_after_nanos`.
-        None when retained versions end before that is settled.
+        None if the retained versions do not reach back far enough to settle it.
         """
         ...
 
 
 class ShardCommits(Protocol):
-    """The shards' manifests, as the garbage job changes them."""
+    """Reads and writes shard manifests, for the garbage job."""
 
     def latest(self, shard_id: ShardId) -> ShardManifest | None:
         """The newest manifest. Raises Corruption for a torn or forged one."""
@@ -239,7 +240,7 @@ class ShardCommits(Protocol):
     def commit(self, current: ShardManifest | None, proposed: ShardManifest) -> ShardManifest:
         """Write `proposed` as the version after `current`.
 
-        Raises LostRace when somebody else wrote that version, StoreUnavailable, OutcomeUnknown.
+        Raises LostRace if somebody else wrote that version, StoreUnavailable, OutcomeUnknown.
         """
         ...
 
@@ -261,11 +262,12 @@ class Engine(Protocol):
     ) -> Sequence[Result]:
         """Run `work` on each unit; `on_done(n)` tells how many are done so far.
 
-        Where units run in processes of their own, one that keeps killing its process comes to
-        `lost(unit, WorkerDied)`, and the others to their results. Without `lost` that is raised.
+        If units run in processes of their own and one keeps killing its process, the result of
+        `lost(unit, WorkerDied)` stands in for it, and the others still finish. Without `lost`,
+        WorkerDied is raised.
         """
         ...
 
     def cancel(self) -> None:
-        """End what other threads run here, as soon as that does no harm."""
+        """End what other threads are running here, as soon as it is safe to do so."""
         ...

@@ -1,5 +1,6 @@
-"""Text as it may be shown, whoever wrote it: on terminals, in logs, in Airflow. And amounts as
-people write them.
+"""Makes text safe to show, whoever wrote it, and parses amounts as people write them.
+
+The text goes to terminals, logs and Airflow.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
-# Control characters, those that turn the direction of text or hide in it, halves of surrogate
-# pairs, and the separators of lines and paragraphs.
+# Control characters, characters that change the direction of text or are invisible, halves of
+# surrogate pairs, and the separators of lines and paragraphs.
 _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 _CODE = re.compile(r" \(MW-[A-Z]\d\d\)\Z")
@@ -29,9 +30,9 @@ SECONDS_EXPECTED = "expected seconds, such as 90, or 90s, 10m, 1h, 7d or 500ms"
 
 
 def one_line(text: str) -> str:
-    """Text that is safe on a terminal or in a log: one line, unprintable characters escaped.
+    """Make text safe for a terminal or a log: one line, with unprintable characters escaped.
 
-    What is stored, and what a store or a library says, may be anybody's text.
+    Stored values, and messages of stores and libraries, may contain anything.
     """
     if text.isprintable():
         return text
@@ -42,14 +43,14 @@ def one_line(text: str) -> str:
 
 
 def iso_time(nanos: int | None, timespec: str = "seconds") -> str | None:
-    """The time in UTC, cut to the second or what `timespec` says; None for None."""
+    """Return the time in UTC as ISO text, cut to the second or to `timespec`; None for None."""
     if nanos is None:
         return None
     return datetime.fromtimestamp(nanos // 10**6 / 1000, UTC).isoformat(timespec=timespec)
 
 
 def shorten(text: str, characters_max: int) -> str:
-    """The text, cut where it is longer than that; the code that ends a message stays."""
+    """Cut the text to that length; a code such as `(MW-K10)` at its end stays."""
     if len(text) <= characters_max:
         return text
     code = _CODE.search(text)
@@ -62,10 +63,10 @@ _CONTAINER = re.compile(r"abfss://[A-Za-z0-9$-]+@[A-Za-z0-9.-]+(?:/[^?#]*)?", re
 
 
 def mask_address(address: str) -> str:
-    """An address as it may be shown: a user, a password or a query in it are secrets."""
-    # With fewer slashes than it takes, it is no address that leads anywhere, but as secret.
+    """Return an address as it may be shown: a user, a password or a query in it is starred out."""
     if _CONTAINER.fullmatch(address):
         return address
+    # An address with too few slashes leads nowhere, but what it holds is as secret.
     match = re.match(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:/*|//)", address)
     if match is None:
         return address
@@ -79,7 +80,7 @@ def mask_address(address: str) -> str:
 
 
 def name_some(lines: Sequence[str], lines_max: int, what: str) -> tuple[str, ...]:
-    """The first lines, and how many more there are of `what`: there may be very many."""
+    """Return the first `lines_max` lines, and one that counts the rest of `what`."""
     more = len(lines) - lines_max
     return (*lines[:lines_max], *([f"and {more} more {what}"] if more > 0 else ()))
 
@@ -96,12 +97,12 @@ def name_columns(names: Iterable[str]) -> str:
 
 
 def format_mb(size: float) -> str:
-    """Bytes as `268 MB`, in which they can be given as well."""
+    """Format bytes as `268 MB`; MB is also a unit in which they can be given."""
     return f"{size / 1e6:,.0f} MB"
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes in `268435456`, `256MB` (millions) or `1GiB` (powers of 2). Raises ValueError."""
+    """Parse bytes: `268435456`, `256MB` (millions) or `1GiB` (powers of 2). Raises ValueError."""
     match = _AMOUNT.fullmatch(text.strip())
     unit = (match[2].lower() or "b") if match else ""
     if match is None or unit not in _BYTES or (unit == "b" and "." in match[1]):
@@ -110,7 +111,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds in `90`, `90s`, `10m`, `1h`, `7d` or `500ms`. Raises ValueError."""
+    """Parse seconds: `90`, `90s`, `10m`, `1h`, `7d` or `500ms`. Raises ValueError."""
     match = _AMOUNT.fullmatch(text.strip())
     unit = (match[2] or "s") if match else ""
     seconds = float(match[1]) * _SECONDS[unit] if match and unit in _SECONDS else None
@@ -120,7 +121,7 @@ def parse_seconds(text: str) -> float:
 
 
 def format_age(seconds: float | None) -> str:
-    """A time span for people, in its largest fitting unit; `?` when unknown."""
+    """Format a time span for people, in the largest unit that fits; `?` when unknown."""
     if seconds is None:
         return "?"
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):

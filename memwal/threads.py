@@ -1,4 +1,4 @@
-"""Work on many things in threads: waiting for a store, and Lance, leave the GIL alone."""
+"""Runs work on many things in threads: waiting for a store, and Lance, release the GIL."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 def side_by_side(
     work: Callable[[Thing], Result], things: Sequence[Thing], threads_max: int
 ) -> list[Result]:
-    """What `work` returns for each thing, in their order. Context variables are as they are here.
+    """Return what `work` returns for each thing, in the order of `things`.
 
-    Raises what the first of them raised, in their order; those that have not begun by then, or when
-    the run is cancelled, are left.
+    `work` sees the caller's context variables. If any call fails, the error of the earliest thing
+    is raised; things that have not begun when a call fails or the run is cancelled are skipped.
     """
     threads = min(threads_max, len(things))
     if threads < 2:
@@ -26,8 +26,8 @@ def side_by_side(
     here = copy_context()
     results: dict[int, Result] = {}
     failed: dict[int, BaseException] = {}
-    # Threads take the next number each: of ten thousand things, a future each would cost more than
-    # many of them do.
+    # Each thread takes the next number: with ten thousand things, a future for each would often
+    # cost more than the work itself.
     numbers = iter(range(len(things)))
 
     def take_turns() -> None:

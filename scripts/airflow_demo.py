@@ -1,7 +1,7 @@
 """`make airflow`: a real Airflow on this machine alone, with our DAGs, our page and live tables.
 
-Everything runs on 127.0.0.1 and is gone when this program is: on Ctrl-C, on TERM, and when it is
-killed. What it wrote stays for the next start.
+Everything runs on 127.0.0.1 and ends with this program: on Ctrl-C, on TERM, and when it is killed.
+What it wrote stays for the next start.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _stop_on_signals() -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        # One is enough: a second one must not break off the stopping.
+        # One signal is enough; a second one must not interrupt the shutdown.
         for other in numbers:
             signal.signal(other, signal.SIG_IGN)
         raise Stopped
@@ -126,7 +126,7 @@ def _greet(server: AirflowServer, demo: DemoFolder, seconds: float) -> None:
 
 
 def _stand_by(server: AirflowServer) -> None:
-    """Show how the DAGs get on, until a signal comes or a part ends."""
+    """Show how the DAGs are doing, until a signal comes or a part ends."""
     shown = ""
     while not server.has_ended(STATUS_SECONDS):
         status = _describe_status(server)
@@ -138,11 +138,11 @@ def _stand_by(server: AirflowServer) -> None:
 
 
 def _describe_status(server: AirflowServer) -> str:
-    """The newest runs in one line, as `merge 4 success 1 running`."""
+    """Describe the newest runs in one line, such as `merge 4 success 1 running`."""
     try:
         runs = server.client().newest_runs()
     except httpx.HTTPError as error:
-        # A busy SQLite, or a token that is too old: the next look may do.
+        # SQLite is busy, or the token is too old; the next look may work.
         server.forget_clients()
         return f"Airflow did not answer ({type(error).__name__})"
     counts: dict[str, Counter[str]] = {}

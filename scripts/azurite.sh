@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure of Azurite, Azure's Blob server for tests, and prints its program's path on stdout: what
-# is in VENV already or on PATH, or what npm brings. Elsewhere it says what to install.
-#   VENV  where npm puts it (default: .venv)
+# Finds or installs Azurite, Azure's Blob server for tests, and prints its program's path on stdout:
+# the one in VENV or on PATH, else one from npm. Without npm it says what to install.
+#   VENV  where npm installs it (default: .venv)
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure of Ceph's S3 gateway and what it needs, for `make test-ceph`: what is on PATH, or what
-# apt-get brings. Elsewhere it says what to install.
+# Finds or installs Ceph's S3 gateway and what it needs, for `make test-ceph`: on PATH, else with
+# apt-get. Where neither is possible it says what to install.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

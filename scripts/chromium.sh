@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure of a Chromium for the browser tests and prints its path on stdout: CHROMIUM, or what
-# is on PATH, or what apt-get brings. Elsewhere it says what to install.
+# Finds or installs a Chromium for the browser tests and prints its path on stdout: CHROMIUM, else
+# the one on PATH, else one from apt-get. Where none is possible it says what to install.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,7 +18,7 @@ find_chromium() {
 found=$(find_chromium || true)
 if [ -z "$found" ] && [ -z "${CHROMIUM:-}" ] && can_apt; then
   say "Installing Chromium with apt-get"
-  # Ubuntu has no such package, only a snap; that is left to its user.
+  # Ubuntu has no such package, only a snap, which is left to the user to install.
   apt_install chromium || true
   found=$(find_chromium || true)
 fi

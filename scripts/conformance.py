@@ -1,8 +1,8 @@
-"""Prints the conformance table: what memwal's documents say -> the tests that hold it.
+"""Prints the conformance table: what memwal's documents say, and the tests that check it.
 
     .venv/bin/python scripts/conformance.py [--area NAME]... [--run]
 
-With --run the named tests are run, and the table says how they went; exit code 1 when one failed.
+With --run the named tests are run, and the table shows their results; exit code 1 if one failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STYLE = {PASSED: "green", FAILED: "red", SKIPPED: "yellow"}
 
 
 def main() -> int:
-    """The command."""
+    """Print the table; return 1 for a problem with it, or if a test failed."""
     arguments = _parse_arguments()
     found = [p for p in pairs.load() if not arguments.area or p.area in arguments.area]
     console = Console(highlight=False, soft_wrap=True)
@@ -98,11 +98,11 @@ def _print_sum(found: Sequence[pairs.Pair], results: Mapping[str, str], console:
 
 
 def _run(found: Sequence[pairs.Pair]) -> dict[str, str]:
-    """Run the tests; each one's result. One that did not report counts as failed."""
+    """Run the tests and return each result; a test that did not report counts as failed."""
     tests = sorted({test for pair in found for test in pair.named})
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        # pytest's words go to stderr: stdout holds the table.
+        # pytest's output goes to stderr, as stdout holds the table.
         subprocess.run(
             [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report}", *tests],
             cwd=ROOT,
@@ -114,7 +114,7 @@ def _run(found: Sequence[pairs.Pair]) -> dict[str, str]:
 
 
 def _read_results(report: Path) -> dict[str, str]:
-    """The worst result of each test function over its parameters."""
+    """Read the worst result of each test function over its parameters."""
     order = (SKIPPED, PASSED, FAILED)
     results: dict[str, str] = {}
     for case in ElementTree.parse(report).iter("testcase"):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How much product code there is: files, and lines that are code.
+"""Counts the product's code: its files, and their lines that hold code.
 
-A line counts unless it is blank, a comment, part of a docstring or of an import. Generated code is
-left out. `make check` prints it.
+A line counts unless it is blank, a comment, or part of a docstring or an import. Generated code is
+left out. `make check` prints the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LAYOUT = {
 
 
 def list_product_files() -> list[Path]:
-    """The modules that are shipped or run, but for generated ones."""
+    """List the modules that are shipped or run, except generated ones."""
     listed = subprocess.run(
         ["git", "ls-files", *(f"{folder}/*.py" for folder in PRODUCT)],
         cwd=ROOT,
@@ -39,7 +39,7 @@ def list_product_files() -> list[Path]:
 
 
 def count_code_lines(file: Path) -> int:
-    """Lines of a module that hold code."""
+    """Count the lines of a module that hold code."""
     with file.open("rb") as source:
         held = {
             line
@@ -62,7 +62,7 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def main() -> None:
-    """Print the sums."""
+    """Print the totals."""
     files = list_product_files()
     print(f"{len(files)} files, {sum(map(count_code_lines, files)):,} lines of code")
 

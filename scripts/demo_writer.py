@@ -26,7 +26,7 @@ _DIMENSIONS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class DemoTable:
-    """A table of the demo, and how busy its writers are. A key belongs to shard `key % shards`."""
+    """A table of the demo, and how busy its writers are; a key belongs to shard `key % shards`."""
 
     name: str
     keys: int
@@ -36,16 +36,16 @@ class DemoTable:
     has_vectors: bool = False
 
     def uri(self, folder: Path) -> str:
-        """Where it lies."""
+        """The table's path."""
         return str(folder / self.name)
 
     def shard_id(self, shard: int) -> str:
-        """The same at each start, so that a restart goes on with the same shards."""
+        """A shard's id, the same at each start, so that a restart goes on with the same shards."""
         return str(uuid5(NAMESPACE_URL, f"memwal-demo/{self.name}/{shard}"))
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the base table and of all that is written."""
+        """The schema of the base table and of all rows that are written."""
         fields = [
             pa.field("id", pa.int64(), nullable=False, metadata=_KEY),
             pa.field("status", pa.string()),
@@ -56,7 +56,7 @@ class DemoTable:
         return pa.schema(fields)
 
     def rows(self, keys: list[int], chance: random.Random) -> pa.Table:
-        """Rows with these keys."""
+        """Make random rows with these keys."""
         columns = {
             "id": keys,
             "status": [chance.choice(("new", "paid", "sent", "done")) for _ in keys],
@@ -84,7 +84,7 @@ TABLES = (
 
 
 def make_missing(folder: Path) -> None:
-    """Make the tables that are not there, each with a base and indexes."""
+    """Make the tables that do not exist yet, each with a base and indexes."""
     for table in TABLES:
         if (folder / table.name / "_versions").exists():
             continue
@@ -106,7 +106,7 @@ def flush(table: DemoTable, folder: Path, shard: int, chance: random.Random) -> 
 
 
 def write(folder: Path, stopping: threading.Event) -> None:
-    """Flush each table in its rhythm, one shard after the other, until `stopping`."""
+    """Flush each table at its own interval, one shard after the other, until `stopping`."""
     chance = random.Random()
     due = [(0.0, position) for position in range(len(TABLES))]
     flushes = [0] * len(TABLES)
@@ -120,7 +120,7 @@ def write(folder: Path, stopping: threading.Event) -> None:
         try:
             flush(table, folder, flushes[position] % table.shards, chance)
             flushes[position] += 1
-        except Exception as error:  # a demo goes on; the log tells
+        except Exception as error:  # the demo goes on; the error is in the log
             print(f"{table.name}: {error}", flush=True)
         heapq.heappush(due, (now + table.seconds_between_flushes, position))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure of a Java that Spark can run on (17 or newer) and prints its home on stdout.
-# Installs one where it can: as root on Debian. Elsewhere it says what to install.
+# Finds or installs a Java that Spark can run on (17 or newer) and prints its home on stdout.
+# It can install one as root on Debian; elsewhere it says what to install.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,4 +1,4 @@
-# Shared by the set-up scripts. Source it, don't run it.
+# Functions shared by the set-up scripts. Source it, don't run it.
 
 log=${SETUP_LOG:-}
 log_says_why=
@@ -8,7 +8,7 @@ say() {
   printf '%s\n' "$*" >&2
 }
 
-# die WHAT ADVICE...: the log's tail, what failed, what to do.
+# die WHAT ADVICE...: print the log's tail, what failed and what to do, and exit.
 die() {
   if [ -n "$log_says_why" ]; then
     say "--- the end of $log ---"
@@ -38,7 +38,7 @@ can_apt() {
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
 }
 
-# apt_locked COMMAND...: run it after an update of the lists, if this user may make one.
+# apt_locked COMMAND...: run it after an update of the package lists, if this user may make one.
 apt_locked() {
   # dpkg refuses to work without sbin; a failed update may still leave usable lists.
   local -x PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive LC_ALL=C
@@ -56,7 +56,7 @@ apt_locked() {
   return $status
 }
 
-# apt_install PACKAGE...: the first of them that this release has.
+# apt_install PACKAGE...: install the first of them that this release has.
 apt_install() {
   apt_locked install_first "$@"
 }
@@ -71,7 +71,7 @@ install_first() {
   return 1
 }
 
-# apt_unpack FOLDER PACKAGE: the package's files in a folder; nothing is installed or started.
+# apt_unpack FOLDER PACKAGE: unpack the package in a folder; nothing is installed or started.
 apt_unpack() {
   apt_locked unpack_into "$@"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Renews constraints.txt, constraints-airflow.txt and constraints-lancedb.txt: resolves what each
-# environment holds, in a fresh one, and writes down what came out. Run it on the oldest supported
-# Python: PYTHON=python3.11 scripts/pin.sh [constraints.txt|…]
+# Renews constraints.txt, constraints-airflow.txt and constraints-lancedb.txt: resolves the
+# requirements of each environment in a fresh one, and writes down the result. Run it on the oldest
+# supported Python: PYTHON=python3.11 scripts/pin.sh [constraints.txt|…]
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,7 +15,7 @@ python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
   say "note: pins are made on Python 3.11, this is $("$python" --version 2>&1)"
 
-# pin FILE TITLE REQUIREMENT...: what the requirements resolve to today.
+# pin FILE TITLE REQUIREMENT...: write what the requirements resolve to today.
 pin() {
   local file=$1 title=$2 untouched="The old $1 is untouched."
   shift 2

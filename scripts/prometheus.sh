@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure of a Prometheus for the tests and prints its path on stdout: PROMETHEUS, or what is on
-# PATH, or what apt-get brings. promtool lies beside it. Elsewhere it says what to install.
-#   VENV  where Debian's package is unpacked: installed, it would start a service (default: .venv)
+# Finds or unpacks a Prometheus for the tests and prints its path on stdout: PROMETHEUS, else the
+# one on PATH, else one from apt-get, with promtool beside it. Elsewhere it says what to install.
+#   VENV  where Debian's package is unpacked; installing it would start a service (default: .venv)
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

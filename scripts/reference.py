@@ -1,6 +1,6 @@
-"""Writes memwal/REFERENCE.md and memwal/DOCUMENTS.md out of the code that they tell of.
+"""Generates memwal/REFERENCE.md and memwal/DOCUMENTS.md from the code that they describe.
 
-`make reference`. A test compares the pages with the code.
+Run it with `make reference`. A test compares the pages with the code.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PAGES = Path(__file__).resolve().parents[1] / "memwal"
 _MADE = "Made by `make reference` out of the code, which a test compares it with."
 _LOOK = {field.name for field in fields(ReadFlags)}
 _JOB = {field.name for field in fields(JobFlags)}
-# Those that only look take these without a word, and need none.
+# Commands that only look accept these options silently, but do not need them.
 _HIDDEN = {"engine", "master", "no_lease"}
 _DEPTH_MAX = 6
 
 
 def write_pages() -> dict[str, str]:
-    """Every page, by its name."""
+    """Return the text of every page, by its name."""
     pages = {"REFERENCE.md": _describe_all(), "DOCUMENTS.md": _describe_documents()}
     return {
         name: re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
@@ -189,7 +189,7 @@ def _show_fields(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _first_text(schema: Mapping[str, Any]) -> str:
-    """What its own class says, where it has one."""
+    """Return the description from the document's own class, if it has one."""
     found = (_resolve(schema, option) for option in (schema, *schema.get("anyOf", ())))
     text = next(filter(None, (option.get("description") for option in found)), "")
     return "" if text.startswith("The one document") else str(text)
@@ -201,7 +201,7 @@ def _resolve(schema: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str,
 
 
 def _list_fields(schema: Mapping[str, Any], part: Mapping[str, Any], path: str) -> Iterator[str]:
-    """The paths below a part, each with its type."""
+    """List the paths below a part of a schema, each with its type."""
     part = _resolve(schema, part)
     options = [_resolve(schema, option) for option in part.get("anyOf", (part,))]
     whole = [option for option in options if option.get("type") != "null"]
@@ -224,7 +224,7 @@ def _list_fields(schema: Mapping[str, Any], part: Mapping[str, Any], path: str) 
 
 
 def check_version(page: str, before: str) -> list[str]:
-    """Fields of the page before that are gone, although the version is the same."""
+    """Return the fields that have gone from the page although the version is unchanged."""
     version = f"These are version {VERSION}:"
     if version not in before:
         return []
@@ -237,7 +237,7 @@ def _fields(page: str) -> set[str]:
 
 
 def main() -> None:
-    """Write the pages, unless a field is gone and the version stays."""
+    """Write the pages, unless a field has gone and the version is unchanged."""
     pages = write_pages()
     documents = PAGES / "DOCUMENTS.md"
     lost = check_version(pages["DOCUMENTS.md"], documents.read_text()) if documents.exists() else []

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtual environment with memwal, Spark and the development tools in it, and
-# makes sure of Java. The Makefile runs it; running it again is harmless.
+# Makes the virtual environment with memwal, Spark and the development tools, and finds or
+# installs Java. The Makefile runs it; running it again is harmless.
 #   PYTHON  the interpreter to build on (default: python3, or the newest python3.N there is)
 #   VENV    where to build (default: .venv)
 set -euo pipefail

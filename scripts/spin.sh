@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure of Spin and a C compiler for the formal models, and prints Spin's path on stdout: SPIN,
-# or what is on PATH, or what apt-get brings. Elsewhere it says what to install.
+# Finds or installs Spin and a C compiler for the formal models, and prints Spin's path on stdout:
+# SPIN, else the one on PATH, else one from apt-get. Elsewhere it says what to install.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

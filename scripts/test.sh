@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs both suites for `make test`: memwal's own as it goes, and Airflow's beside it, shown after.
-# They share nothing. Most of Airflow's is one process that waits for another, so memwal's own gets
-# what it leaves of the cores: both end sooner. Fails when either does.
+# Runs both suites for `make test`: memwal's own is shown as it runs, Airflow's runs beside it and
+# is shown afterwards. They share nothing. In most of Airflow's one process waits for another, so
+# memwal's own uses the cores that are left idle, and both end sooner. Fails if either does.
 #   MAKE         the make to run them with
 #   PYTEST_ARGS  for both; it may leave nothing to run in one of them
 set -euo pipefail

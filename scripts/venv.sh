@@ -1,8 +1,8 @@
 # Makes one virtual environment; shared by the set-up scripts. Source it, don't run it.
 #   PYTHON  the interpreter to build on (default: python3, or the newest python3.N there is)
 
-# begin_setup FOLDER: an empty or usable environment in FOLDER. Sets `venv` (absolute) and
-# `venv_name` (as it was given), and takes all that follows into its log.
+# begin_setup FOLDER: make sure that FOLDER is an empty or usable environment. Sets `venv`
+# (absolute) and `venv_name` (as it was given), and sends logged output to a log in it.
 begin_setup() {
   venv_name=$1
   mkdir -p "$venv_name"
@@ -13,7 +13,7 @@ begin_setup() {
   if command -v flock >/dev/null; then
     flock 9
   fi
-  # Things in the caller's environment that would send packages elsewhere.
+  # Variables in the caller's environment that would send packages elsewhere.
   unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
   export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
   is_usable >/dev/null 2>&1 || make_environment
@@ -54,7 +54,7 @@ make_environment() {
   version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   say "Creating $venv_name (Python $version)"
   if [ -e "$venv/pyvenv.cfg" ]; then
-    # The folder itself stays: it is what others wait on.
+    # The folder itself stays, because other set-ups wait on it.
     find "$venv" -mindepth 1 -delete
   fi
   : >"$log"
@@ -84,7 +84,7 @@ install_packages() {
       "Then run make again; it goes on from where it stopped."
 }
 
-# need_commands NAME...: that these are in the environment now.
+# need_commands NAME...: check that these are in the environment now.
 need_commands() {
   local command
   for command in "$@"; do
@@ -94,8 +94,8 @@ need_commands() {
   done
 }
 
-# end_setup: leaves a stamp that says where the environment is, and that is as old as the start:
-# what changed since then is set up again.
+# end_setup: leave a stamp that says where the environment is and has the time of the start, so that
+# changes since then cause another set-up.
 end_setup() {
   printf '%s\n' "$venv" >"$venv/.ready"
   touch -r "$venv/.started" "$venv/.ready"

@@ -1,4 +1,4 @@
-"""Who is told of failures and of late runs: functions that `[airflow]` names by import paths."""
+"""Callbacks for failures and late runs: functions that `[airflow]` names by import paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memwal_airflow.settings import read_settings
 
 
 def build_failure_callbacks(dags: AirflowDags) -> list[Callable[..., Any]]:
-    """What a task calls when it has failed for good. Raises Usage."""
+    """Import the functions that a task calls when it has failed for good. Raises Usage."""
     found = [_import_function("on_failure", path) for path in dags.on_failure]
     for path, function in zip(dags.on_failure, found, strict=True):
         if inspect.iscoroutinefunction(function):
@@ -26,9 +26,10 @@ def build_failure_callbacks(dags: AirflowDags) -> list[Callable[..., Any]]:
 
 
 def build_deadlines(dags: AirflowDags) -> list[DeadlineAlert] | None:
-    """The alerts for runs of a DAG that are not over in time. Raises Usage.
+    """Build the alerts for runs of a DAG that are not over in time. Raises Usage.
 
-    A function runs where the executor runs tasks, an async one in the triggerer.
+    A plain function runs where the executor runs tasks, an async one in the triggerer. Returns
+    None if no deadline is configured.
     """
     if dags.deadline_seconds is None:
         return None
@@ -37,7 +38,7 @@ def build_deadlines(dags: AirflowDags) -> list[DeadlineAlert] | None:
         is_async = inspect.iscoroutinefunction(_import_function("on_deadline", path))
         alerts.append(
             DeadlineAlert(
-                # Runs that an event or a hand started have no logical date.
+                # Runs that an event or a person started have no logical date.
                 reference=DeadlineReference.DAGRUN_QUEUED_AT,
                 interval=timedelta(seconds=dags.deadline_seconds),
                 callback=(AsyncCallback if is_async else SyncCallback)(path),

@@ -28,7 +28,7 @@ from memwal_airflow.task_groups import (
     choose_tables,
 )
 
-# What comes after a backfill, table by table; each job may make work for the next.
+# The jobs that follow a backfill, table by table; each may make work for the next.
 REST = ("compaction", "snapshot", "garbage")
 ORDER = (*BACKFILL_JOBS, *REST)
 _LIMITS = {
@@ -40,7 +40,7 @@ _HOW = ("concurrency", "deadline", "engine", "lease_seconds")
 
 
 def build_backfill_params(config: Config) -> dict[str, Param]:
-    """The form. Every field has a JSON schema, so that Airflow refuses what does not fit it."""
+    """Build the form. Each field has a JSON schema, so that Airflow refuses unfit values."""
     return {
         "tables": build_tables_param(config),
         "jobs": Param(
@@ -65,7 +65,7 @@ def build_backfill_params(config: Config) -> dict[str, Param]:
 
 
 def _build_how_params(config: Config) -> dict[str, Param]:
-    """How merges and index catch-ups are gone about; the other jobs take no notice."""
+    """Fields for how merges and index catch-ups run; the other jobs ignore them."""
     tables_max = config.airflow.tasks_in_flight_max
     return {
         "concurrency": Param(
@@ -101,9 +101,10 @@ def _build_how_params(config: Config) -> dict[str, Param]:
 
 
 def add_backfill_tasks(config: Config) -> None:
-    """One backfill of the chosen tables, then a group of jobs for each of them.
+    """Add one backfill of the chosen tables, then a group of jobs for each of them.
 
-    What was not chosen is skipped. A table whose backfill failed stops there, and fails the run.
+    Jobs that were not chosen are skipped. A table whose backfill failed gets no further jobs, and
+    fails the run.
     """
     tables = choose_tables(config)
     backfill = MemWalBackfillOperator(
@@ -129,7 +130,7 @@ def add_backfill_tasks(config: Config) -> None:
 
 @task(task_id="backfilled", trigger_rule=TriggerRule.ALL_DONE)
 def check_backfill(table: str) -> None:
-    """Fail for a table that the backfill could not bring up to date."""
+    """Fail if the backfill could not bring the table up to date."""
     context = get_current_context()
     if not set(BACKFILL_JOBS) & set(context["params"]["jobs"]):
         return
@@ -145,7 +146,7 @@ def check_backfill(table: str) -> None:
 
 def _fields(job: str) -> dict[str, Any]:
     return {
-        # What was not chosen, or has nothing to do, is skipped; the next job runs all the same.
+        # A job that was not chosen, or has nothing to do, is skipped; the next one runs anyway.
         "trigger_rule": TriggerRule.NONE_FAILED,
         "configured_only": True,
         "dry_run": "{{ params.dry_run }}",

@@ -1,7 +1,7 @@
 """An example of what `[airflow] on_failure` and `on_deadline` may name.
 
-Copy it to where Airflow's processes import from, as `lake_alerts.py` say, and change who is told.
-It needs the providers `smtp` and `slack`, each only once it is used.
+Copy it to where Airflow's processes import from, for example as `lake_alerts.py`, and change the
+recipients. It needs the providers `smtp` and `slack`, each only once its function is called.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def mail_failure(context: Any) -> None:
-    """A mail about a task that failed for good, by the connection `smtp_default`."""
+    """Send a mail about a task that failed for good, over the connection `smtp_default`."""
     from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 
     notifier = SmtpNotifier(
@@ -23,7 +23,7 @@ def mail_failure(context: Any) -> None:
 
 
 def chat_late(context: Any) -> None:
-    """A message about a run that is not over in time, by the connection `slackwebhook`."""
+    """Send a message about a run that is late, over the connection `slackwebhook`."""
     from airflow.providers.slack.notifications.slack_webhook import (  # type: ignore[import-not-found]
         SlackWebhookNotifier,
     )

@@ -1,7 +1,7 @@
 """The forms of the shipped DAGs, the operator fields that they fill, and the check of a run's conf.
 
-Airflow checks the values of a run's conf against the form's schemas when the run is made, whoever
-makes it, and accepts keys that it does not know: `list_tables` refuses those before any job.
+When a run is created, by whatever means, Airflow checks the values in its conf against the form's
+schemas, but accepts unknown keys: `list_tables` refuses those before any job starts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DURATION = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$"
 
 
 def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Param]:
-    """The form of a DAG that runs `job`; `no_tables` says what a run without tables works on."""
+    """Build the form for `job`'s DAG; `no_tables` says what a run without tables works on."""
     dags = config.airflow
     if job == "verify":
         return {"tables": build_tables_param(config, no_tables)}
@@ -54,7 +54,10 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
 
 
 def _build_rescue_params(config: Config) -> dict[str, Param]:
-    """Which tables has to be said, and that it is meant: a claim fences a writer that lives."""
+    """Build the form of the rescue DAG, in which tables and intent have to be stated.
+
+    A claim fences a writer that is still alive, so nothing is claimed by default.
+    """
     idle = "Skip shards with a sign of life younger than this"
     torn = "Put a torn entry aside that is the last in its WAL, so that writers can open the shard"
     yes = "Claim the shards: a writer that is alive after all is fenced, and has to be opened again"
@@ -79,18 +82,18 @@ def build_run_fields(job: str) -> dict[str, Any]:
 
 
 def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
-    """Tables by name, or by an address of the configuration; with `no_tables` there may be none.
+    """Tables by their names or addresses in the configuration; `no_tables` allows for none.
 
-    Else a run that names none is refused: the form has no table that anybody may have meant.
+    Without `no_tables` a run that names no table is refused, since nothing tells which was meant.
     """
     names = list(config.tables)
     items: dict[str, Any] = {"type": "string", "pattern": "^[^-]"}
     choice: dict[str, Any] = {}
     if not config.airflow.any_address:
-        # An address with a secret in it is not shown; its table has a name.
+        # An address with a secret in it is not offered; its table can be chosen by name.
         addresses = [t.uri for t in config.tables.values() if t.uri == mask_address(t.uri)]
         items["enum"] = list(dict.fromkeys([*names, *addresses]))
-        # Makes the form a choice of these; without it, it is a field to type into.
+        # Turns the field into a choice of these; without it, it is a field to type into.
         choice = {"examples": names}
     return Param(
         [],
@@ -108,7 +111,7 @@ def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
 
 
 def build_shards_param(verb: str) -> Param:
-    """Shards by their ids, or how these begin."""
+    """Shards by their ids, or by how the ids begin."""
     return Param(
         [],
         type=["array", "null"],
@@ -121,28 +124,28 @@ def build_shards_param(verb: str) -> Param:
 
 
 def build_duration_param(title: str, default: str | None, text: str, empty: str) -> Param:
-    """A duration with its unit; `empty` says what none means."""
+    """A duration with its unit; `empty` says what an empty field means."""
     kind: dict[str, Any] = {"type": ["string", "null"], "pattern": _DURATION}
     return Param(default, title=title, description=f"{text}; empty: {empty}", **kind)
 
 
 def build_dry_run_param(default: bool = False) -> Param:
-    """Whether to change nothing. One a DAG: a run's value is kept in the object."""
+    """Whether to change nothing. Each DAG needs its own: Airflow keeps a run's value in it."""
     text = "Report, and change nothing"
     return Param(default, type="boolean", title="Dry run", description=text)
 
 
 def build_execute_param(default: bool) -> Param:
-    """Whether garbage is deleted."""
+    """Whether garbage is deleted rather than only listed."""
     text = "Else it is only listed"
     return Param(default, type="boolean", title="Delete garbage", description=text)
 
 
 @task(task_id="tables")
 def list_tables() -> list[str]:
-    """The tables that the run names; else those of the events that started it; else all.
+    """Return the tables that the run names, else those of the events that started it, else all.
 
-    Fails the run for a key that the form does not have, and for a table that may not be named.
+    Fails the run for a key that is not in the form, and for a table that may not be named.
     """
     context = get_current_context()
     params, config = context["params"], read_dag_config()

@@ -26,7 +26,7 @@ class Page:
         self._app: Callable[[Scope, Messages, Messages], Awaitable[None]] | None = None
 
     async def __call__(self, scope: Scope, receive: Messages, send: Messages) -> None:
-        """ASGI."""
+        """Serve a request, as ASGI has it."""
         with self._lock:
             if self._app is None:
                 from memwal_airflow.page.app import create_airflow_app
@@ -38,7 +38,7 @@ class Page:
 class MemWalPlugin(AirflowPlugin):
     """The page and its entry in the navigation.
 
-    Links from tasks to the page are named in provider.py; triggers are imported by their paths.
+    Links from tasks to the page are registered in provider.py; Airflow imports triggers by path.
     """
 
     name = "memwal"

@@ -42,7 +42,7 @@ def _modules(*names: str) -> list[dict[str, Any]]:
     return [{"integration-name": INTEGRATION, "python-modules": modules}]
 
 
-# Tables have their stores' own schemes, those of s3, gs and file being other providers'.
+# Tables use the schemes of their stores. Those of s3, gs and file belong to other providers.
 _ASSET_URIS = [
     {"schemes": ["memwal"], "handler": "memwal_airflow.assets.events.sanitize_uri"},
     {

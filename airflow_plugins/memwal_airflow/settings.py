@@ -20,7 +20,7 @@ class AirflowSettings:
     """Where the jobs' environment is, and how the page looks at the tables.
 
     `command` is the memwal executable in the jobs' environment, `jobs_directory` where spark-submit
-    finds the job scripts (None: the one that memwal brings along). `run_directory` holds the logs,
+    finds the job scripts (None: the one that comes with memwal). `run_directory` holds the logs,
     reports and exit codes of running jobs; workers and triggerers have to share it for deferrable
     operators.
     """
@@ -35,9 +35,9 @@ class AirflowSettings:
 
 
 def read_settings() -> AirflowSettings:
-    """The settings as they are now. Environment variables `AIRFLOW__MEMWAL__*` set them too.
+    """Read the current settings; environment variables `AIRFLOW__MEMWAL__*` set them too.
 
-    Relative paths start in the current folder of the process; absolute ones are better.
+    Relative paths start in the process's current folder, so absolute ones are better.
     """
 
     def read(name: str, default: str = "") -> str:
@@ -59,9 +59,9 @@ def read_settings() -> AirflowSettings:
 
 
 def read_dag_config() -> Config:
-    """The memwal configuration that the DAGs are built from; empty if no file is named.
+    """Return the memwal configuration that DAGs are built from; empty if no file is named.
 
-    Raises Usage. However many DAG files ask, the file is read again only when it has changed.
+    Raises Usage. The file is read again only when it has changed, however many DAG files ask.
     """
     file = read_settings().config_file
     stamp = Path(file).stat().st_mtime_ns if file and Path(file).exists() else 0
@@ -74,8 +74,8 @@ def _read(file: str | None, stamp: int) -> Config:
 
 
 def read_config(file: str | None) -> Config:
-    """The configuration in `file`; an empty one for None. Raises Usage.
+    """Read the configuration in `file`; an empty one for None. Raises Usage.
 
-    A `memwal.toml` in the folder that Airflow happens to run in is not read.
+    A `memwal.toml` in the folder that Airflow happens to run in is ignored.
     """
     return load_config(file) if file else Config()

@@ -1,4 +1,4 @@
-"""Building blocks for DAGs: the shipped ones and yours.
+"""Building blocks for the shipped DAGs and for your own.
 
 from airflow.sdk import DAG
 from memwal_airflow.task_groups import memwal_task_group
@@ -55,18 +55,18 @@ OPERATORS: dict[str, type[MemWalJobOperator]] = {
     "rescue": operators.MemWalRescueOperator,
     "verify": operators.MemWalVerifyOperator,
 }
-# A run works on the tables as they are now: a range of past dates means nothing to it.
+# A run works on the tables as they are now, so Airflow's own backfill over past dates is no use.
 RUN_TYPES: Any = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
 BY_HAND: Any = [DagRunType.MANUAL]
 JobFields = Callable[[str], Mapping[str, Any]]
-# The step that a job's event announces. Compaction and snapshots start nothing else.
+# The step that a job's event announces. Nothing is started by compaction and snapshots.
 STEPS = {"ingest": INGESTED, "merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
-# Those that do the work of others, which is announced.
+# Jobs that run several others; it is the work of those that is announced.
 CHAINS = {"maintain": ("merge", "index-catchup", "garbage"), "backfill": operators.BACKFILL_JOBS}
 
 
 def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
-    """The fields of every job's task that `[airflow]` sets."""
+    """The fields that `[airflow]` sets for every job's task."""
     return {
         "pool": dags.pool,
         "retries": dags.retries,
@@ -78,11 +78,11 @@ def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
 
 
 def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
-    """The same, and the job's own fields."""
+    """The fields that `[airflow]` sets for the task of `job`."""
     names = {"conn_id", "spark_conn_id", "deferrable", "defer_after_seconds", "held_seconds_max"}
     fields = dags.model_dump(include=names)
     fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
-    fields["outlets"] = []  # the task behind it announces: after a failure too
+    fields["outlets"] = []  # the task after it announces, even after a failure
     fields["execution_timeout"] = timedelta(seconds=dags.execution_timeout_seconds)
     if job in ("garbage", "maintain"):
         fields |= dags.model_dump(include={"retention", "grace"})
@@ -91,17 +91,19 @@ def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
 
 
 def choose_tables(config: Config) -> Any:
-    """The task that lists the tables of a run. Nobody tells of the events that started it again, so
-    it is tried as often as a job.
+    """Make the task that lists the tables of a run.
+
+    The events that started the run will not come again, so the task has as many tries as a job.
     """
     return list_tables.override(**build_task_defaults(config.airflow))()
 
 
 def map_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
-    """`job` on each of `tables` (a list, or an XCom that will be one), in mapped tasks.
+    """Run `job` on each of `tables` (a list, or an XCom that will be one), in mapped tasks.
 
-    The failure of one does not stop the others. If the job's progress is to be announced, a task
-    follows each, which adds the table's asset event if it moved: others may be tried for hours yet.
+    The failure of one does not stop the others. If the job's progress is to be announced, each task
+    is followed by one that adds the table's asset event if the table moved. The event does not wait
+    for the other tables, which may be retried for hours.
     """
     settings = {**build_job_defaults(job, config.airflow), **overrides}
     kind = OPERATORS[job]
@@ -129,13 +131,13 @@ def announce(
     task_id: str = "announce",
     part: str | None = None,
 ) -> Any:
-    """A task that adds the asset events of `job`'s task in the same group or DAG.
+    """Make a task that adds the asset events of `job`'s task in the same group or DAG.
 
-    `tables` are those that it may be about, for the graph of assets. `part` names the job that
-    counts, where that task runs several on each table.
-    It runs after failures too: a table that was merged in part has moved.
+    `tables` are the tables that it may announce, for the graph of assets. If the job's task runs
+    several jobs on each table, `part` names the one that counts. The new task runs after failures
+    too, since a table that was merged in part has moved.
     """
-    # Shown without an event; an asset that no DAG shows would come into Airflow's own group.
+    # These are outlets only to be shown: an asset in no DAG would land in Airflow's own group.
     made: list[Any] = [build_asset(step, table) for table in tables if "{{" not in table]
     made += declare_tables(tables, config) if step == MERGED else []
 
@@ -146,21 +148,21 @@ def announce(
         **build_task_defaults(config.airflow),
     )
     def add(from_task: str) -> list[str]:
-        """Adds an event for each table that the job before has moved."""
+        """Add an event for each table that the preceding job has moved."""
         context = get_current_context()
         instance = context["ti"]
         group = instance.task_id.rpartition(".")[0]
         source = f"{group}.{from_task}" if group else from_task
         index = instance.map_index
         if index is not None and index >= 0:
-            # Within a mapped group its own table only; else whatever the task was mapped over.
+            # In a mapped group, take only its own table, else all that the task was mapped over.
             found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY, map_indexes=index)
         else:
             found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY)
         summaries = [found] if isinstance(found, dict) else list(found or [])
         return add_events(step, summaries, context, part)
 
-    # As a teardown it does not decide how the run ends: as the last task it would turn every failed
+    # A teardown does not decide how the run ends; as a plain last task it would turn every failed
     # run into a success. If it fails for good, the daily runs over all tables make up for it.
     return add(name_task(job)).as_teardown()
 
@@ -171,9 +173,10 @@ def name_task(job: str) -> str:
 
 
 def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobFields) -> Any:
-    """One table's jobs, one after the other, and their announcements, in the group that is open.
+    """Add one table's jobs, one after the other, and their announcements to the open group.
 
-    `fields` gives each job's operator fields over those of `[airflow]`. The first task is returned.
+    `fields` returns a job's operator fields, which override those of `[airflow]`. Returns the first
+    task.
     """
     first = previous = None
     for job in jobs:
@@ -194,9 +197,10 @@ def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobField
 
 
 def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, Any]:
-    """What every shipped DAG has. `text`, a file's docstring, begins with the description.
+    """The fields of every shipped DAG; `text` is the docstring of the DAG's file.
 
-    Whoever starts a run by hand waits for it anyway.
+    Its first paragraph becomes the DAG's description. A DAG that is started by hand has no
+    deadline: whoever starts it waits for it anyway.
     """
     by_hand = job in ("backfill", "rescue")
     return {
@@ -213,14 +217,14 @@ def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, An
 def build_job_dag(
     job: str, config: Config, text: str | None, *, schedule: Any, runs_max: int = 1
 ) -> DAG:
-    """The shipped DAG of a job: the tables that a run is about, each in a mapped task."""
+    """Build the shipped DAG of a job, with a mapped task for each table that a run is about."""
     by_hand = job == "rescue"
     with DAG(
         f"memwal_{name_task(job)}",
         schedule=schedule,
         max_active_runs=runs_max,
         params=build_run_params(config, job),
-        render_template_as_native_obj=by_hand,  # a list stays one
+        render_template_as_native_obj=by_hand,  # so that a list stays a list
         **build_dag_fields(job, config, text),
     ) as dag:
         map_job(job, choose_tables(config), config, **build_run_fields(job))
@@ -238,16 +242,16 @@ def memwal_task_group(
     """The upkeep of one table, job after job, for a DAG of your own.
 
     :param table: a name in memwal.toml, or an address
-    :param jobs: any of the commands that have an operator, such as verify; run in this order
-    :param group_id: default `memwal_` and the table's name
+    :param jobs: commands that have an operator, such as verify; they run in this order
+    :param group_id: by default `memwal_` and the table's name
     :param fields: fields of one job's operator, such as `{"garbage": {"execute": True}}`; an ingest
         needs `sources`
     :param overrides: fields of every operator, such as `spark_conn_id` or `deferrable`
 
-    A job with nothing to do ends well, and the next one runs; after a failure the rest does not. If
-    the first is skipped (a branch), so are the others. Limits come from memwal.toml, as for the
-    command line. Asset events announce progress, so the shipped DAGs go on from there if they know
-    the table.
+    A job with nothing to do succeeds, and the next one runs; after a failure the remaining jobs do
+    not run. If the first is skipped (by a branch), so are the others. Limits come from memwal.toml,
+    as for the command line. Asset events announce progress, so the shipped DAGs carry on from there
+    if they know the table.
     """
     given = fields or {}
     unknown = [job for job in (*jobs, *given) if job not in OPERATORS]
@@ -272,16 +276,16 @@ def memwal_task_group(
 def memwal_ingest_group(
     table: str, sources: Sequence[str] | str, *, group_id: str | None = None, **fields: Any
 ) -> TaskGroup:
-    """Files into one table's MemWAL, and the event that they are in, for a DAG of your own.
+    """Ingest files into one table's MemWAL and announce it, in a DAG of your own.
 
     :param table: a name in memwal.toml, or an address
-    :param sources: files, folders, Lance tables; of a folder, what is new
-    :param group_id: default `memwal_ingest`
-    :param fields: of `MemWalIngestOperator`, and of every operator
+    :param sources: files, folders, Lance tables; from a folder, only files that are new
+    :param group_id: by default `memwal_ingest`
+    :param fields: fields of `MemWalIngestOperator`, including those of every operator
 
-    `memwal_merge` takes the event if the configuration names the table, and merges it once it is
-    due. Your own DAG takes it with `schedule=[build_asset(INGESTED, table)]`. Without a new file
-    the task is skipped, and there is no event.
+    If the configuration names the table, the event starts `memwal_merge`, which merges the table
+    once it is due. A DAG of your own is started with `schedule=[build_asset(INGESTED, table)]`.
+    Without a new file the task is skipped, and there is no event.
     """
     config = read_dag_config()
     with TaskGroup(group_id or "memwal_ingest") as group:
@@ -294,14 +298,14 @@ def memwal_ingest_group(
 
 
 def build_cron_schedule(text: str) -> CronTriggerTimetable | None:
-    """A schedule by the clock, in UTC whatever Airflow's own zone is; None for an empty text."""
+    """Build a cron schedule in UTC, whatever Airflow's own zone is; None for an empty text."""
     return CronTriggerTimetable(text, timezone="UTC") if text else None
 
 
 def build_event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
-    """A schedule on a step's events of any configured table, and by the clock with `or_cron`.
+    """Build a schedule on a step's events for any configured table, and on `or_cron` if given.
 
-    None when there is neither.
+    None if there is neither.
     """
     assets = [build_asset(step, table) for table in config.tables]
     clock = build_cron_schedule(or_cron)

@@ -1,7 +1,7 @@
-"""Tables whose store gave a DAG's plan no answer, and when each of them is tried again.
+"""Tables whose store gave a DAG's plan no answer, and when each is tried again.
 
-What a task keeps ends with its run, so this is in a variable of Airflow's: one a DAG, and none
-while every table can be reached. Whoever deletes it lets the next run try them all.
+Task state ends with a run, so this is kept in an Airflow variable: one for each DAG, and none while
+every table can be reached. If it is deleted, the next run tries all tables.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from datetime import datetime, timedelta
 from airflow.sdk import Variable
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-# The first failed look gives a table a merge task, whose own retries bridge a short outage.
+# After the first failed look the table still gets a merge task, whose own retries bridge a short
+# outage.
 _FIRST_WAIT = timedelta(minutes=15)
 _WAIT_MAX = timedelta(hours=1)
-# A run that comes a little early tries, too.
+# So that a run which starts a little early tries as well.
 _SLACK = timedelta(minutes=1)
-# Of a table that no run has named for so long, nothing is kept.
+# A table that no run has named for this long is forgotten.
 _KEPT = timedelta(days=1)
 
 
 class Away(BaseModel):
-    """One such table: since when, and how often it was tried."""
+    """An unreachable table: since when, how often it was tried, and when it is tried next."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,7 +31,7 @@ class Away(BaseModel):
     next_try_at: AwareDatetime
 
     def waits(self, now: datetime) -> bool:
-        """Whether it is to be left alone still."""
+        """Whether to leave the table alone for now."""
         return now < self.next_try_at <= now + _WAIT_MAX
 
 
@@ -38,14 +39,14 @@ _STORED = TypeAdapter(dict[str, Away])
 
 
 def put_off(before: Away | None, now: datetime) -> Away:
-    """After another failed look."""
+    """Return the table's entry after another failed look; `before` is None for the first."""
     tries = 1 if before is None else before.tries + 1
     wait = min(_WAIT_MAX, _FIRST_WAIT * 2 ** min(tries - 1, 10)) - _SLACK
     return Away(since=before.since if before else now, tries=tries, next_try_at=now + wait)
 
 
 def read_away(dag_id: str) -> dict[str, Away]:
-    """What is known, by table; nothing where that can't be understood."""
+    """Read the unreachable tables of a DAG; none if the variable can't be understood."""
     try:
         return _STORED.validate_json(Variable.get(_name(dag_id), default="{}"))
     except ValidationError:
@@ -53,7 +54,7 @@ def read_away(dag_id: str) -> dict[str, Away]:
 
 
 def write_away(dag_id: str, found: dict[str, Away], now: datetime) -> None:
-    """Remember them."""
+    """Store the unreachable tables of a DAG, without those that no run has named for a day."""
     kept = {name: away for name, away in found.items() if now - away.next_try_at < _KEPT}
     if kept:
         text = _STORED.dump_json(kept, indent=2).decode()

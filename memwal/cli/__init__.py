@@ -9,20 +9,20 @@ from memwal.cli import gc_pause, streams
 from memwal.identity import find_stranger
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
-# warn about forks; neither tells an operator anything.
+# warn about forks; neither is of use to an operator.
 os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
 
-# Pydantic would look through every installed package for plugins of its own.
+# Otherwise Pydantic searches every installed package for plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The `memwal` command. Exits 2 where another project's package stands in the place of ours."""
+    """Run the `memwal` command; exits with 2 if another project's package has replaced ours."""
     if stranger := find_stranger():
         print(stranger, file=sys.stderr)
         raise SystemExit(2)
     gc_pause.pause()
-    # Imported late: with the garbage collector at rest, and all of it ours.
+    # Imported late: once the garbage collector is paused, and the package is known to be ours.
     from memwal.run.process import pandas_skip, process_memory
 
     pandas_skip.start()
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     try:
         make_app(arguments)(arguments)
-    except OSError as error:  # of --help and the like: a command reports its own
+    except OSError as error:  # from --help and the like: commands report their own errors
         problem = streams.give_up(error)
         raise SystemExit(problem and f"error: stdout: {problem}") from None
     finally:
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _spell_out(arguments: list[str]) -> list[str]:
-    """What people type before they know any command."""
+    """Translate what people type before they know any command."""
     match arguments:
         case []:
             return ["--help"]

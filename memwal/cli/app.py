@@ -1,4 +1,4 @@
-"""The command line with all of its commands."""
+"""The command line with all its commands."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    del sys.path[0]  # this file's folder, whose modules are not to be found by bare names
+    del sys.path[0]  # this file's folder: its modules must not be importable by bare names
     from memwal.cli import main
 
     main(sys.argv[1:])

@@ -74,7 +74,7 @@ def backfill(
 
 
 def _parse_jobs(text: str) -> tuple[str, ...]:
-    """The jobs that `--jobs` names, in their order. Raises Usage."""
+    """Return the jobs that `--jobs` names, in the order in which they run. Raises Usage."""
     from memwal.jobs.backfill.plan import ORDER
 
     named = [name.strip() for name in text.split(",")]

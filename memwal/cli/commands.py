@@ -1,4 +1,4 @@
-"""The commands, each in a file of its name, and what stands before them."""
+"""The commands, each in a file of its name, and the options that come before a command."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SECTIONS = {
     "Data": "read checkpoint ingest rescue",
     "Operate": "init doctor submit lease config schema demo",
 }
-"""All of them, as --help groups them, in the order of use."""
+"""All commands, grouped as in --help, in the order of use."""
 
-_OTHERS_COMMAND = "submit"  # looks up the command that it passes on
+_OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 
 
 class GroupedHelp(TyperGroup):
     """The commands, in sections."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each section, with a line a command."""
+        """Write each section, with one line for each command."""
         longest = max(map(len, self.commands))
         left = formatter.width - longest - 4
         for title, names in SECTIONS.items():
@@ -43,9 +43,9 @@ class GroupedHelp(TyperGroup):
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The command line. Where `arguments` begin with a command, it has no other.
+    """Make the command line; if `arguments` begin with a command, it has only that one.
 
-    To import and to describe all of them takes as long as a fifth of importing Lance.
+    Importing and describing all commands takes a fifth of the time that importing Lance takes.
     """
     app = typer.Typer(
         name="memwal",
@@ -66,7 +66,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 
 
 def _add(app: typer.Typer, name: str) -> None:
-    """Add the command, or the group of commands, out of its file."""
+    """Add the command, or the group of commands, from its file."""
     word = name.replace("-", "_")
     module = import_module(f"memwal.cli.{word}")
     if group := getattr(module, f"{word}_app", None):

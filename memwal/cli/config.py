@@ -61,7 +61,7 @@ def _show(content: Mapping[str, Any], console: Console) -> None:
 
 
 def _list_set(found: Config) -> Iterator[dict[str, Any]]:
-    """The environment's beat the file's."""
+    """Yield the keys that are set: the environment's, which take precedence, then the file's."""
     for name, value in read_environment_settings(os.environ).items():
         yield {"key": name, "value": value, "origin": name_variable(name)}
     stored = found.model_dump(mode="json", exclude_unset=True, exclude={"namespaces"})
@@ -74,7 +74,7 @@ def _list_set(found: Config) -> Iterator[dict[str, Any]]:
 
 
 def list_keys() -> Iterator[dict[str, Any]]:
-    """Every key, as `--explain` and the reference page show it."""
+    """Yield every key, as `--explain` and the reference page show it."""
     standards = _find_defaults()
     for section, kind in SECTIONS.items():
         schema = kind.model_json_schema()
@@ -113,7 +113,7 @@ def _find_unit(name: str) -> str | None:
 
 
 def _find_defaults() -> dict[str, Any]:
-    """Of the settings, from the limits of the jobs that take them."""
+    """Find the settings' defaults, from the limits of the jobs that use them."""
     from memwal.jobs.compaction.plan import CompactionLimits
     from memwal.jobs.garbage.model import GarbageLimits
     from memwal.jobs.index_catchup.plan import CatchupLimits

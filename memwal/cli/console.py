@@ -31,19 +31,19 @@ _WIDTH = 200
 
 
 class Terminal(Console):
-    """A console that shows every text on one line, escaped, and takes no markup out of it."""
+    """A console that shows every text on one line, escaped, without interpreting markup."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, emoji=False, markup=False, soft_wrap=True, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A plain text: what is printed, or stands in a table's cell."""
+        """Render a plain text: one that is printed, or is in a table's cell."""
         return super().render_str(one_line(text), **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Anything else, down to the styled texts in it."""
+        """Render anything else, and escape the styled texts in it."""
         if isinstance(renderable, Text) and not renderable.plain.isprintable():
             renderable = _escape(renderable)
         return super().render(renderable, options)
@@ -57,10 +57,10 @@ def _escape(text: Text) -> Text:
 
 
 class _ResultTerminal(Terminal):
-    """Nothing is cut to 80 columns: a count would be another one.
+    """A console for results that cuts nothing off at 80 columns: a cut count would be wrong.
 
-    On a screen, a table that is wider folds its sentences; one that still is becomes a paragraph a
-    row. Elsewhere a path that is folded can't be copied.
+    On a screen, a table that is too wide folds its sentences; if it is still too wide, each row
+    becomes a paragraph. Elsewhere nothing is folded, since a folded path can't be copied.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _ResultTerminal(Terminal):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """As wide as the screen, if there is one."""
+        """Render as wide as the screen, if there is one."""
         if self._screen and isinstance(renderable, Table):
             for column in renderable.columns:
                 if column.no_wrap:
@@ -85,7 +85,7 @@ class _ResultTerminal(Terminal):
         return super().render(renderable, options)
 
     def _list_rows(self, table: Table, width: int) -> Iterator[Text]:
-        """The first cell of each row, and below it the others, each after its heading."""
+        """List the first cell of each row, and below it the others, each after its heading."""
         first, *others = table.columns
         rows = zip(*(column.cells for column in others), strict=True)
         for head, cells in zip(first.cells, rows, strict=True):
@@ -100,19 +100,19 @@ class _ResultTerminal(Terminal):
                 yield Text("  ").append(line)
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the process when a reader closes its end."""
+        """Raise the error; Rich would end the process when a reader closes its end."""
         raise
 
 
 def _as_text(cell: RenderableType) -> Text:
     if isinstance(cell, Text):
         return cell if cell.plain.isprintable() else _escape(cell)
-    # A bar is left out where there is no room for it.
+    # A bar is left out if there is no room for it.
     return Text(one_line(cell) if isinstance(cell, str) else "")
 
 
 def stdout() -> Console:
-    """The console for results. Printing raises OSError where stdout takes no more."""
+    """The console for results; printing raises OSError if stdout takes no more."""
     return _ResultTerminal()
 
 
@@ -122,7 +122,7 @@ def stderr() -> Console:
 
 
 def print_trace(text: str, console: Console) -> None:
-    """Print a traceback, indented, so that no line of it looks like one of ours."""
+    """Print a traceback, indented so that none of its lines looks like one of ours."""
     if log := logs.current():
         log.say("error", text.rstrip().rpartition("\n")[2], exception=text)
         return
@@ -133,7 +133,7 @@ def print_trace(text: str, console: Console) -> None:
 class RunProgress:
     """A progress bar on a terminal, log lines elsewhere. Everything goes to stderr.
 
-    While it is open, warnings of `memwal`'s own Python loggers are among them.
+    While it is open, it also shows warnings from `memwal`'s Python loggers.
     """
 
     def __init__(self, *, debug: bool = False, quiet: bool = False) -> None:
@@ -143,31 +143,31 @@ class RunProgress:
         self._made: Display | None = None
 
     def start(self, what: str, total: int, bytes_total: int = 0) -> None:
-        """A step with `total` units begins."""
+        """Begin a step of `total` units."""
         if not self._quiet:
             self._display().start(what, total, bytes_total)
 
     def done(self, count: int, bytes_done: int = 0) -> None:
-        """So many units are done."""
+        """Report how many units are done so far."""
         if not self._quiet:
             self._display().done(count, bytes_done)
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """Show a line for people."""
         if not self._quiet:
             self._display().say(text)
 
     def warn(self, text: str) -> None:
-        """A line about trouble."""
+        """Show a line about trouble."""
         self.say(f"warning: {text}")
 
     def trace(self, text: str) -> None:
-        """A traceback, with `--debug` only."""
+        """Show a traceback, only with `--debug`."""
         if self._debug:
             print_trace(text, self._console)
 
     def clear(self) -> None:
-        """Take the bar away: somebody else has something to show."""
+        """Remove the bar, because something else is to be shown."""
         if self._made is not None:
             self._made.stop()
             self._made = None
@@ -185,7 +185,7 @@ class RunProgress:
 
     def _display(self) -> Display:
         if self._made is None:
-            # Imported late: most commands that only read say nothing.
+            # Imported late, since most commands that only read say nothing.
             from memwal.cli.progress import BarDisplay, JsonDisplay, LogDisplay
 
             if log := logs.current():
@@ -197,7 +197,7 @@ class RunProgress:
 
 
 class _Warnings(logging.Handler):
-    """What the layers below the jobs have to say."""
+    """Passes on the warnings of the layers below the jobs."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -217,8 +217,8 @@ def show_report(
 ) -> None:
     """Print a job's report.
 
-    `show_table` stands in for that of the reports' own `show`; `show_tables` shows them together,
-    and `show_end` what stands behind them.
+    `show_table` replaces the function of that name in the report's `show` module; `show_tables`
+    shows all tables together, and `show_end` adds what comes after them.
     """
     parts: Iterable[RenderableType]
     if show_tables is not None:
@@ -238,7 +238,7 @@ def show_report(
 
 
 def _find_view(report: JobReport | TableReport) -> Any:
-    """The module `show` beside the `report` in which a report's class stands."""
+    """Return the module `show` beside the `report` module that defines a report's class."""
     package, _, _ = type(report).__module__.rpartition(".")
     return import_module(f"{package}.show")
 
@@ -247,9 +247,9 @@ def _describe_table(
     report: TableReport, show_table: Callable[[Any], Iterable[RenderableType]] | None
 ) -> RenderableType:
     parts: list[RenderableType] = [_format_head(report)]
-    if type(report) is not TableReport:  # else it only has an error
+    if type(report) is not TableReport:  # a plain TableReport has only an error
         parts += (show_table or _find_view(report).show_table)(report)
-    # A shard's own error stands here in place of the table's, which is the sum of them.
+    # Shards' own errors replace the table's, which only combines them.
     own = [s.error for s in getattr(report, "shards", ()) if s.error]
     for text in name_some(own, _ERRORS_MAX, "shards") or filter(None, [report.error]):
         parts.append(Text(f"  error: {text}", style="red"))
@@ -269,9 +269,9 @@ def _format_head(report: TableReport) -> Text:
 
 
 def show_document(document: Mapping[str, Any], console: Console, indent: int = 0) -> None:
-    """Print a decoded document: a list of like things as a table, the rest line by line.
+    """Print a decoded document: lists of similar items as tables, the rest line by line.
 
-    Of a long list or mapping, such as those by shard, the first.
+    Long lists and mappings, such as those by shard, are cut to their first items.
     """
     pad = "  " * indent
     for key, whole in document.items():
@@ -297,7 +297,7 @@ def show_document(document: Mapping[str, Any], console: Console, indent: int = 0
 
 
 def _cut(value: Any) -> tuple[Any, int]:
-    """The first of very many, and how many are left."""
+    """Cut a very long list or mapping; return it and the number of items that are left."""
     if not isinstance(value, Mapping | list) or len(value) <= _ITEMS_MAX:
         return value, 0
     left = len(value) - _ITEMS_MAX

@@ -44,7 +44,7 @@ def demo(
         settings = read_environment_settings()
         return run_demo(
             folder,
-            # With --json the story goes to stderr: stdout holds one document.
+            # With --json the story goes to stderr, as stdout holds one document.
             Story(
                 console=stderr() if as_json else stdout(), show=show_report, clear=progress.clear
             ),

@@ -10,7 +10,10 @@ from memwal.run.process.whole_file import whole_file
 
 
 def check_place(option: str, place: str) -> Path:
-    """The file that an option names. Raises Usage where none can be: before the work, not after."""
+    """Return the file that an option names. Raises Usage if it can't be written.
+
+    This is called before the work, so that a wrong path does not show only afterwards.
+    """
     file = Path(place)
     if file.is_dir():
         raise Usage(f"{option} {file}: that is a folder")
@@ -20,9 +23,9 @@ def check_place(option: str, place: str) -> Path:
 
 
 def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
-    """A file that is there whole or as it was: a run may be killed while it writes.
+    """Write a file atomically: a run that is killed while it writes leaves the old content.
 
-    `mode` are its permissions, whatever the umask says. Raises OSError.
+    `mode` is the file's permissions, whatever the umask says. Raises OSError.
     """
     if file.exists() and not file.is_file():
         file.write_bytes(content)  # a pipe or a terminal

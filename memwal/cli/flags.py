@@ -1,4 +1,4 @@
-"""Makes commands of the functions that do their work; the options that go with all of them."""
+"""Turns the functions that do the work into commands, with the options that all of them share."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Options = TypeVar("Options")
 
 Result = JobReport | Document
 Job = Callable[[RunProgress], JobReport]
-"""What is left to do once a command's options are values."""
+"""The work that is left to do once a command's options have been parsed."""
 
 _PROVIDED = ("flags", "progress", "results")
 _OF_SEVERAL = "everything"
@@ -69,7 +69,7 @@ _OF_SEVERAL = "everything"
 
 @dataclass(frozen=True, kw_only=True)
 class ReadFlags:
-    """What every command takes that looks at tables; `everything` only those of TABLE..."""
+    """The flags of every command on tables; only commands on TABLE... take `everything`."""
 
     everything: All = False
     as_json: Json = False
@@ -96,18 +96,18 @@ class ReadFlags:
         quiet: bool = False,
         listed: ListNames | None = None,
     ) -> list[ResolvedTable]:
-        """The TABLE arguments, looked up in the configuration, each table once; or, with `--all`,
-        those of the configuration. Raises Usage.
+        """Look up the TABLE arguments in the configuration, each table once. Raises Usage.
 
-        The command has imported its job by then, so its start ends here. `quiet` says nothing of
-        what was found in the configuration; `listed` has what namespaces list, who are asked else.
+        With `--all` the tables are those of the configuration. The command has imported its job by
+        now, so its start-up ends here and garbage collection resumes. `quiet` suppresses notes on
+        what was found in the configuration; `listed` replaces asking namespaces for their tables.
         """
         gc_pause.resume()
         parse_engine(self.engine)
         return self._look_up(names, quiet=quiet or is_quiet(self.as_json), listed=listed)
 
     def table(self, name: str) -> ResolvedTable:
-        """The TABLE argument of a command that takes one. Raises Usage for a glob of several."""
+        """Look up the one TABLE of a command. Raises Usage for a glob that matches several."""
         found = self.tables([name])
         if len(found) > 1:
             raise Usage(f"{name}: matches {', '.join(t.name for t in found)}: name one")
@@ -126,7 +126,7 @@ class ReadFlags:
     def run_options(
         self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any
     ) -> Options:
-        """A job's options (`memwal.run.options.RunOptions` or a kind of it) out of these flags."""
+        """Make a job's options (`memwal.run.options.RunOptions` or a subclass) from these flags."""
         return kind(
             tables=tables,
             untested_lance_allowed=self.allow_untested_lance,
@@ -141,7 +141,7 @@ class ReadFlags:
         names: Sequence[str] | str,
         **more: Any,
     ) -> Job:
-        """The job on TABLE or TABLE..., with these flags and `more` options of its own."""
+        """Return the job on TABLE or TABLE..., with these flags and `more` options of its own."""
 
         def work(progress: RunProgress) -> JobReport:
             tables = [self.table(names)] if isinstance(names, str) else self.tables(names)
@@ -150,7 +150,7 @@ class ReadFlags:
         return work
 
     def check(self) -> None:
-        """Raise Usage for flags that no job takes. Nothing is looked up."""
+        """Raise Usage for flags whose values no job would take, without looking anything up."""
         parse_engine(self.engine)
         parse_log_format(self.log_format)
         parse_pairs(self.storage_option or [], "--storage-option")
@@ -172,7 +172,7 @@ class ReadFlags:
         )
 
     def _find_options(self, names: Sequence[str]) -> Mapping[str, str]:
-        """The storage options of a table; without one, those that go with every table."""
+        """Return the storage options of the first table; without one, those for every table."""
         for table in self._look_up(names, quiet=True) if names or self.everything else ():
             from memwal.store.objects.opening import find_address, normalise_uri
 
@@ -182,7 +182,7 @@ class ReadFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class JobFlags(ReadFlags):
-    """What every command takes besides that can change a table."""
+    """The further flags of every command that can change a table."""
 
     dry_run: DryRun = False
     engine: EngineOption = None
@@ -192,7 +192,7 @@ class JobFlags(ReadFlags):
     memory_max: MemoryMax = None
 
     def check(self) -> None:
-        """As of every command, and the settings that these flags hold."""
+        """As for every command, and check the settings that these flags hold."""
         super().check()
         self._settings()
 
@@ -203,7 +203,7 @@ class JobFlags(ReadFlags):
         quiet: bool = False,
         listed: ListNames | None = None,
     ) -> list[ResolvedTable]:
-        """As of every command, with the settings that these flags hold."""
+        """As for every command, with the settings that these flags hold."""
         given = self._settings()
         found = super().tables(names, quiet=quiet, listed=listed)
         return [table.with_settings(given) for table in found]
@@ -217,7 +217,7 @@ class JobFlags(ReadFlags):
     def run_options(
         self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any
     ) -> Options:
-        """A job's options out of these flags."""
+        """Make a job's options from these flags."""
         return super().run_options(
             kind,
             tables,
@@ -232,15 +232,16 @@ class JobFlags(ReadFlags):
 def command(
     kind: type[ReadFlags] = ReadFlags, *, job: str | None = None
 ) -> Callable[[Callable[..., Result | Job]], Callable[..., None]]:
-    """Make a command of the function that does its work.
+    """Turn the function that does a command's work into the command.
 
-    In place of its parameter `flags` the command has the options of `kind`. The function may ask
-    for the run's `progress`, and for its `results`, to store a report while it runs. What it
-    returns, or the job that it returns does, is shown and stored, and decides the exit code; an
-    error is shown without a traceback. `job` is the command's name where the function's differs.
+    The command has the options of `kind` in place of the function's parameter `flags`. The function
+    may have a parameter `progress` for the run's progress, and `results` to store a report while it
+    runs. Its result, or the result of the job that it returns, is shown and stored, and decides the
+    exit code; an error is shown without a traceback. `job` is the command's name if it differs from
+    the function's.
 
-    The command's attribute `check` takes its parsed parameters and raises Usage for a value that
-    is none; of a function that returns a job nothing is run.
+    The command's attribute `check` takes the parsed parameters and raises Usage for an invalid
+    value; if the function returns a job, the job is not run for that.
     """
 
     def decorate(work: Callable[..., Result | Job]) -> Callable[..., None]:
@@ -277,7 +278,7 @@ def command(
                 check_named(_list_tables(values), everything=flags.everything)
             call(values, flags=flags, progress=None, results=flags.output(name, ()))
 
-        # What typer reads: the function's own parameters, then the shared ones.
+        # The parameters that typer reads: the function's own, then the shared ones.
         own = {p.name: p.default for p in asked.values() if p.name not in _PROVIDED}
         own |= {"tables": None} if several else {}
         defaults = own | {f.name: f.default for f in fields(kind) if f.name in shared}
@@ -290,7 +291,7 @@ def command(
 
 
 def _sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Give it a signature that typer reads: keywords only."""
+    """Give the command a signature for typer to read, of keywords only."""
     run.__annotations__ = {name: hints[name] for name in defaults}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
@@ -310,9 +311,10 @@ def _list_tables(values: Mapping[str, Any]) -> Sequence[str]:
 def load(
     config: str | None, options: list[str] | None, *, quiet: bool = False
 ) -> tuple[Config, dict[str, str]]:
-    """The configuration file, and storage options that beat it: the environment's, then flags'.
+    """Load the configuration file, and the storage options that take precedence over it.
 
-    A file that nobody asked for is named on stderr. Raises Usage.
+    Those are the environment's, overridden by the flags'. A file that was not asked for is named on
+    stderr. Raises Usage.
     """
     loaded = load_config(config)
     if not quiet and find_named_file(config) is None and Path(DEFAULT_FILE).exists():
@@ -322,14 +324,14 @@ def load(
 
 
 def list_names(glob: NamespacedTable) -> list[str]:
-    """The tables beside the one that is named. Imported late, as Lance always is."""
+    """List the table names in the glob's namespace; imports Lance late, as everywhere."""
     from memwal.store.tables import namespaces
 
     return namespaces.list_names(glob)
 
 
 def _name_file(config: Config) -> None:
-    """Whoever stands in a folder has to know that the file in it is used."""
+    """Say on stderr that the file in the current folder is used, which nobody asked for."""
     file = Path(DEFAULT_FILE).absolute()
     stderr().print(f"configuration: {file}, found in the current folder", style="dim")
     for name in filter(is_address, config.tables):
@@ -343,10 +345,10 @@ def _name_file(config: Config) -> None:
 def _drop_repeated(
     tables: Sequence[ResolvedTable], config: Config, *, quiet: bool
 ) -> list[ResolvedTable]:
-    """One for each table, however often and by whatever names it is given.
+    """Keep one entry for each table, however often and by whatever names it is given.
 
-    What the configuration has of a table counts, whether its address was given first or not. Raises
-    Usage for two of its names that stand for one table and want different things of it.
+    A name in the configuration, with its settings, wins over an address, whichever came first.
+    Raises Usage if two configured names stand for one table but have different settings.
     """
     from memwal.store.objects.opening import same_place
 
@@ -355,7 +357,7 @@ def _drop_repeated(
         try:
             place = same_place(table.uri, table.storage_options)
         except MemWalError:
-            place = table.name  # the error shows where it is opened
+            place = table.name  # the error shows up when the table is opened
         before = found.setdefault(place, table)
         if before is table:
             continue

@@ -77,7 +77,7 @@ Full = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class DeletingFlags(JobFlags):
-    """What a command that may delete takes besides."""
+    """The further flags of a command that may delete."""
 
     retention: Retention = None
     grace: Grace = "1h"
@@ -87,7 +87,7 @@ class DeletingFlags(JobFlags):
     allow_short_retention: ShortRetention = False
 
     def garbage_options(self, **limits: Any) -> dict[str, Any]:
-        """The garbage job's own options. Raises Usage for a duration that is none."""
+        """Make the garbage job's own options. Raises Usage for an invalid duration."""
         from memwal.jobs.garbage.model import GarbageLimits
 
         retention = self.retention

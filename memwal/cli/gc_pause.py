@@ -1,8 +1,8 @@
-"""Starting fast: Python's garbage collector waits until a command has imported what it needs.
+"""Speeds up the start: the garbage collector pauses until a command has imported what it needs.
 
-The collector runs each time that Python has made 700 objects more. Starting makes 300,000, nearly
-all of them modules and their parts, which stay: looking at them takes a fifth of the time, here and
-once more when the interpreter ends.
+The collector runs after every 700 new objects. The start makes 300,000, nearly all of them modules
+and their parts, which are never freed. Scanning them takes a fifth of the time, and again when the
+interpreter ends.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _USUAL = gc.get_threshold()
 
 
 def pause() -> None:
-    """Let the collector wait. Once in a process."""
+    """Pause the collector; has an effect once in a process."""
     if not gc.get_freeze_count():
         gc.set_threshold(_OBJECTS_AT_START)
         atexit.register(gc.freeze)
 
 
 def resume() -> None:
-    """Everything is imported: collect as usual, but for what is there now."""
+    """Collect as usual again, except for the objects that exist now; all imports are done."""
     if not gc.get_freeze_count():
         gc.freeze()
         gc.set_threshold(*_USUAL)

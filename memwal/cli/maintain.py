@@ -25,7 +25,7 @@ Compaction = Annotated[
 
 
 class MaintainCommand(TyperCommand):
-    """`--compaction` may stand alone: what follows is its value only if it is one."""
+    """Lets `--compaction` stand alone: the next word is its value only if it is a valid one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments, with a value for each `--compaction`."""
@@ -36,7 +36,7 @@ COMMAND_CLASS = MaintainCommand
 
 
 def spell_out(words: Sequence[str]) -> Iterator[str]:
-    """`--compaction TABLE` as `--compaction=always TABLE`; nothing behind `--` is an option."""
+    """Turn `--compaction TABLE` into `--compaction=always TABLE`, except after `--`."""
     end = words.index("--") if "--" in words else len(words)
     for place, word in enumerate(words):
         bare = place < end and word == "--compaction"

@@ -1,4 +1,4 @@
-"""What a command measures: for `--metrics-file`, and to where OTEL_* variables say."""
+"""A command's metrics, for `--metrics-file` and for where OTEL_* variables say."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from memwal.run.metrics.sink import Metrics
 
 _FILE_BYTES_MAX = 64 * 1024 * 1024
-# Whoever collects it is another user.
+# The collector runs as another user.
 _FILE_MODE = 0o644
 
 
 class Measures:
-    """Metrics of one command, from before its work until its report is known."""
+    """The metrics of one command, from before its work until its report is known."""
 
     def __init__(self, place: str | None, warn: Callable[[str], None]) -> None:
         """`place` is the file for metrics, if one was asked for."""
@@ -30,7 +30,7 @@ class Measures:
         self._takes_reports = True
 
     def begin(self) -> None:
-        """Raises Usage for a file that can't be, Unsupported where OpenTelemetry is missing."""
+        """Start; raises Usage for an impossible file, Unsupported if OpenTelemetry is missing."""
         from memwal.run.metrics.start import start_metrics
 
         if self._place is not None:
@@ -38,9 +38,9 @@ class Measures:
         self._metrics = start_metrics(shown=self._file is not None, warn=self._warn)
 
     def take(self, *, shown: bool) -> Metrics:
-        """The metrics, for a job that records by itself what it does.
+        """Return the metrics, for a job that records what it does by itself.
 
-        Raises Unsupported where they are to be `shown` and OpenTelemetry is missing.
+        Raises Unsupported if they are to be `shown` and OpenTelemetry is missing.
         """
         from memwal.run.metrics.sink import NO_METRICS
         from memwal.run.metrics.start import start_metrics
@@ -51,7 +51,7 @@ class Measures:
         return self._metrics
 
     def end(self, report: JobReport) -> str | None:
-        """Record, write and push what came of the command; what went wrong with the file."""
+        """Record, write and push the result; return what went wrong with the file, if anything."""
         if self._metrics is None:
             return None
         if self._takes_reports:
@@ -68,7 +68,7 @@ class Measures:
 
 
 def _read(file: Path) -> str:
-    """What earlier runs wrote; nothing where that can't be read: counters begin anew then."""
+    """Read what earlier runs wrote; if that can't be read, nothing, and counters start over."""
     with suppress(OSError, ValueError):
         if file.is_file() and file.stat().st_size <= _FILE_BYTES_MAX:
             return file.read_text(encoding="utf-8")

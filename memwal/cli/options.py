@@ -1,4 +1,4 @@
-"""Arguments and options of more than one command, each declared once."""
+"""The arguments and options that several commands share, each declared once."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ MemoryMax = Annotated[
         "(default: no limit).",
     ),
 ]
-# Taken everywhere, so that one set of options goes with every command; those
-# that only look work in this process and need no lease.
+# Accepted everywhere, so that one set of options works with every command. Commands that only look
+# ignore them: they work in this process and need no lease.
 UnusedEngine = Annotated[
     str | None, typer.Option("--engine", metavar="auto|spark|local", hidden=True)
 ]

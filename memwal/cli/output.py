@@ -1,4 +1,4 @@
-"""Where a command's result goes, and how its errors end: the one map to exit codes."""
+"""Where a command's result goes, and how its errors map to exit codes."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class ReportPlace:
     """Where `--report` goes: a local path, or an object in a bucket."""
 
     def __init__(self, place: str, storage_options: Callable[[], Mapping[str, str]]) -> None:
-        """`storage_options` are looked up when an object store is named."""
+        """`storage_options` is called only if `place` is in an object store."""
         self._place = place
         self._options = storage_options
         self._write: Callable[[str], object] | None = None
 
     def check(self) -> None:
-        """Before the work, not after it: a report that can't be written is a wrong request.
+        """Check before the work that the report can be written, else raise Usage or Unsupported.
 
-        Raises Usage, Unsupported. Whether a store takes the object shows when it is written.
+        Whether a store accepts the object only shows when it is written.
         """
         if "://" in self._place:
             self._write = self._object()
@@ -55,7 +55,7 @@ class ReportPlace:
         self._write = lambda document: write_whole(file, document.encode())
 
     def write(self, document: str) -> str | None:
-        """Write it, unless `check` refused the place; what went wrong, if anything did."""
+        """Write it, unless `check` refused the place; return what went wrong, if anything."""
         if self._write is None:
             return None
         try:
@@ -84,10 +84,10 @@ _LOOKING = frozenset(("doctor", "inspect", "read", "runs", "shard", "status", "v
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What a command has to say: one JSON document, and how people see it.
+    """A command's result: one JSON document, and how it is shown to people.
 
-    `report` is the job's report that it was made of, if it was; `tells_errors`: what people see
-    has those of its tables.
+    `report` is the job's report that it was made from, if any. `tells_errors` says that what people
+    see includes the errors of the report's tables.
     """
 
     content: Mapping[str, Any]
@@ -97,7 +97,7 @@ class Document:
 
     @classmethod
     def of(cls, report: JobReport, **views: Any) -> Document:
-        """A job's report as a document. `views` are those of `show_report`."""
+        """Make a document of a job's report; `views` are the keywords of `show_report`."""
         return cls(
             content=report.to_json(),
             show=lambda content, console: show_report(report, console, **views),
@@ -115,8 +115,8 @@ class Document:
 class Output:
     """Where a command's report goes, and how its errors end.
 
-    `shows` is False for a job that has shown people everything by the time it returns. `choose_id`
-    gives the run's id; `table` is the one that lines of the log are about unless they say another.
+    `shows` is False for a job that has already shown people everything by the time it returns.
+    `choose_id` gives the run's id; log lines are about `table` unless they name another one.
     """
 
     job: str
@@ -136,8 +136,8 @@ class Output:
     def run(self, work: Callable[[RunProgress], JobReport | Document]) -> NoReturn:
         """Do the work, show and store what it returns, and exit with its code.
 
-        No traceback without `--debug`. A report that was asked for and can't be written, or a
-        result that stdout does not take, is exit code 1.
+        Tracebacks are shown only with `--debug`. If a requested report can't be written, or stdout
+        does not take the result, the exit code is 1.
         """
         logs.describe_run(job=self.job, table=self.table, run_id=None)
         before = logs.current()
@@ -159,7 +159,7 @@ class Output:
             once = seen and logs.current() is None and streams.is_one_place()
             for table, error in _list_errors(report):
                 if once and table is not None:
-                    continue  # it stands just above
+                    continue  # it has just been shown above
                 with logs.about(**(self._facts if table is None else self._describe(table))):
                     stderr().print(f"error: {error}", style="red")
         stored = all([self._store(document), self._measure(report)])
@@ -168,11 +168,11 @@ class Output:
 
     @cached_property
     def measures(self) -> Measures:
-        """What the command measures."""
+        """The command's metrics."""
         return Measures(self.metrics_file, self._warn)
 
     def so_far(self, report: JobReport) -> None:
-        """Store the report of a run that goes on; a problem with that shows at its end."""
+        """Store the report of a run that goes on; a problem with that is reported at its end."""
         if self.place is not None:
             self.place.write(Document.of(self._stamp(report)).text)
 
@@ -189,7 +189,7 @@ class Output:
         signals.wake_main_thread()
         self._began = self._clock.monotonic_seconds()
         signal.signal(signal.SIGTERM, _interrupt)
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # it is ignored under nohup
             signal.signal(signal.SIGHUP, _interrupt)
         try:
             if parse_log_format(self.log_format) == logs.JSON:
@@ -210,7 +210,7 @@ class Output:
             return self._from_error(error, error.outcome, error.exit_code)
         except SystemExit:
             raise
-        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        except BaseException as error:  # a panic in Lance's Rust code is not an Exception
             known = unexpected(error)
             return self._from_error(error, known.outcome, known.exit_code, str(known))
 
@@ -231,9 +231,10 @@ class Output:
         )
 
     def _show(self, document: Document) -> bool:
-        """Put the result on stdout. What can't go there is said on stderr, with what the run did.
+        """Put the result on stdout, and return False if it is lost.
 
-        False where it is lost. Of a stdout that was closed from the beginning nobody expects one.
+        If stdout does not take it, stderr says so, and what the run did. A stdout that was closed
+        from the beginning does not count: nobody expects a result there.
         """
         problem = None
         if self.as_json:
@@ -264,7 +265,7 @@ class Output:
 
 
 def format_json(content: Mapping[str, Any]) -> str:
-    """The document, indented. Of ten thousand shards ten times as fast as `json` does it."""
+    """Format the document, indented; for ten thousand shards ten times as fast as `json`."""
     try:
         text = to_json(content, indent=2).decode()
     except PydanticSerializationError:  # half of a surrogate pair, as in a name that is not UTF-8
@@ -273,7 +274,7 @@ def format_json(content: Mapping[str, Any]) -> str:
 
 
 def _list_errors(report: JobReport) -> Iterator[tuple[TableReport | None, str]]:
-    """What went wrong, each in a line: the run, and each table."""
+    """List what went wrong, one line for the run and one for each table."""
     if report.error:
         yield None, report.error
     for table in report.tables:
@@ -283,7 +284,7 @@ def _list_errors(report: JobReport) -> Iterator[tuple[TableReport | None, str]]:
 
 
 def _summarise(report: JobReport) -> str:
-    """What a run did, in a line: with everything that it committed."""
+    """Summarise what a run did in a line, including what it committed."""
     tables = []
     for table in report.tables[:_TABLES_NAMED_MAX]:
         before, after = table.version_before, table.version_after
@@ -295,7 +296,7 @@ def _summarise(report: JobReport) -> str:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # Once: a terminal that closes sends it twice, and what is being finished has to get there.
+    # Only once: a terminal that closes sends it twice, and must not interrupt the shutdown.
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt

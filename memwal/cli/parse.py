@@ -1,4 +1,4 @@
-"""What stands on a command line, as values. Every function raises Usage for what can't be."""
+"""Parses the values on a command line. Every function raises Usage for an invalid value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def parse_duration(text: str, option: str) -> float:
-    """Seconds in `90s`, `10m`, `1h`, `7d`, `500ms`. A number alone says too little to delete by."""
+    """Parse seconds from `90s`, `10m`, `1h`, `7d` or `500ms`.
+
+    A number without a unit is refused: it is too ambiguous to delete by.
+    """
     try:
         if text[-1:].isalpha():
             return parse_seconds(text)
@@ -26,7 +29,7 @@ def parse_duration(text: str, option: str) -> float:
 
 
 def parse_size(text: str | None, option: str) -> int | None:
-    """Bytes in `268435456`, `256MB` or `1GiB`; None for None."""
+    """Parse bytes from `268435456`, `256MB` or `1GiB`; None for None."""
     try:
         return None if text is None else parse_bytes(text)
     except ValueError as error:
@@ -34,26 +37,26 @@ def parse_size(text: str | None, option: str) -> int | None:
 
 
 def parse_memory_max(text: str | None) -> Settings:
-    """`--memory-max`, as a setting."""
+    """Parse `--memory-max` into a setting."""
     return make_settings(memory_bytes_max=parse_size(text, "--memory-max"))
 
 
 def parse_engine(name: str | None) -> str | None:
-    """The engine's name, if it is one."""
+    """Return the engine's name if it is valid."""
     if name not in (None, "auto", "spark", "local"):
         raise Usage(f"--engine {name!r}: expected auto, spark or local")
     return name
 
 
 def parse_log_format(name: str | None) -> str | None:
-    """The format of lines on stderr, if it is one."""
+    """Return the format of lines on stderr if it is valid."""
     if name not in (None, "text", "json"):
         raise Usage(f"--log-format {name!r}: expected text or json")
     return name
 
 
 def parse_method(name: str) -> Method | None:
-    """An index catch-up method, None for auto."""
+    """Return an index catch-up method; None for auto."""
     # Imported late: only index-catchup needs it.
     from memwal.jobs.index_catchup.plan import Method
 
@@ -64,12 +67,12 @@ def parse_method(name: str) -> Method | None:
 
 
 def parse_shards(texts: list[str] | None) -> list[str]:
-    """The shards that `--shard` names: ids, or how they begin."""
+    """Parse the values of `--shard`: shard ids, or how they begin."""
     return [parse_shard(text) for text in texts or ()]
 
 
 def parse_pairs(pairs: list[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
-    """`K=V` texts of a command-line option. Raises Usage naming the bad one (not its value)."""
+    """Parse an option's `K=V` texts. Raises Usage naming the bad one (not its value)."""
     options = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -1,6 +1,7 @@
-"""How far a run is: a bar on a terminal, log lines elsewhere. Imported when it is needed.
+"""Shows how far a run is: a bar on a terminal, log lines elsewhere.
 
-A command that only reads says nothing, and importing this takes a tenth of a second.
+It is imported only when it is needed: that takes a tenth of a second, and a command that only reads
+shows nothing.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from memwal.run.process.logs import JsonLog
 from memwal.text import count_of, one_line
 
 ROWS = "rows"
-"""The one unit that is counted fast enough to have a speed. A total of 0 is unknown."""
+"""The one unit that is counted fast enough to show a speed; a total of 0 means unknown."""
 _LOGGED_EVERY_SECONDS = 30.0
 
 
 class RowsColumn(DownloadColumn):
-    """Rows, and bytes where a step has any, out of what there is."""
+    """The rows done of all rows, and the same for bytes if the step has any."""
 
     def render(self, task: Task) -> Text:
         """`1,000/9,000 rows 1.0/9.0 MiB`."""
@@ -47,7 +48,7 @@ class RowsColumn(DownloadColumn):
 
 
 class SpeedColumn(ProgressColumn):
-    """Rows a second, since the step began."""
+    """Rows per second since the step began."""
 
     def render(self, task: Task) -> Text:
         """The speed, once there is one."""
@@ -57,23 +58,23 @@ class SpeedColumn(ProgressColumn):
 
 
 class LeftColumn(TimeRemainingColumn):
-    """The time that is left, if the last half minute's speed stays."""
+    """The time that is left at the speed of the last half minute."""
 
     def render(self, task: Task) -> Text:
-        """Nothing while it is not known."""
+        """The time, or nothing while it is unknown."""
         known = task.total is not None and task.time_remaining is not None
         return super().render(task).append(" left") if known else Text()
 
 
 class BarDisplay:
-    """On a terminal: one bar, which goes when its step has ended."""
+    """The display on a terminal: one bar, which disappears when its step has ended."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar: Progress | None = None
 
     def start(self, what: str, total: int, bytes_total: int = 0) -> None:
-        """Show a bar of `total` units in place of the one before; it goes by bytes if it can."""
+        """Show a bar of `total` units in place of the last one; it counts bytes if it can."""
         self.stop()
         fast = what == ROWS
         columns = _choose_columns(fast, bytes_total)
@@ -89,7 +90,7 @@ class BarDisplay:
         self._bar.start()
 
     def done(self, count: int, bytes_done: int = 0) -> None:
-        """Fill the bar so far. What the first call tells was done before the step began."""
+        """Fill the bar up to here; the first call's counts were done before the step began."""
         if self._bar is not None:
             [task] = self._bar.tasks
             before = count if task.fields["before"] is None else task.fields["before"]
@@ -97,18 +98,18 @@ class BarDisplay:
             self._bar.update(task.id, completed=completed, count=count, before=before)
 
     def say(self, text: str) -> None:
-        """Print a line, above the bar."""
+        """Print a line above the bar."""
         self._console.print(text, style="dim")
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
 def _choose_columns(fast: bool, bytes_total: int) -> list[ProgressColumn]:
-    if fast:  # there is much to say: the bar takes what is left of the line
+    if fast:  # with many columns, the bar takes the rest of the line
         rows, speed, left = (Column(no_wrap=True) for _ in range(3))
         told = [
             RowsColumn(True, table_column=rows),
@@ -123,7 +124,7 @@ def _choose_columns(fast: bool, bytes_total: int) -> list[ProgressColumn]:
 
 
 class LogDisplay:
-    """Elsewhere: a line at the beginning and the end of each step, and every half minute."""
+    """The display elsewhere: a line as each step begins and ends, and every half minute."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         structlog.configure(
@@ -146,7 +147,7 @@ class LogDisplay:
         self._log("started", step=what, total=total, **sizes)
 
     def done(self, count: int, bytes_done: int = 0) -> None:
-        """Log the end of the step, or now and then how far it is."""
+        """Log the end of the step, or every half minute how far it is."""
         facts = self._pace.describe(count, bytes_done)
         if count == self._pace.total > 0:
             self._log("finished", total=count)
@@ -154,11 +155,11 @@ class LogDisplay:
             self._log("going on", **facts)
 
     def stop(self) -> None:
-        """Nothing to take away."""
+        """Do nothing: there is no bar to remove."""
 
 
 class JsonDisplay(LogDisplay):
-    """With `--log-format json`: the same lines as objects."""
+    """The display with `--log-format json`: the same lines as JSON objects."""
 
     def __init__(self, log: JsonLog, clock: Clock | None = None) -> None:
         self.say = log.take
@@ -167,20 +168,20 @@ class JsonDisplay(LogDisplay):
 
 
 class _Pace:
-    """What a line about a step that goes on says, and whether it is time for one."""
+    """Decides when a running step gets a line, and what the line says."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.start("", 0, 0)
 
     def start(self, what: str, total: int, bytes_total: int) -> None:
-        """A step begins."""
+        """Begin a step."""
         self.what, self.total, self.bytes_total = what, total, bytes_total
         self._began = self._said = self._clock.monotonic_seconds()
         self._before: tuple[int, int] | None = None
 
     def describe(self, count: int, bytes_done: int) -> dict[str, object]:
-        """The facts every half minute, and nothing in between."""
+        """Return the facts of a line every half minute, and nothing in between."""
         now = self._clock.monotonic_seconds()
         if self._before is None:
             self._before = (count, bytes_done)

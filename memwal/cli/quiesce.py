@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class QuiesceFlags(JobFlags):
-    """What the command takes besides the usual."""
+    """The flags that only this command takes."""
 
     retention: Retention = None
     grace: Grace = "1h"

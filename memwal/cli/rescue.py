@@ -38,7 +38,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Claim without asking.")]
 
 @dataclass(frozen=True, kw_only=True)
 class RescueFlags(ReadFlags):
-    """What the command takes besides the usual."""
+    """The flags that only this command takes."""
 
     dry_run: DryRun = False
     no_lease: NoLease = False
@@ -77,7 +77,7 @@ def rescue(
 
 
 def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
-    """Whether the user lets these shards be claimed."""
+    """Ask the user whether these shards may be claimed."""
     typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
     for plan in shards:
         typer.echo(

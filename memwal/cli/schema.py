@@ -1,4 +1,4 @@
-"""`memwal schema`: JSON Schemas of what `--json` prints, out of the classes of the reports."""
+"""`memwal schema`: JSON Schemas of what `--json` prints, made from the reports' classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 VERSION = 1
-"""Of all documents. Fields may be added within a version; one that goes or changes raises it."""
+"""The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
 REPORTS = (
@@ -26,7 +26,7 @@ REPORTS = (
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
     *("wait", "doctor", "init", "checkpoint", "lease", "demo"),
 )
-"""Documents that are reports of jobs."""
+"""The documents that are reports of jobs."""
 OTHERS = {
     "read": "ReadDocument",
     "inspect-index": "IndexDocument",
@@ -38,7 +38,7 @@ OTHERS = {
     "config": "ConfigDocument",
     "schema": "SchemaNames",
 }
-"""All others, by their classes in `memwal.cli.documents`."""
+"""All other documents, with their classes in `memwal.cli.documents`."""
 
 Name = Annotated[str | None, typer.Argument(metavar="DOCUMENT", help="Default: list them.")]
 
@@ -56,7 +56,7 @@ def _print(content: Mapping[str, Any], console: Console) -> None:
 
 
 def make_schema(name: str) -> dict[str, Any]:
-    """The schema of a document. Raises Usage for a name that is none."""
+    """Make the schema of a document. Raises Usage for an unknown name."""
     if name not in (*REPORTS, *OTHERS):
         raise Usage(f"no document {name!r}: expected {', '.join((*REPORTS, *OTHERS))}")
     from pydantic import TypeAdapter
@@ -65,7 +65,7 @@ def make_schema(name: str) -> dict[str, Any]:
     from memwal.report import JobReport
 
     class Written(GenerateJsonSchema):
-        """Of reports, fields with a default are in the document, too."""
+        """Requires fields with a default too in reports, as those are always written."""
 
         def field_is_required(self, field: Any, total: bool) -> bool:
             return name in REPORTS or super().field_is_required(field, total)
@@ -75,7 +75,7 @@ def make_schema(name: str) -> dict[str, Any]:
         own = getattr(import_module("memwal.cli.documents"), OTHERS[name])
         kind = own if name == "watch-event" else Union[own, JobReport]  # noqa: UP007
     found = TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Written)
-    if "JobOnTable" in found.get("$defs", {}):  # its serializer puts the two into one object
+    if "JobOnTable" in found.get("$defs", {}):  # its serializer makes them one object
         text = "What a job of the chain came to: `job`, and the table as in that job's document."
         found["$defs"]["JobOnTable"] = {
             "type": "object",
@@ -92,7 +92,7 @@ def make_schema(name: str) -> dict[str, Any]:
 
 
 def _find_report(name: str) -> Any:
-    """A job's report with tables of its own kinds, or of none where a table failed at once."""
+    """Return a report's type: its tables are of the job's kinds, or plain if they failed early."""
     from pydantic import create_model
 
     from memwal.report import JobReport, TableReport

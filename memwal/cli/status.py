@@ -40,7 +40,7 @@ def status(
     flags: ReadFlags,
 ) -> Document:
     """Show shards, pending generations, merge and index progress."""
-    # Imported late, as in every command: lance alone takes longer to import than --help may take.
+    # Imported late, as in every command: importing lance alone takes longer than --help may take.
     from memwal.jobs.status.job import run_status
     from memwal.jobs.status.plan import parse_condition
     from memwal.jobs.status.show import show_table, show_tables, show_verdicts

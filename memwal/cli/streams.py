@@ -1,7 +1,7 @@
 """The standard streams of a command, which may be closed, full, or read only in part.
 
-What is told on the way must not end a run: trouble with stderr is nobody's. A result that can't go
-to stdout is told on stderr, unless its reader closed it, who has what it wanted (`| head`).
+Messages along the way must not end a run, so trouble with stderr is ignored. If a result can't go
+to stdout, stderr says so, unless the reader closed it because it has all it wants (`| head`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, TextIO, cast
 
 
 def prepare() -> None:
-    """Make closed streams harmless. Once in a process, before anything opens a file.
+    """Make closed streams harmless; called once in a process, before anything opens a file.
 
-    The number of a closed one would go to the next file that is opened, which might be data.
-    `sys.stdout` stays None where it was closed.
+    The number of a closed stream would go to the next file that is opened, which might hold data.
+    `sys.stdout` stays None if it was closed.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
     if not isinstance(sys.stderr, _Unfailing):
@@ -32,9 +32,9 @@ def prepare() -> None:
 
 
 def deliver(write: Callable[[], object]) -> str | None:
-    """Write a result to stdout by `write`; what was in the way of that, if anything was.
+    """Write a result to stdout with `write`; return what prevented that, if anything.
 
-    A reader that closes its end before it has all of it is not in the way.
+    A reader that closes its end early is not a problem.
     """
     if sys.stdout is None:
         return "it is closed"
@@ -47,7 +47,7 @@ def deliver(write: Callable[[], object]) -> str | None:
 
 
 def is_reader_gone() -> bool:
-    """Whether stdout is a pipe that nobody reads any more."""
+    """Whether stdout is a pipe that nobody reads any longer."""
     if sys.stdout is None:
         return False
     poll = select.poll()
@@ -64,9 +64,9 @@ def is_one_place() -> bool:
 
 
 def give_up(error: OSError) -> str | None:
-    """Write nothing more to stdout, and say why, as `deliver` does.
+    """Write nothing more to stdout, and return why, as `deliver` does.
 
-    What is still in its buffer would fail again when the process ends.
+    Otherwise what is left in its buffer would fail again when the process ends.
     """
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -74,7 +74,7 @@ def give_up(error: OSError) -> str | None:
 
 
 class _Unfailing:
-    """A text stream, or none, that takes everything."""
+    """Wraps a text stream, or none, so that writing never fails."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: PTH123, SIM115

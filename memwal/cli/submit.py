@@ -102,7 +102,7 @@ def submit(
         with tempfile.TemporaryDirectory() as folder:
             shipped = []
             if ship:
-                # A command that is only printed names the file that would be made.
+                # A command that is only printed names the file that would be created.
                 shipped = [SHIPPED if dry_run else str(zip_package(Path(folder)))]
             asked = SparkSubmit(
                 job=job,
@@ -129,8 +129,9 @@ def submit(
 
 
 def _check(context: typer.Context, job: str, arguments: list[str]) -> None:
-    """Refuse options that the job does not have, and values that it does not take, before a JVM is
-    started. Raises Usage.
+    """Raise Usage for options that the job does not have, and for values that it does not take.
+
+    This is done before a JVM is started.
     """
     group: Any = context.find_root().command
     command = group.commands[job]

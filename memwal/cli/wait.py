@@ -65,7 +65,7 @@ def _parse_until(text: str) -> Until:
 
 
 def _parse_generations(texts: list[str]) -> dict[str, int]:
-    """`SHARD=N` texts. Raises Usage for another form, or a shard that is named twice."""
+    """Parse `SHARD=N` texts. Raises Usage for another form, and for a shard named twice."""
     found: dict[str, int] = {}
     for text in texts:
         shard, _, number = text.partition("=")

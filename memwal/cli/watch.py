@@ -91,7 +91,7 @@ Json = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags(JobFlags):
-    """What `watch` takes besides."""
+    """The flags that only `watch` takes."""
 
     as_json: Json = False
     freshness: Freshness = None
@@ -104,7 +104,7 @@ class WatchFlags(JobFlags):
     metrics_host: MetricsHost = None
 
     def check(self) -> None:
-        """As of every command, and what no watch takes."""
+        """As for every command, and check the flags that only `watch` takes."""
         super().check()
         if self.metrics_host is not None and self.metrics_port is None:
             raise Usage("--metrics-host says where --metrics-port is served: give that too")
@@ -112,7 +112,7 @@ class WatchFlags(JobFlags):
 
     @property
     def held_to(self) -> Settings:
-        """What beats the tables' own settings. Raises Usage."""
+        """The settings that override those of the tables. Raises Usage."""
         return make_settings(
             freshness=_parse(self.freshness, "--freshness"),
             retention=_parse(self.retention, "--retention"),
@@ -120,13 +120,13 @@ class WatchFlags(JobFlags):
 
     @property
     def own(self) -> Mapping[str, object]:
-        """What beats the settings of `[watch]`. Raises Usage."""
+        """The settings that override those of `[watch]`. Raises Usage."""
         found = {"every": _parse(self.every, "--every"), "workers": self.workers}
         return {name: value for name, value in found.items() if value is not None}
 
     @property
     def seconds_max(self) -> float | None:
-        """When to end. Raises Usage."""
+        """After how many seconds to end; None: never. Raises Usage."""
         return _parse(self.duration, "--for")
 
 
@@ -142,7 +142,7 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
     object a line for each event.
     """
     flags.check()
-    # What happens is told on the way: there is no document at the end, but for --report.
+    # Events are shown as they happen; only --report gets a document at the end.
     events = _EventLines(as_json=results.as_json)
     results.as_json, results.shows = False, False
 
@@ -192,7 +192,7 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
 
 @dataclass(kw_only=True)
 class _Configuration:
-    """The tables to watch, by a command line, a file that may change, and what namespaces list."""
+    """The tables to watch, from the command line, a file that may change, and namespaces."""
 
     flags: WatchFlags
     names: Sequence[str]
@@ -203,7 +203,7 @@ class _Configuration:
     _known: set[str] = field(default_factory=set)
 
     def read(self) -> tuple[WatchSettings, list[ResolvedTable]]:
-        """What the watch begins with; flags beat `[watch]`. Raises Usage."""
+        """Read what the watch begins with; flags override `[watch]`. Raises Usage."""
         config, tables = self._read(again=False)
         if not self.flags.once:
             _refuse_unknown(tables)
@@ -216,14 +216,14 @@ class _Configuration:
             raise Usage("; ".join(texts)) from None
 
     def read_again(self) -> list[ResolvedTable] | None:
-        """The tables, where the file or the names in a namespace have changed. Raises Usage."""
+        """Return the tables if the file or a namespace's names have changed. Raises Usage."""
         changed = self.listed.renew()
         if not changed and _mark(_file(self.flags)) == self._mark:
             return None
         watch = self._config.watch
         config, tables = self._read(again=True)
         named = (find_namespaced(given, config.namespaces) for given in self.names)
-        if not tables and not any(named):  # an editor may have emptied it, to write it anew
+        if not tables and not any(named):  # an editor may have emptied it before writing it again
             raise Usage(f"{_file(self.flags)}: none of the tables to watch is in it")
         if config.watch != watch:
             self.warn(f"{_file(self.flags)}: [watch] has changed; the next start takes it")
@@ -231,7 +231,7 @@ class _Configuration:
 
     def _read(self, *, again: bool) -> tuple[Config, list[ResolvedTable]]:
         file = _file(self.flags)
-        # Before the file: what is written meanwhile is read again.
+        # Taken before reading the file: what is written meanwhile is then read again.
         before, self._mark = self._mark, _mark(file)
         if before is not None and self._mark is None:
             raise Usage(f"{file}: the configuration file is gone")
@@ -247,8 +247,9 @@ class _Configuration:
         return config, [table.with_settings(self.flags.held_to) for table in found]
 
     def _list_left(self, config: Config) -> Iterator[str]:
-        """The names of what is watched now. One that the file had, and does not have any more,
-        would be taken for a path.
+        """Yield the names to watch from now on.
+
+        A name that has been removed from the file is left out, as it would be taken for a path.
         """
         yield from config.tables if self.flags.everything else ()
         for given in self.names:
@@ -257,14 +258,14 @@ class _Configuration:
             spaced = None if matched else find_namespaced(given, config.namespaces)
             if spaced is None:
                 left = not is_glob(given) and given not in self._known | set(config.tables)
-            else:  # a glob that matches none now may match some later
+            else:  # a glob without a match now may have one later
                 left = not is_glob(given) or match_listed(spaced, self.listed.find(spaced)) != []
             if left:
                 yield given
 
 
 def _refuse_unknown(tables: Sequence[ResolvedTable]) -> None:
-    """Raise Usage where no name leads anywhere; beside others, one is told and may come yet."""
+    """Raise Usage if no name leads anywhere; if some do, the others may still come to exist."""
     wrong = None
     for table in tables:
         try:
@@ -282,7 +283,7 @@ def _file(flags: JobFlags) -> Path:
 
 
 def _mark(file: Path) -> tuple[int, ...] | None:
-    """What changes with the file's content; None where there is no such file."""
+    """Return a value that changes with the file's content; None if there is no such file."""
     try:
         found = file.stat()
     except OSError:
@@ -292,7 +293,7 @@ def _mark(file: Path) -> tuple[int, ...] | None:
 
 @dataclass(kw_only=True)
 class _EventLines:
-    """The Events port over stdout, a line an event. Whoever closes its end has heard enough."""
+    """The Events port over stdout, one line for each event; a reader may close its end."""
 
     as_json: bool
     problem: str | None = None
@@ -300,11 +301,11 @@ class _EventLines:
 
     @property
     def is_heard(self) -> bool:
-        """Whether what is printed is read; one that has nothing to tell has to know it, too."""
+        """Whether anybody still reads stdout; checked even if there is nothing to print."""
         return not self._is_lost and not streams.is_reader_gone()
 
     def tell(self, event: Event) -> None:
-        """Print it."""
+        """Print the event."""
         from memwal.jobs.watch.report import event_document
         from memwal.jobs.watch.show import describe_event
 
@@ -314,7 +315,7 @@ class _EventLines:
             self.say(describe_event(event))
 
     def tell_failure(self, error: MemWalError) -> None:
-        """What ended the watch; people hear of it as of any command."""
+        """Print the error that ended the watch with --json; people see it as from any command."""
         from memwal.jobs.watch.ports import Event
         from memwal.jobs.watch.report import describe_error
 
@@ -323,11 +324,11 @@ class _EventLines:
             self.tell(Event(at_nanos=at, table=None, event="error", details=describe_error(error)))
 
     def say(self, line: str) -> None:
-        """Print a line, at once."""
+        """Print a line and flush it."""
         if sys.stdout is None or self._is_lost:
             return
         try:
-            # `Terminal` shows no control characters, which names and errors may hold.
+            # `Terminal` escapes control characters, which names and errors may contain.
             sys.stdout.write(line + "\n") if self.as_json else stdout().print(line)
             sys.stdout.flush()
         except OSError as error:

@@ -90,10 +90,12 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
 
 
 def _parse_generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[FlushedGeneration, ...]:
-    """By number. One that is listed twice with one path counts once.
+    """The listed generations, sorted by number.
 
-    pylance 14.0.2 writes that when the reply to a manifest's create was lost: its flush takes the
-    create for failed, and adds its generation to the manifest that has it already.
+    A generation that is listed twice with the same path counts once: pylance 14.0.2 writes such a
+    manifest when the reply to a manifest's create was lost. Its flush takes the create for failed,
+    and adds its generation to the manifest that lists it already. Raises Corruption when one number
+    is listed with two paths, or a path is forged.
     """
     found: dict[int, FlushedGeneration] = {}
     for entry in entries:
@@ -217,7 +219,7 @@ def decode_version_manifest(
 def decode_version_header(
     manifest_block: bytes, index_block: bytes | None, *, version: int
 ) -> VersionHeader:
-    """As `decode_version_manifest`, without what the indexes say, which grows with the shards."""
+    """The same as `decode_version_manifest`, without index details, which grow with the shards."""
     message, section = _parse_version(manifest_block, index_block, version)
     return VersionHeader(
         version=version,
@@ -227,12 +229,12 @@ def decode_version_header(
 
 
 def decode_commit_time(manifest_block: bytes, *, version: int) -> int:
-    """When the version was committed, nanoseconds since the epoch, by the committer's clock."""
+    """The version's commit time, in nanoseconds since the epoch, by the committer's clock."""
     return _timestamp_nanos(_parse_version(manifest_block, None, version)[0])
 
 
 def decode_version_facts(manifest_block: bytes, manifest: VersionManifest) -> VersionFacts:
-    """What else the block of a decoded manifest tells, without Lance."""
+    """Adds a decoded manifest's primary key and row count, read from its block without Lance."""
     message = _parse(pb.TableManifest, _unframe(manifest_block))
     positions = {f.name: f.unenforced_primary_key_position for f in message.fields if _is_key(f)}
     return VersionFacts(

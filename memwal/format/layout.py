@@ -99,9 +99,9 @@ def parse_shard_id(text: str) -> ShardId:
 
 
 def parse_shard(text: str) -> str:
-    """A shard id as a person types it, or how one begins; canonical. Raises Usage for neither.
+    """A shard id as a person types it, or the beginning of one, in canonical form.
 
-    `find_shard` tells which shard it is.
+    Raises Usage for any other text. `find_shard` resolves the result to a shard.
     """
     digits = text.strip().removesuffix("…").replace("-", "").lower()
     if not re.fullmatch("[0-9a-f]{1,31}", digits):
@@ -163,16 +163,16 @@ def encode_version_hint(version: int) -> bytes:
 
 
 def encode_stopper(written_at_nanos: int) -> bytes:
-    """What stands for a collected shard manifest whose name has to stay taken.
+    """The placeholder for a collected shard manifest whose name has to stay taken.
 
-    No Protobuf message begins like it, so that whoever takes it for a manifest fails, and a shard's
-    manifest is never as short. It tells when the manifest was written.
+    It records when the manifest was written. No Protobuf message begins like it, so a reader that
+    takes it for a manifest fails; and no shard's manifest is as short.
     """
     return _STOPPER_MARK + max(0, written_at_nanos).to_bytes(8)
 
 
 def decode_stopper(data: bytes) -> int | None:
-    """When the manifest was written that a stopper stands for; None for what is no stopper."""
+    """When the manifest that a stopper replaces was written; None if `data` is not a stopper."""
     if len(data) != STOPPER_BYTES or not data.startswith(_STOPPER_MARK):
         return None
     return int.from_bytes(data[len(_STOPPER_MARK) :])
@@ -267,9 +267,10 @@ def parse_table_manifest_name(name: str) -> int | None:
 
 
 def run_record_path(finished_at_nanos: int, run_id: str) -> str:
-    """Path of a run record. Names sort newest first: a listing's first names are the newest runs.
+    """The path of a run record; names sort newest first, so a listing begins with the newest runs.
 
-    `run_id` is as `name_run` gives it. Raises ValueError for a time or an id that no name holds.
+    `run_id` is as `name_run` returns it. Raises ValueError for a time or an id that does not fit
+    into a name.
     """
     if not 0 <= finished_at_nanos <= _NANOS_MAX or not _RUN_ID.fullmatch(run_id):
         raise ValueError(f"not a run's time and id: {finished_at_nanos}, {run_id!r}")
@@ -277,7 +278,10 @@ def run_record_path(finished_at_nanos: int, run_id: str) -> str:
 
 
 def name_run(run_id: str) -> str:
-    """A run's id as it stands in file names: ids that are given from outside hold anything."""
+    """A run's id as it is used in file names.
+
+    Ids that come from outside may hold any characters: one that isn't 32 hex digits is hashed.
+    """
     if _RUN_ID.fullmatch(run_id):
         return run_id
     return hashlib.sha256(run_id.encode()).hexdigest()[:32]
@@ -295,12 +299,12 @@ def rescue_mark_path(shard_id: ShardId) -> str:
 
 
 def torn_folder(shard_id: ShardId) -> str:
-    """Where the bytes of a shard's torn WAL entries are kept that a rescue dropped."""
+    """The folder that keeps the bytes of a shard's torn WAL entries after a rescue dropped them."""
     return f"{MAINTENANCE}/torn/{shard_id}"
 
 
 def torn_entry_path(shard_id: ShardId, position: int) -> str:
-    """Path of one of them."""
+    """The path in that folder of the torn WAL entry at `position`."""
     return f"{torn_folder(shard_id)}/{bit_reversed(position)}.arrow"
 
 
@@ -334,7 +338,7 @@ def parse_lease_claim(path: str) -> int | None:
 
 
 def parse_ingest_round(name: str) -> int | None:
-    """The number in such a folder's own name, or None for any other name."""
+    """The round's number in the name of an ingest round's folder, or None for any other name."""
     return int(name) if _INGEST_ROUND.fullmatch(name) else None
 
 
@@ -344,7 +348,7 @@ def is_ingest_id(name: str) -> bool:
 
 
 def parse_checkpoint_name(text: str) -> str:
-    """A checkpoint's name as a person types it. Raises Usage for one that can't be in a tag's."""
+    """A checkpoint's name as a person types it. Raises Usage for one that can't be in a tag."""
     if not _CHECKPOINT_NAME.fullmatch(text):
         raise Usage(
             f"{text!r} is not a checkpoint's name: expected letters and digits of ASCII, '-', '_' "
@@ -354,7 +358,7 @@ def parse_checkpoint_name(text: str) -> str:
 
 
 def settled_path(record_id: str) -> str:
-    """Path of a record of settled generations. Raises ValueError for what is no UUID."""
+    """Path of a record of settled generations. Raises ValueError when the id is not a UUID."""
     if not is_shard_folder(record_id):
         raise ValueError(f"{record_id!r} is no record's id")
     return f"{SETTLED}/{record_id}.json"
@@ -366,7 +370,7 @@ def checkpoint_path(key: str) -> str:
 
 
 def parse_checkpoint_path(path: str) -> str | None:
-    """The key in such a path, or None for any other path."""
+    """The checkpoint's key in the path of its record, or None for any other path."""
     key = path.removeprefix(f"{CHECKPOINTS}/").removesuffix(".json")
     name, _, end = key.rpartition(".")
     if path != checkpoint_path(key) or not _CHECKPOINT_ID.fullmatch(end):
@@ -375,28 +379,31 @@ def parse_checkpoint_path(path: str) -> str | None:
 
 
 def checkpoint_tag(key: str) -> str:
-    """The tag of a checkpoint: nobody else makes one of that name."""
+    """The name of a checkpoint's tag, which nobody else gives to a tag."""
     return f"memwal-checkpoint.{key}"
 
 
 def checkpoint_tag_path(key: str) -> str:
-    """Path of that tag."""
+    """The path of a checkpoint's tag."""
     return f"_refs/tags/{checkpoint_tag(key)}.json"
 
 
 def sequence_name(number: int) -> str:
-    """A name in a folder of numbered documents; they sort by their numbers."""
+    """A file name in a folder of numbered documents; names sort by number.
+
+    Raises ValueError for a number that does not fit.
+    """
     if not 0 <= number < 10**12:
         raise ValueError(f"{number} does not fit into a document's name")
     return f"{number:012d}.json"
 
 
 def parse_sequence_name(name: str) -> int | None:
-    """The number in such a name, or None for any other file name."""
+    """The number in the name of a numbered document, or None for any other file name."""
     match = _SEQUENCE.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def is_detached(version: int) -> bool:
-    """Whether the version was committed detached: no `ds.versions()` shows it."""
+    """Whether the version was committed detached, so that `ds.versions()` does not show it."""
     return bool(version & DETACHED_BIT)

@@ -1,20 +1,20 @@
-"""Which WAL entries a replay takes, and whether it may be trusted. Pure.
+"""Decides which WAL entries a replay takes, and whether that replay can be trusted. Pure.
 
-Spec: WAL Replay, Writer Fencing, Appendix 1. A replay starts behind the last covered position and
-goes up to the first one that is missing. An entry counts when its epoch is not above the
-manifest's: what a fenced writer got in before it was fenced is kept. Where pylance 14.0.2 goes
-further, so does this (each was seen on real tables):
+Spec: WAL Replay, Writer Fencing, Appendix 1. A replay starts after the last covered position and
+stops at the first missing one. An entry counts when its epoch is not above the manifest's: what a
+writer stored before it was fenced is kept. Where pylance 14.0.2 goes beyond the spec, so does this
+module (each case was seen on real tables):
 
 - Positions start at 1; 0 means that nothing is covered.
-- A claim leaves an empty entry, a sentinel, which counts for nothing but takes its position.
+- A claim leaves an empty entry, a sentinel, which holds no rows but takes up its position.
 - An entry above the replay position whose generation is below the manifest's current one is in a
   flushed generation all the same: pylance understates the position when a MemTable fills up, and
-  passes over such entries.
-- Generations in entries may only stay or go up by one, and never above the manifest's current one
-  at first. pylance fails to open a writer otherwise.
+  skips such entries.
+- From one entry to the next the generation may stay the same, or go up by one or to the manifest's
+  current one; the first may not be above the current one. pylance fails to open a writer otherwise.
 - An entry with a lower epoch than one before it is replayed. It shows that fencing failed once. If
-  its generation was flushed before it was put, no replay takes it: then its rows are lost.
-- A missing position ends the replay without a word, whatever is stored above it. Here that is
+  its generation was flushed before it was put, no replay takes it, and its rows are lost.
+- pylance silently ends a replay at a missing position, whatever is stored above it. Here that is
   corruption: those rows were acknowledged, and the next flush would leave them behind for good.
 """
 
@@ -26,10 +26,10 @@ from enum import Enum
 
 from memwal.model import ShardManifest
 
-# One sentinel takes 200 bytes in pylance 14.0.2, the least entry with a row 904. Only for counts
-# that are made from a listing: what an entry is, its schema says.
+# A sentinel takes 200 bytes in pylance 14.0.2, the smallest entry with a row 904. This is only for
+# counts made from a listing: when an entry is read, its schema tells what it is.
 SENTINEL_BYTES_MAX = 400
-# The least Arrow stream that names an epoch takes 128.
+# The smallest Arrow stream that names an epoch takes 128 bytes.
 ENTRY_BYTES_MIN = 100
 
 
@@ -37,10 +37,10 @@ ENTRY_BYTES_MIN = 100
 class WalEntry:
     """One stored entry. `position` is 1-based; `generation` is None where its writer left it out.
 
-    `problem` tells why the entry could not be read: epoch, rows and batches are None then. It is no
-    damage when `refused`: the entry is larger than the limits allow. `torn` is one that is cut off.
-    `ended` is False for a stream
-    without its end marker; Arrow permits that, and pylance replays it.
+    `problem` says why the entry could not be read; epoch, rows and batches are None then. With
+    `refused`, the entry is not damaged but larger than the limits allow. `torn` marks one that is
+    cut off. `ended` is False for a stream without its end marker; Arrow permits that, and pylance
+    replays it.
     """
 
     position: int
@@ -61,31 +61,31 @@ class Standing(Enum):
     """What becomes of an entry."""
 
     COVERED = "covered"
-    """At or below the replay position, or of a generation that was flushed since."""
+    """At or below the replay position, or of a generation that is flushed."""
     UNFLUSHED = "unflushed"
-    """Counts: its rows are in no generation yet."""
+    """It counts: its rows are in no generation yet."""
     SENTINEL = "sentinel"
-    """Fences older writers; holds no rows."""
+    """It fences older writers and holds no rows."""
     UNREACHED = "unreached"
-    """Above a missing position: no replay gets there."""
+    """Above a missing position, so no replay reaches it."""
     FORGED = "forged"
-    """Its epoch was never stored, or its generation is out of turn."""
+    """Its epoch is above the manifest's, or its generation is out of order."""
     LOST = "lost"
-    """Put after its generation was flushed, by a writer that was fenced: no generation holds it."""
+    """Put by a fenced writer after its generation was flushed, so no generation holds its rows."""
     TORN = "torn"
-    """Could not be read."""
+    """It could not be read."""
     TOO_LARGE = "too large"
-    """Was not read: the limits forbid it."""
+    """It was not read because it is larger than the limits allow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
     """What a replay of one shard finds.
 
-    `standings` has every given entry's position. `unflushed` are the entries that count, oldest
-    first. `tip` is the first position above the replay position that holds no entry. `problems`
-    say why the replay must not be trusted, `refused` why entries could not be judged; `warnings`
-    do no harm.
+    `standings` has the position of every given entry. `unflushed` holds the entries that count,
+    oldest first. `tip` is the first position above the replay position that holds no entry.
+    `problems` says why the replay must not be trusted, `refused` why some entries could not be
+    judged; `warnings` are harmless.
     """
 
     standings: Mapping[int, Standing]
@@ -97,17 +97,17 @@ class Replay:
 
     @property
     def rows(self) -> int:
-        """Rows of the entries that count."""
+        """The number of rows in the entries that count."""
         return sum(entry.rows or 0 for entry in self.unflushed)
 
     @property
     def size_bytes(self) -> int:
-        """Stored bytes of the entries that count."""
+        """The stored size of the entries that count."""
         return sum(entry.size_bytes for entry in self.unflushed)
 
 
 def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
-    """Judge each of a shard's stored entries by its latest manifest."""
+    """Judge each of a shard's stored entries by the shard's latest manifest."""
     ordered = sorted(entries, key=lambda e: e.position)
     replayed_to = manifest.replay_after_wal_entry_position
     stored = {entry.position for entry in ordered}
@@ -132,18 +132,18 @@ def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
 
 
 def is_flushed(manifest: ShardManifest, generation: int | None) -> bool:
-    """Whether the rows of an entry that names it are in a generation, whatever its position.
+    """Whether an entry that names this generation is flushed, whatever its position.
 
-    Those of one that names none aren't: its replay gives it the current one, or a later one.
+    An entry that names none is not: a replay assigns it the current generation or a later one.
     """
     return generation is not None and generation < manifest.current_generation
 
 
 def hole_text(tip: int, manifest: ShardManifest, highest_stored: int) -> str | None:
-    """Why the missing position `tip` is no tip but a hole; None when it is the tip.
+    """Says why the missing position `tip` is a hole; None when it is the tip of the WAL.
 
-    `wal_entry_position_last_seen` counts as stored: a writer saw an entry there. A position that
-    is covered may be gone, collected together with its generation.
+    `wal_entry_position_last_seen` counts as stored, because a writer saw an entry there. A covered
+    position may be missing without harm: garbage collects it together with its generation.
     """
     highest = max(highest_stored, manifest.wal_entry_position_last_seen)
     if tip > highest:
@@ -216,9 +216,9 @@ def _warn(reached: Sequence[WalEntry], standings: Mapping[int, Standing]) -> Ite
 
 
 def count_unflushed(manifest: ShardManifest, listed: Iterable[tuple[int, int]]) -> int:
-    """How many entries hold rows that no generation covers, by (position, bytes) alone.
+    """Estimates how many entries hold rows that no generation covers, from (position, bytes).
 
-    An estimate for status, which opens no entry: one as small as a sentinel counts as a sentinel.
+    For status, which opens no entry: an entry as small as a sentinel is counted as one.
     """
     replayed_to = manifest.replay_after_wal_entry_position
     return sum(

@@ -1,7 +1,7 @@
-"""Ingests into one table: everything that is done, in its order.
+"""Ingests into one table: every step, in order.
 
-A round's plan is stored before its first row is written, and what Spark stages before the plan that
-names it. Staged rows are removed when all of them are written and flushed.
+A round's plan is stored before its first row is written. Rows that Spark stages are stored before
+the plan that names them, and removed once all of them are written and flushed.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ BACKLOG_WITH_MERGE = 64
 
 @dataclass(kw_only=True)
 class Ingester:
-    """One table's ingest. What needs an engine, another job or the terminal is handed in."""
+    """One table's ingest. What needs an engine, another job or the terminal is passed in."""
 
     name: str
-    """The table's, in the report."""
+    """The table's name in the report."""
     options: IngestOptions
     stores: Stores
     view: TableView
     rounds: Rounds
     settle_policy: Callable[[], bool]
-    """Stores the configured policy; whether it did, so that the view is out of date."""
+    """Stores the configured policy; True when it did, which makes the view stale."""
     prove_store: Callable[[], None]
     merge: Callable[[], bool]
     """Merges what is pending; False when another run holds the table."""
     stage: Callable[[IngestTable, Shape, Round, Sequence[SourceFile] | None], PlanRecord]
-    """Stores the source's rows for a round with Spark; the plan that names them."""
+    """Stores the source's rows for a round with Spark; returns the plan that names them."""
     write_units: Callable[[Sequence[IngestUnit]], Sequence[IngestResult]]
     stay_here: Callable[[str], None]
-    """Told why this process writes by itself, without units."""
+    """Called with the reason why this process writes by itself, without units."""
     progress: Progress
     _merges: int = field(default=0, init=False)
     _unmerged: tuple[str, ...] = field(default=(), init=False)
     _rows_known: dict[str, int | None] = field(default_factory=dict, init=False)
     _known: Sequence[SourceFile] = field(default=(), init=False)
-    """What finished rounds ingested."""
+    """The files that finished rounds ingested."""
 
     @cached_property
     def _table(self) -> IngestTable:
@@ -110,7 +110,7 @@ class Ingester:
         return make_columns(self._shape, request.renamed, request.defaults)
 
     def run(self) -> IngestTableReport:
-        """Choose the round, carry it out, report."""
+        """Choose the round, carry it out, and return the report."""
         clock = self.stores.clock
         began = clock.monotonic_seconds()
         if self.options.check:
@@ -125,7 +125,7 @@ class Ingester:
             return self._forecast(before, unfinished)
         staged = self.options.staged
         if staged is not None and unfinished is not None and staged.number > unfinished[0].number:
-            # Spark repeated that batch, got no rows for it, and takes it for written.
+            # Spark repeated the unfinished batch, got no rows for it, and takes it for written.
             report = self._go_on(*unfinished)
             if report.exit_code:
                 return report
@@ -133,19 +133,19 @@ class Ingester:
         if staged is not None and before is not None:
             check_turn(staged, *before, finished=unfinished is None)
         if before is not None and rejects is not None:
-            rejects.update(*before)  # the run that set them aside may have died before it could
+            rejects.update(*before)  # the run that set them aside may have died before this
         self._merge_first()
         if unfinished is not None:
             self._check_unfinished(*unfinished)
         elif before is not None and before[1].staged is not None:
-            # The run that finished may have died before it could.
+            # The run that finished may have died before this.
             self._forget_staged(before[0])
         found = unfinished or self._begin(before)
         if found is None:
             return self._report(NOTHING_TO_DO)
         report = self._write(*found)
         if staged is not None and not report.exit_code:
-            # An earlier run's rows were gone on with: they have to be these.
+            # The round of an earlier run was finished: its rows have to be these.
             check_turn(staged, *found, finished=True)
         if rejects is not None:
             rejects.update(*found)
@@ -167,7 +167,7 @@ class Ingester:
     # ---- sources
 
     def _is_ours(self) -> bool:
-        """Whether our own reader reads the sources, whatever the engine."""
+        """Whether our own reader, not Spark's, reads the sources; on any engine."""
         return self.options.request.format in (None, *Format)
 
     def _find_files(self) -> list[SourceFile]:
@@ -190,14 +190,14 @@ class Ingester:
         return new
 
     def _find_planned(self, plan: PlanRecord) -> tuple[SourceFile, ...]:
-        """The files of a plan, which have to be as they were."""
+        """The files of a plan. Raises Refused when they have changed."""
         check_unchanged(self._files, plan.sources, self._find_files())
         return plan.sources
 
     def _forecast(self, before: Begun | None, unfinished: Begun | None) -> IngestTableReport:
-        """A dry run: every row's shard, by the columns that decide it."""
+        """The report of a dry run, from the columns that decide a row's shard or may not fit."""
         files = self._find_planned(unfinished[1]) if unfinished else self._find_new(before)
-        if files and not self.options.merge:  # which makes room before rows come
+        if files and not self.options.merge:  # a merge would make room first
             self._table.check_shards()
         forecast = Forecast(
             files=self._files,
@@ -218,7 +218,7 @@ class Ingester:
         )
 
     def _check(self) -> IngestTableReport:
-        """Read every source, whether it was ingested or not, and say what can't be written."""
+        """Read every source, ingested before or not, and report what can't be written."""
         files = self._find_files()
         check = Check(files=self._files, shape=self._shape)
         self._rows_known = {file.uri: check.add(file) for file in files}
@@ -228,7 +228,7 @@ class Ingester:
     # ---- a round
 
     def _begin(self, before: Begun | None) -> Begun | None:
-        """Begin a new round; None when there is nothing new."""
+        """Begin a new round; None when there is nothing new to ingest."""
         request, table = self.options.request, self._table
         if self.options.staged is not None:
             return self._begin_staged(before, self.options.staged)
@@ -241,7 +241,7 @@ class Ingester:
             look_first(self._files, self._shape, files, rows=self.options.bad_rows is None)
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
-            if files is not None:  # what was staged is what the digests are of
+            if files is not None:  # the digests have to be of what was staged
                 check_unchanged(self._files, plan.sources, self._find_files())
         elif files is None:
             why = f"is read by Spark only: --engine spark{suggest(str(request.format), Format)}"
@@ -257,7 +257,7 @@ class Ingester:
         return self.rounds.begin(before, plan.model_copy(update={"before": tuple(self._known)}))
 
     def _begin_staged(self, before: Begun | None, staged: StagedRound) -> Begun | None:
-        """Begin the round of rows that are stored already; None when it is finished."""
+        """Begin the round of rows that are staged already; None when it is finished already."""
         if before is not None and before[0].number == staged.number:
             return None
         plan = plan_round(staged, self.options.request, self._table)
@@ -269,7 +269,7 @@ class Ingester:
         self.prove_store()  # a round that goes on was begun by another process
         if plan.staged is not None:
             return self._write_staged(found, plan)
-        # Nobody minds how a file changes of which nothing can have been written.
+        # While no shard was written to, files may change freely.
         allowed = self.options.resume_corrected or not found.list_shards()
         there, shape = self._find_files(), self._shape_of(plan)
         plan = settle_sources(self._files, shape, found, plan, there, allowed=allowed)
@@ -333,7 +333,7 @@ class Ingester:
             )
             for staged in plan.staged or ()
         ]
-        # Units may not merge by themselves, side by side: this process does.
+        # Concurrent units must not merge: this process does.
         with backlog.watch(), show_tracks(self.progress, found, plan):
             results = [result.made for result in self.write_units(units)]
         self._merges += backlog.merges
@@ -368,7 +368,7 @@ class Ingester:
         )
 
     def _merge_first(self) -> None:
-        """With `--merge`, what other shards hold goes into the base table before new rows come."""
+        """With `--merge`, merge what is pending in any shard before new rows come."""
         if self.options.merge and any(shard.pending for shard in self.view.shards):
             self.prove_store()
             self._merges += self.merge()

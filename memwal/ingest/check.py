@@ -1,4 +1,4 @@
-"""Looks at sources before anything of them is written: at their first rows, or at all of them."""
+"""Checks sources before anything is written: their first rows, or all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memwal.store.records.ingests import Format, SourceFile
 
 FINDINGS_MAX = 100
 COUNTED_MAX = 10_000
-"""Each costs half a millisecond: where all of a column is bad, counting on would take hours."""
+"""Counting stops here: a finding costs 0.5 ms, so a column that is all bad would take hours."""
 _LOOKED_ROWS = 1024
 _LOOKED_FILES_MAX = 1000
 _VALUE_CHARACTERS_MAX = 200
@@ -28,9 +28,10 @@ _VALUE_CHARACTERS_MAX = 200
 def look_first(
     files: SourceFiles, shape: Shape, found: Sequence[SourceFile], *, rows: bool
 ) -> None:
-    """Read what is cheap to read before the first write. Raises Usage for what can't be written.
+    """Check what is cheap to read before the first write. Raises Usage for what can't be written.
 
-    All files' columns, and with `rows` the first ones of many: of columns only that may not fit.
+    That is the schema of every file and, with `rows`, the first rows of up to `_LOOKED_FILES_MAX`
+    files, of the doubtful columns only (`list_doubtful`).
     """
     for place, file in enumerate(found):
         schema = files.read_schema(file)
@@ -47,7 +48,7 @@ def look_first(
 
 
 def list_doubtful(shape: Shape, source: pa.Schema, file: SourceFile) -> set[str]:
-    """The columns whose values may not be what the table takes, going by the source's types."""
+    """The columns whose values may not fit the table, judged by the source's types."""
     there = {f.name: f for f in source}
     return {
         f.name
@@ -63,7 +64,7 @@ def list_doubtful(shape: Shape, source: pa.Schema, file: SourceFile) -> set[str]
 
 @dataclass(kw_only=True)
 class Check:
-    """Reads sources whole, and gathers what can't be written of them."""
+    """Reads whole sources, and collects what can't be written."""
 
     files: SourceFiles
     shape: Shape
@@ -72,7 +73,10 @@ class Check:
     left_out: int = 0
 
     def add(self, file: SourceFile) -> int | None:
-        """Check a file; how many rows it has, if all could be read. Raises StoreUnavailable."""
+        """Check a file; returns its number of rows, None if not all were read.
+
+        Raises StoreUnavailable.
+        """
         before, places = self.rows, Places(self.files, file)
         try:
             schema = self.files.read_schema(file)
@@ -95,12 +99,12 @@ class Check:
 
     @property
     def count(self) -> int:
-        """How much was found."""
+        """The number of findings, including those that are counted only."""
         return len(self.findings) + self.left_out
 
     @property
     def is_full(self) -> bool:
-        """Whether so much was found that nobody counts on."""
+        """Whether there are so many findings that counting has stopped."""
         return self.count >= COUNTED_MAX
 
     def _add_chunk(self, file: SourceFile, chunk: pa.Table, places: Places, first_row: int) -> None:

@@ -1,4 +1,4 @@
-"""What an ingest would write, by the columns that decide it or may not fit: its dry run."""
+"""The dry run of an ingest, from the columns that decide a row's shard or may not fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memwal.store.records.ingests import SourceFile
 class Forecast:
     """Counts what each shard would get. `there` are the shards that the table has.
 
-    Of rows that can't be written it knows all that their source's types leave in doubt.
+    It also counts rows that can't be written, as far as their source's types leave that in doubt.
     """
 
     files: SourceFiles
@@ -39,7 +39,7 @@ class Forecast:
     shards: dict[ShardId, IngestShardReport] = field(default_factory=dict)
 
     def add(self, file: SourceFile) -> int:
-        """Count a file's rows. Raises what writing them would raise for their columns and keys."""
+        """Count a file's rows. Raises what writing them would raise for columns and keys."""
         schema = self.files.read_schema(file)
         self.shape.check(schema, file.uri)
         key = self.shape.key if self.shape.delete_column else ()

@@ -26,7 +26,7 @@ from memwal.store.records.ingests import PlanRecord, Round, Rounds, SourceFile
 
 
 def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
-    """Write sources into each table's MemWAL, or with `dry_run` tell what would go where."""
+    """Write sources into each table's MemWAL, or with `dry_run` report what would go where."""
 
     def ingest_one(
         table: OpenTable, stores: Stores, view: TableView, fanout: Fanout
@@ -41,7 +41,7 @@ def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
 
 
 def name_shard(options: IngestOptions, view: TableView) -> IngestOptions:
-    """With the shard's whole id: it is part of what names the ingest, and may be a new one."""
+    """The options with the shard's full id, which is part of the ingest's id; it may be new."""
     asked = options.request.shard
     if asked is None or is_shard_folder(asked):
         return options
@@ -60,7 +60,7 @@ def _make_ingester(
     def stage(
         known: IngestTable, shape: Shape, records: Round, files: Sequence[SourceFile] | None
     ) -> PlanRecord:
-        # Imported when asked for only: it brings a JVM.
+        # Imported lazily: it brings a JVM.
         from memwal.ingest.spark.staging import stage_plan
 
         engine = fanout.spark()

@@ -1,9 +1,9 @@
-"""Shards whose rows may be of values that other shards hold: what they and their WALs tell.
+"""Finds shards whose rows may have values that other shards hold.
 
-A key that is in one of them and goes to another shard too has no order between the two. LanceDB's
-shards and pylance's own don't say which values they hold. So while such a shard has rows that are
-not in the base table, somebody has to know which values they are of: its id tells, where a spec has
-few values; else one of its rows, from whose value the id was made.
+Rows of one key in two shards have no order. Shards made by LanceDB or pylance don't record which
+values they hold. So while such a shard has rows that are not in the base table, its values have to
+be found out: from its id, when the spec has few values; else from one of its rows, if the shard's
+id was derived from that row's value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _NAMED_MAX = 3
 
 
 def check_strangers(router: Router, view: TableView, schema: pa.Schema, stores: Stores) -> None:
-    """Raise Refused while the rows of some shard may be of any value, and keys have an order."""
+    """Raise Refused while unmerged rows of some shard may have any value.
+
+    Only a table with a primary key is checked: without one, the order of rows does not matter.
+    """
     if not router.key:
         return
     known = list_ids(router.spec)
@@ -63,8 +66,8 @@ def find_waiting(
 ) -> frozenset[ShardId]:
     """The contested shards that have rows beyond the base table, for `Router.waiting`.
 
-    A manifest doesn't show what a live writer put since it claimed the shard, so WALs are listed,
-    of these shards only. `places` are where rows go besides.
+    A manifest doesn't show what a live writer has put since it claimed the shard, so the WALs of
+    these shards are listed. `places` are further shards to which rows go.
     """
     contested = router.find_contested(places)
     asked = [shard for shard in view.shards if shard.shard_id in contested]
@@ -80,9 +83,9 @@ def _waits(wal: WalEntries, shard: ShardView) -> bool:
 def _is_proven(
     router: Router, view: TableView, schema: pa.Schema, stores: Stores, shard: ShardView
 ) -> bool:
-    """Whether the shard's id was made from a value that one of its rows has.
+    """Whether the shard's id is derived from the value of one of its rows.
 
-    Then every row of that value, and of no other, is there: such an id is made from one value only.
+    Such an id is derived from one value only, so the shard holds all rows of it and no others.
     """
     columns = pa.schema([schema.field(name) for name in router.columns])
     if not len(columns):
@@ -97,7 +100,7 @@ def _is_proven(
 def _read_sample(
     view: TableView, columns: pa.Schema, stores: Stores, shard: ShardView
 ) -> Iterator[pa.RecordBatch]:
-    """Some rows that are not in the base table."""
+    """Some rows of the shard that are not in the base table."""
     if shard.pending:
         generations = Generations(
             objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed

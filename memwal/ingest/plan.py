@@ -1,9 +1,10 @@
-"""What is asked for, and which files a round takes. Pure.
+"""The request of an ingest, and the plan of a round. Pure.
 
-An ingest is named by what it was asked for. Its first round takes every file that is there; a run
-that finds it unfinished goes on with it, with the very files of its plan; a run that finds it
+An ingest's id follows from its request. Its first round takes every file of the sources. A run
+that finds a round unfinished resumes it, with exactly the files of its plan; a run that finds it
 finished begins another round with the files that are new or changed, if there are any. So a file is
-ingested once, however often the command runs. `memwal.ingest.progress.identity` tells which are.
+ingested once, however often the command runs. `memwal.ingest.progress.identity` tells which files
+are new.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from memwal.store.records.ingests import Format, PlanRecord, SourceFile, StagedR
 
 @dataclass(frozen=True, kw_only=True)
 class IngestRequest:
-    """What is asked for. `format` may be one that only Spark knows, with its `source_options`."""
+    """What to ingest. `format` may be one that only Spark reads, with its `source_options`."""
 
     sources: tuple[str, ...]
     format: str | None = None
@@ -40,10 +41,10 @@ class IngestRequest:
     spooled: SpooledInput | None = None
 
     def make_id(self) -> str:
-        """The ingest's id: the one given, or else the same whenever the same is asked for.
+        """The ingest's id: the one given, or else a hash of the request.
 
-        With the order of the sources, as the last row of a key wins. What came by standard input
-        is named by its content.
+        The order of the sources is part of it, because the last row of a key wins. Standard input
+        is identified by its content.
         """
         if self.ingest_id is not None:
             return layout.parse_ingest_id(self.ingest_id)
@@ -69,10 +70,10 @@ class IngestRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedRound:
-    """Rows that the tasks of a Spark write have stored, and the round that they are.
+    """Rows that the tasks of a Spark write have stored, and the round that they make up.
 
     A write is round 1; the rounds of a stream follow the numbers of its batches. `spec_id` is the
-    shard spec that they were routed by, `name` how people are told of them.
+    shard spec that the rows were routed by, `name` what messages call them.
     """
 
     name: str
@@ -83,10 +84,10 @@ class StagedRound:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(RunOptions):
-    """What `ingest` takes besides. With `staged`, these rows are the source.
+    """The options of `ingest`. With `staged`, those rows are the source.
 
-    With `check`, sources are only looked at. `bad_rows` is the file for rows that can't be written;
-    without one, the first ends the run.
+    With `check`, sources are only checked. `bad_rows` is the file for rows that can't be written;
+    without it, the first such row ends the run.
     """
 
     request: IngestRequest
@@ -101,12 +102,12 @@ class IngestOptions(RunOptions):
 
     @property
     def rejects_max(self) -> int | None:
-        """How many rows may be set aside; None: none."""
+        """How many bad rows may be set aside; None: a bad row ends the run."""
         return None if self.bad_rows is None else self.bad_rows_max
 
 
 def normalise_source(source: str) -> str:
-    """One spelling for a path. What is no path (a Spark table) stays as it is."""
+    """A path in its normal spelling; what is not a path (a Spark table) stays as it is."""
     try:
         return normalise_uri(source)
     except Exception:
@@ -122,7 +123,7 @@ def make_plan(
     staged: tuple[StagedRecord, ...] | None = None,
     sources: Sequence[SourceFile] = (),
 ) -> PlanRecord:
-    """The plan of a new round, but for what earlier ones ingested."""
+    """The plan of a new round, still without what earlier rounds ingested (`before`)."""
     newer = any(f.format is Format.JSONL or f.fragments_after is not None for f in sources)
     return PlanRecord(
         format=2 if newer or request.renamed or request.defaults else 1,
@@ -141,7 +142,7 @@ def make_plan(
 
 
 def check_same(plan: PlanRecord, request: IngestRequest, spec_id: int) -> None:
-    """Raise Refused when a run that asks for this can't finish an unfinished round."""
+    """Raise Refused when this request can't finish the unfinished round of that plan."""
     if plan.delete_column != request.delete_column or plan.shard != request.shard:
         raise Refused(
             "MW-I12",

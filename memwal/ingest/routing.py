@@ -1,17 +1,17 @@
 """Chooses the shard of each row, by the table's shard spec. Pure.
 
-pylance leaves it to the caller which shard takes a row: it ties no shard to a value, and its
-manifests name none. Here a shard's id follows from the spec and the values, so that any two writers
-agree without asking each other. For the specs that LanceDB's clients route by it is the id that
-they derive; for others it is one of our own. The values are stored in the shard's first manifest,
-and the merging read prunes by them. A shard that says it holds the same values is used in place of
-a new one, whatever its id: memwal once had an id of its own for every spec.
+pylance leaves it to the caller which shard takes a row: it does not tie shards to values, and its
+manifests record none. Here a shard's id is derived from the spec and the values, so that any two
+writers agree without asking each other. For the specs that LanceDB's clients route by, it is the id
+that they derive; for others it is our own. The values are stored in the shard's first manifest, and
+the merging read prunes by them. An existing shard whose manifest has the same values is used
+instead of a new one, whatever its id: there are shards with our own ids for every kind of spec.
 
-One key belongs to one shard: nothing orders the rows that two shards have of it. So values are
-refused of which two shards have rows that are not merged. Whether a shard has any shows in its WAL,
-not in its manifest: `waiting_beside` in `overlapping_shards.py` looks.
+A key must stay in one shard, since rows of a key in two shards have no order. So values are refused
+when two shards have unmerged rows of them. Whether a shard has any shows in its WAL, not in its
+manifest; `find_waiting` in `overlapping_shards.py` checks that.
 
-A table without a shard spec, whose shards are managed by hand, has one shard here.
+A table without a shard spec, whose shards are managed by hand, is written to one shard.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import Source, Sources, Spec, Transform, read_spec
 from memwal.sharding.values import encode_value
 
-# Fixed for ever: ids that were derived from it are in use.
+# Must never change: ids that were derived from it are in use.
 _NAMESPACE = UUID("5ac3f0a2-7d0a-4f5e-9a3c-6d656d77616c")
 # LanceDB's, whose clients write to the shards of these ids (lancedb/lancedb,
 # rust/lancedb/src/table/merge/lsm.rs).
 _LANCEDB_NAMESPACE = UUID("4c534d57-5249-5445-5f53-484152443031")
 MANUAL_SPEC_ID = 0
-# Of more buckets, ids are not listed beforehand.
+# With more buckets, only the first ids are listed.
 _BUCKETS_LISTED_MAX = 65_536
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardValues:
-    """What all rows of a shard have in common. A field that is NULL has no entry."""
+    """The values that all rows of a shard share. A field that is NULL has no entry."""
 
     spec_id: int = MANUAL_SPEC_ID
     entries: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def own_id(self) -> ShardId:
-        """The id that memwal derives from them, where LanceDB has none."""
+        """The id that memwal derives from the values when LanceDB derives none."""
         values = "".join(f"/{name}={data.hex()}" for name, data in sorted(self.entries))
         return ShardId(str(uuid5(_NAMESPACE, f"{self.spec_id}{values}")))
 
 
 def derive_id(spec: Spec | None, values: ShardValues) -> ShardId:
-    """The id of a new shard for the values: the one that LanceDB's clients would take, if any."""
+    """The id of a new shard for the values: the one LanceDB's clients derive, else our own."""
     if spec is None or len(spec.fields) != 1:
         return values.own_id
     shard_field = spec.fields[0]
@@ -72,13 +72,13 @@ def derive_id(spec: Spec | None, values: ShardValues) -> ShardId:
             name = b"identity-" + value
         case _:
             return values.own_id
-    # uuid5 of bytes, which Python's own takes from 3.12 on only.
+    # uuid5 of bytes, which Python's own supports only from 3.12 on.
     digest = hashlib.sha1(_LANCEDB_NAMESPACE.bytes + name, usedforsecurity=False).digest()
     return ShardId(str(UUID(bytes=digest[:16], version=5)))
 
 
 def list_ids(spec: Spec | None) -> frozenset[ShardId]:
-    """Every id, LanceDB's or ours, that a spec of few values can lead to; of others, some."""
+    """The ids, LanceDB's and ours, that a spec with few values can lead to; for others, some."""
     spec_id = MANUAL_SPEC_ID if spec is None else spec.spec_id
     every = [ShardValues(spec_id=spec_id)]
     if spec is not None and len(spec.fields) == 1:
@@ -92,7 +92,7 @@ def list_ids(spec: Spec | None) -> frozenset[ShardId]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A shard that takes rows, and the values that its manifest has, or is to have when made."""
+    """A shard that takes rows, and the values in its manifest (or to be stored there if new)."""
 
     shard_id: ShardId
     values: ShardValues
@@ -100,7 +100,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Routed:
-    """The rows of one batch that go to one shard, by their numbers in the batch, ascending."""
+    """The rows of one batch that go to one shard, as ascending row numbers in the batch."""
 
     place: Place
     indices: pa.Array
@@ -115,9 +115,9 @@ class Routed:
 
 
 def choose_spec(specs: Sequence[ShardSpec]) -> Spec | None:
-    """The spec that new rows go by; None for a table that has none.
+    """The spec that new rows are routed by; None for a table without one.
 
-    Raises Unsupported for several: pylance opens no writer then, whatever the shard.
+    Raises Unsupported for several specs, since pylance then opens no writer.
     """
     if len(specs) > 1:
         raise Unsupported(
@@ -132,10 +132,10 @@ def choose_spec(specs: Sequence[ShardSpec]) -> Spec | None:
 class Router:
     """Routes rows by one spec, or all of them to the `fixed` place.
 
-    `key` is the table's primary key; where there is one, the order of a key's rows matters.
-    `waiting` are the contested shards (`find_contested`) with rows that are not merged; `written`
-    are those that the same ingest wrote to before, and has to go on with. What waits in `broken`
-    ones is not known. `places` remembers the place of values that were looked up.
+    `key` is the table's primary key; with one, the order of a key's rows matters. `waiting` are the
+    contested shards (`find_contested`) with unmerged rows; `written` are shards that the same
+    ingest wrote to before and must go on with. What `broken` shards hold is unknown. `places`
+    caches the place of each set of values.
     """
 
     spec: Spec | None
@@ -150,7 +150,7 @@ class Router:
     places: dict[ShardValues, Place] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises Unsupported or Refused for a spec that rows can't be routed by."""
+        """Raise Unsupported or Refused for a spec that rows can't be routed by."""
         if self.spec is not None and self.fixed is None:
             check_routable(self.spec, self.sources)
         if self.spec is not None and self.rule is None:
@@ -169,11 +169,11 @@ class Router:
         return (self.sources[i] for i in field_ids if i in self.sources)
 
     def route(self, rows: pa.RecordBatch) -> list[Routed]:
-        """Find out where each row goes; the shards come in the order of their first rows.
+        """Assign each row to a shard; the shards come in the order of their first rows.
 
         Raises Usage, Unsupported or Refused when a row's values can't be computed, and Refused for
-        a SEALED shard, for values that wait in another shard too, and for a key that comes with
-        the values of two shards.
+        a SEALED shard, for values with unmerged rows in another shard too, and for a key that comes
+        with the values of two shards.
         """
         if rows.num_rows == 0:
             return []
@@ -183,7 +183,7 @@ class Router:
         values = compute_values(rows, self.spec, self.sources, rule=self.rule)
         codes = encode_columns(values.columns)
         counts = np.bincount(codes)
-        # Sixteen bits are sorted by counting.
+        # numpy sorts 16-bit integers faster, by counting.
         order = np.argsort(codes.astype(np.uint16) if len(counts) < 2**16 else codes, kind="stable")
         routed = [
             Routed(
@@ -221,9 +221,9 @@ class Router:
         return self.places[values]
 
     def find_contested(self, places: Iterable[Place] = ()) -> set[ShardId]:
-        """The shards whose values another one holds too, or takes as one of `places`.
+        """The shards whose values another shard holds too, or gets as one of `places`.
 
-        None where keys have no order to keep.
+        Empty for a table without a primary key, where order does not matter.
         """
         spec_id = MANUAL_SPEC_ID if self.spec is None else self.spec.spec_id
         by_derived: dict[ShardId, set[ShardId]] = {}
@@ -238,7 +238,7 @@ class Router:
         return {shard for held in by_derived.values() if len(held) > 1 for shard in held}
 
     def derive_ids(self, rows: pa.RecordBatch) -> set[ShardId]:
-        """The ids of new shards for these rows. Raises as `route`."""
+        """The ids that new shards for these rows would get. Raises as `route` does."""
         if self.spec is None:
             return {derive_id(None, ShardValues(spec_id=MANUAL_SPEC_ID))}
         values = compute_values(rows, self.spec, self.sources, rule=self.rule)
@@ -265,7 +265,7 @@ class Router:
         return place
 
     def _find_holding(self, values: ShardValues, derived: ShardId) -> dict[ShardId, ShardManifest]:
-        """The shards that there are for these values, by id or by what they say."""
+        """The existing shards for these values, by their ids or the values in their manifests."""
         found = {}
         values = replace(values, entries=tuple(sorted(values.entries)))
         for manifest in self.manifests:
@@ -284,7 +284,7 @@ class Router:
         return found
 
     def _check_readable(self, values: ShardValues, derived: ShardId) -> None:
-        """Raise Refused where a shard that can't be read is by its id that of these values."""
+        """Raise Refused when a shard that can't be read has the id of these values."""
         unreadable = {derived, values.own_id}.intersection(self.broken)
         if unreadable and self.key:
             raise Refused(
@@ -297,7 +297,7 @@ class Router:
     def check_place(self, place: Place) -> None:
         """Raise Refused for a SEALED shard, and when another has or may have rows of its values.
 
-        Only rows beyond the base table count: between those of two shards there is no order.
+        Only unmerged rows count, since those of two shards have no order.
         """
         derived = derive_id(self.spec, place.values)
         self._check_readable(place.values, derived)

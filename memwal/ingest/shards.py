@@ -1,9 +1,9 @@
 """The coordinator's delta and flush handler for a MemWAL table.
 
-A delta holds, for each shard, the calls that its writer has to make. A flush makes them, shards
-side by side, one pylance writer a shard. Each call is a WAL entry and returns when pylance says
-that it is durable, so here what is flushed is durable. The snapshot tells how far each shard's WAL
-is known to go.
+A delta holds, for each shard, the calls that its writer has to make. A flush makes them, for all
+shards concurrently, with one pylance writer per shard. Each call is a WAL entry and returns when
+pylance says that it is durable, so what is flushed is durable. The snapshot has the last known
+entry of each shard's WAL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Tips = Mapping[ShardId, Tip]
 
 @dataclass(kw_only=True, slots=True)
 class ShardOperations:
-    """The coordinator's delta: for each shard, what its writer has to do, in order."""
+    """The coordinator's delta: for each shard, the calls of its writer, in order."""
 
     by_place: dict[Place, list[Operation]] = field(default_factory=dict)
     bytes: int = 0
@@ -42,7 +42,7 @@ class ShardOperations:
         return not self.by_place
 
     def merge(self, other: Self) -> None:
-        """Do what `other` says afterwards."""
+        """Append the calls of `other`."""
         for place, more in other.by_place.items():
             self.by_place.setdefault(place, []).extend(more)
         self.bytes += other.bytes
@@ -60,7 +60,7 @@ def route_rows(
     deleted: pa.Array | None = None,
     rows_max: int,
 ) -> ShardOperations:
-    """A delta of `rows` of the table's own schema; `deleted` marks those that delete their key.
+    """The delta of `rows` in the table's schema; `deleted` marks those that delete their key.
 
     Raises Usage, Unsupported, Refused: see `Router.route` and `make_operations`.
     """
@@ -94,7 +94,7 @@ class ShardHandler:
     def __init__(
         self, writers: Writers, *, limits: HandlerLimits | None = None, join: bool = True
     ) -> None:
-        """`join` puts small neighbours into one call; without it, each operation is one entry."""
+        """With `join`, small adjacent operations share a call; without, each is one WAL entry."""
         self._writers = writers
         self._limits = limits or HandlerLimits()
         self._join = join
@@ -105,16 +105,16 @@ class ShardHandler:
 
     @property
     def open_shards(self) -> Mapping[ShardId, Writer]:
-        """The shards that have a writer."""
+        """The shards that have an open writer."""
         return dict(self._open)
 
     async def flush(self, delta: ShardOperations, snapshot: Tips) -> Flushed[Tips]:
-        """Write every shard's part, side by side. The first error counts, when all have ended."""
+        """Write all shards' parts concurrently; raises the first error once all have ended."""
         work = [
             asyncio.wrap_future(self._start(self._write, place, todo))
             for place, todo in delta.by_place.items()
         ]
-        # All of them end, come what may: none goes on writing once the failure is known.
+        # Wait for all, even after an error: none may go on writing once the failure is known.
         ended = await asyncio.gather(*work, return_exceptions=True)
         tips = dict(snapshot)
         for result in ended:
@@ -133,7 +133,7 @@ class ShardHandler:
         return place.shard_id, writer.tip
 
     def open(self, place: Place) -> Writer:
-        """The shard's writer; opens it when it is first asked for. Raises Refused for too many."""
+        """The shard's writer, opened on first use. Raises Refused for too many open shards."""
         if place.shard_id not in self._open:
             if len(self._open) >= self._limits.shards_open_max:
                 raise Refused(
@@ -159,7 +159,7 @@ class ShardHandler:
         return found
 
     def _start(self, call: Callable[..., T], *args: Any) -> Future[T]:
-        """Call it in a thread; right here once Python is ending, and starts none any more."""
+        """Call it in a thread, or right here when Python is ending and starts no more threads."""
         try:
             return self._pool.submit(call, *args)
         except RuntimeError:
@@ -171,7 +171,7 @@ class ShardHandler:
             return done
 
     def close(self) -> None:
-        """Close all writers, each flushing a generation. Raises the first error, at the end."""
+        """Close all writers, each flushing a generation; raises the first error at the end."""
         open_now, self._open = list(self._open.values()), {}
         try:
             closing = [self._start(writer.close) for writer in open_now]
@@ -182,8 +182,8 @@ class ShardHandler:
             raise errors[0]
 
     def abandon(self) -> None:
-        """Let all writers go after a failure. What was acknowledged is in the WAL."""
-        # A cancelled flush leaves calls behind that are under way: none is left when writers close.
+        """Release all writers after a failure. What was acknowledged is in the WAL."""
+        # A cancelled flush leaves calls running: wait for them before the writers close.
         self._pool.shutdown(cancel_futures=True)
         open_now, self._open = list(self._open.values()), {}
         for writer in open_now:

@@ -1,4 +1,4 @@
-"""What people see of an ingest."""
+"""How an ingest's report is displayed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FOUND: Column[IngestShardReport] = numbers("found in the WAL", lambda shard: sha
 
 
 def show_table(report: IngestTableReport) -> list[RenderableType]:
-    """Sources, shards and speed."""
+    """A table's sources, shards, findings and speed."""
     parts: list[RenderableType] = []
     if report.outcome == NOTHING_TO_DO:
         parts.append(Text("  all of it was ingested before; --again ingests it once more"))

@@ -1,4 +1,4 @@
-"""What an ingest knows of its table: columns, routing, and limits."""
+"""The table that an ingest writes to: its columns, routing and limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class IngestTable:
 
     @classmethod
     def read(cls, stores: Stores, view: TableView, only: str | None) -> IngestTable:
-        """Read the table's schema too."""
+        """The table of a view; reads its schema."""
         schema = stores.tables.seen(view.version).schema
         return cls(
             stores=stores, view=view, schema=schema, only=None if only is None else ShardId(only)
@@ -48,9 +48,9 @@ class IngestTable:
     def make_router(
         self, written: Collection[ShardId] = (), places: Collection[Place] = ()
     ) -> Router:
-        """Routes rows by the table's spec. Raises Unsupported for one that makes no sense.
+        """A router by the table's spec. Raises Unsupported for a spec that can't be used.
 
-        `written` are shards to which the ingest has to go on; rows were staged for `places`.
+        `written` are shards that the ingest must go on with; rows were staged for `places`.
         """
         router = self._make_router()
         router.written = written
@@ -59,21 +59,22 @@ class IngestTable:
         return router
 
     def _make_router(self) -> Router:
-        """One that has not looked into any WAL."""
+        """A router that has not looked into any WAL (`Router.waiting` is empty)."""
         return Router(
             spec=choose_spec(self.view.mem_wal.shard_specs),
             sources=sources_of(self.view.columns, self.schema),
             manifests=[shard.manifest for shard in self.view.shards],
             key=self.view.primary_key,
             broken=[b.shard_id for b in self.view.broken],
-            # A shard that the user chose keeps the values that it has.
+            # A shard that the user named keeps its values.
             fixed=None if self.only is None else Place(shard_id=self.only, values=ShardValues()),
         )
 
     def check_shards(self, places: Collection[Place] = ()) -> Router:
-        """Raise Refused while no one knows which shard has a value's rows, Unsupported.
+        """Return a router, after checking that it is known which shard has a value's rows.
 
-        `places` are known already: rows were staged for them. Returns a router.
+        Raises Refused while that is not known, and Unsupported. `places` are those that rows were
+        staged for.
         """
         router = self.make_router(places=places)
         if router.fixed is None:
@@ -83,7 +84,7 @@ class IngestTable:
         return router
 
     def find_shards(self, rows: pa.Table) -> pa.Array:
-        """The id of each row's shard, where an ingest would write it; text, a row a row.
+        """The id of the shard that an ingest would write each row to, as an array of text.
 
         `rows` need the columns that a shard depends on, in types that cast to the table's. Raises
         Usage for a missing or unfit one, and what `Router.route` raises.
@@ -109,7 +110,7 @@ class IngestTable:
 
     @property
     def rows_per_entry_max(self) -> int:
-        """How many rows pylance takes in one call: it never splits one."""
+        """How many rows one call may have; pylance never splits a call."""
         memtable = self._settings.get("max_memtable_rows", MEMTABLE_ROWS_MAX)
         return max(1, min(_ROWS_PER_ENTRY_MAX, memtable))
 
@@ -128,7 +129,7 @@ class IngestTable:
         return read_settings(self.view.mem_wal.writer_config_defaults)
 
     def list_warnings(self) -> tuple[str, ...]:
-        """What a person should know before rows go in."""
+        """What the user should know before rows are written."""
         found = [f"shard {b.shard_id} can't be read: {b.error}" for b in self.view.broken]
         found += (*self.view.warnings, *warn_untouched(self.view))
         movers = [name for name in self._make_router().columns if name not in self.view.primary_key]
@@ -141,13 +142,13 @@ class IngestTable:
 
 
 def make_place(staged: StagedRecord, spec_id: int) -> Place:
-    """Where staged rows go, as their plan says."""
+    """The place of staged rows, from their plan."""
     entries = tuple((name, bytes.fromhex(value)) for name, value in staged.entries)
     values = ShardValues(spec_id=spec_id, entries=entries)
     return Place(shard_id=parse_shard_id(staged.shard_id), values=values)
 
 
 def list_unfinished_places(found: Round, plan: PlanRecord) -> list[Place]:
-    """Where the rows go that a round staged and that are not all written."""
+    """The places of a round's staged rows that are not all written."""
     left = (s for s in plan.staged or () if not found.read_progress(s.shard_id).finished)
     return [make_place(staged, plan.spec_id) for staged in left]

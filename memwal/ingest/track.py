@@ -1,8 +1,8 @@
 """One track of an ingest: chunks of a source, in order, through the write coordinator.
 
-A track is read and written by one process at a time: the whole ingest, or the staged rows of one
-shard. Progress is stored every few seconds, and only after what it speaks of is durable; what was
-written since is found in the WAL when a run resumes (`memwal.ingest.progress.resume`).
+A track is the whole ingest, or the staged rows of one shard; one process at a time reads and writes
+it. Progress is stored every few seconds, and only after what it covers is durable; what was written
+since is found in the WAL when a run resumes (`memwal.ingest.progress.resume`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from memwal.store.records.ingests import (
 class TrackLimits:
     """Bounds on one track.
 
-    A flush begins as soon as none runs; `pending_bytes_max` bounds what gathers meanwhile, and so
-    how far reading runs ahead of writing.
+    A flush begins as soon as no other runs; `pending_bytes_max` bounds what accumulates meanwhile,
+    and so how far reading runs ahead of writing.
     """
 
     pending_bytes_max: int = 32 * 1024 * 1024
@@ -52,10 +52,10 @@ class TrackLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackResult:
-    """What came of a track: rows of the whole source, by all runs together.
+    """The result of a track; its counts of rows are those of all runs together.
 
-    Of `rows_rejected`, this run set `rejected_now` aside. `bytes_read` are of what it read, in
-    memory.
+    Of `rows_rejected`, this run set `rejected_now` aside. `bytes_read` is the size in memory of
+    what this run read.
     """
 
     rows: int
@@ -69,7 +69,7 @@ class TrackResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Mark:
-    """What an epoch of the coordinator adds: the progress that its rows make, and the rejects."""
+    """The progress reached with an epoch of the coordinator, and the rejects of its chunk."""
 
     epoch: int
     progress: ProgressRecord
@@ -80,8 +80,9 @@ class _Mark:
 class Track:
     """Runs one track to its end.
 
-    `on_progress` is told how far everything is durable; `between` is called between chunks. Up to
-    `rejects_max` rows that can't be written are set aside; with None, the first ends the track.
+    `on_progress` is called with the progress up to which everything is durable, `between` between
+    chunks. Up to `rejects_max` rows that can't be written are set aside; with None, the first one
+    ends the track.
     """
 
     name: str
@@ -98,14 +99,14 @@ class Track:
     steps: Steps = no_steps
     _marks: deque[_Mark] = field(default_factory=deque, init=False)
     _shown: deque[_Mark] = field(default_factory=deque, init=False)
-    """The same, for whoever is told."""
+    """The marks that `on_progress` has not been called for yet."""
     _bytes_read: int = field(default=0, init=False)
     _stored: ProgressRecord = field(default=START, init=False)
     _stored_at_seconds: float = field(default=0.0, init=False)
     _opened: Mapping[ShardId, ResumedShard] = field(default_factory=dict, init=False)
 
     def run(self) -> TrackResult:
-        """Write what is not written yet. Raises what the source, the table or a writer raises."""
+        """Write the rows that are not written yet. Raises what source, table or writers raise."""
         self._stored = began = self.records.read_progress(self.name)
         if began.finished:
             return self._make_result(began, {})
@@ -139,15 +140,15 @@ class Track:
         return self._make_result(began, self.count_written())
 
     def count_written(self) -> dict[ShardId, ShardCounts]:
-        """What this run did to each shard, also when it did not come to its end."""
+        """What this run did to each shard; also valid after an error."""
         return {shard_id: shard.counts for shard_id, shard in self._opened.items()}
 
     def _check_written(
         self, handler: ShardHandler, writers: ResumingWriters, began: ProgressRecord
     ) -> None:
-        """Find all that is written beyond the progress in a mended source, before more is written.
+        """Find what was written after the recorded progress in a corrected source.
 
-        Raises Refused when it is not there as it was.
+        Done before more is written. Raises Refused when the source no longer has those rows.
         """
         for shard_id in self.records.list_shards():
             handler.open(Place(shard_id=shard_id, values=ShardValues(spec_id=0)))
@@ -174,18 +175,18 @@ class Track:
         with BlockingCoordinator[ShardOperations, Tips](
             lambda: WriteCoordinator(handler, began.tips, limits=limits)
         ) as coordinator:
-            # The handler flushes only what is durable, so its snapshots tell of durable rows.
+            # What the handler flushes is durable, so its snapshots cover durable rows only.
             coordinator.follow(lambda published: self._show(published.epoch))
             try:
                 self._write_chunks(coordinator, began)
             except Usage:
-                # What came before the source's fault is in, and what is in is known.
+                # Record what was written before the source's fault.
                 coordinator.flush()
                 self._store(coordinator)
                 raise
             last = coordinator.flush()
             self._store(coordinator)
-        # The follower has ended; an epoch may have been flushed before it was noted here.
+        # The follower has ended; an epoch may have been flushed before its mark was added.
         self._show(last)
 
     def _write_chunks(
@@ -205,7 +206,7 @@ class Track:
     def _mark(
         self, before: ProgressRecord, place: int, row: int, chunk: pa.Table, sifted: Sifted
     ) -> ProgressRecord:
-        """The progress that a chunk makes, which begins at `row`. An empty one ends its split."""
+        """The progress after a chunk that begins at `row`; an empty chunk ends its split."""
         deleted = 0 if sifted.deleted is None else sifted.deleted.true_count
         return before.model_copy(
             update={
@@ -221,7 +222,7 @@ class Track:
     def _extend_read(
         self, before: ProgressRecord, place: int, chunk: pa.Table, sifted: Sifted
     ) -> tuple[ReadRecord, ...]:
-        """None where rows were staged, or a build without digests began."""
+        """What was read, by split; empty for staged rows, or if a build without digests began."""
         if self.plan.staged is not None or (before.rows and not before.read):
             return ()
         known = (*before.read, *[ReadRecord()] * (place + 1 - len(before.read)))
@@ -235,7 +236,7 @@ class Track:
             self.on_progress(mark.progress)
 
     def _read_chunks(self, began: ProgressRecord) -> Iterator[tuple[int, int, pa.Table]]:
-        """(split, the chunk's first row, chunk) from where the track stands."""
+        """(split, the chunk's first row, chunk), from the recorded progress on."""
         for place in range(began.split, len(self.splits)):
             row = began.row if place == began.split else 0
             for chunk in self.splits[place].read(row):
@@ -246,7 +247,7 @@ class Track:
     def _route_chunks(
         self, began: ProgressRecord
     ) -> Iterator[tuple[int, int, pa.Table, Sifted, ShardOperations]]:
-        """The same, with the rows that can be written, and the calls that write them."""
+        """The chunks as `_read_chunks` gives them, with their good rows and the calls for these."""
         sieve = Sieve(shape=self.shape, rows_max=self.rejects_max, rejected=began.rows_rejected)
         for place, row, chunk in self._read_chunks(began):
             split = self.splits[place]
@@ -261,13 +262,13 @@ class Track:
             yield place, row, chunk, sifted, delta
 
     def _open_left(self, handler: ShardHandler, began: ProgressRecord) -> None:
-        """Open what an earlier run wrote to and did not close, so that closing flushes it."""
+        """Open shards that an earlier run wrote to but did not close, so that they are flushed."""
         for shard_id in began.tips:
             if shard_id not in handler.open_shards:
                 handler.open(Place(shard_id=shard_id, values=ShardValues(spec_id=0)))
 
     def _store(self, coordinator: BlockingCoordinator[ShardOperations, Tips]) -> None:
-        """Record how far the snapshot goes: the handler flushes only what is durable."""
+        """Store the progress up to the snapshot's epoch, all of which is durable."""
         published = coordinator.snapshot
         marks = []
         while self._marks and self._marks[0].epoch <= published.epoch:
@@ -278,7 +279,7 @@ class Track:
             self._advance(marks[-1].progress.model_copy(update=update))
 
     def _store_rejects(self, rejects: Sequence[RejectRecord]) -> None:
-        """Before the progress that counts them: what another run stores later goes beside it."""
+        """Store rejects, before the progress that counts them."""
         if rejects:
             self.steps("rejects")
             path = self.records.add_rejects(self.name, self._stored.number + 1, rejects)

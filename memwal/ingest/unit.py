@@ -1,7 +1,7 @@
-"""One shard's staged rows, written by whoever runs the unit: a thread, or a Spark executor.
+"""Writes one shard's staged rows, in a thread or on a Spark executor.
 
-A unit that is run again, or beside itself, writes nothing twice: it claims the shard anew, which
-ends its forerunner's writing, and finds in the WAL what that one did.
+A unit that is run again, or concurrently with itself, writes nothing twice: it claims the shard
+anew, which fences the earlier attempt, and finds in the WAL what that one wrote.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IngestResult = UnitResult[TrackResult]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IngestUnit(TableUnit):
-    """Write what a round staged for one shard."""
+    """Write the rows that a round staged for one shard."""
 
     ingest_id: str
     round: int
@@ -36,7 +36,7 @@ class IngestUnit(TableUnit):
 
 
 def run_ingest_unit(unit: IngestUnit) -> IngestResult:
-    """Run one unit in this process. Never raises: a bad shard must not stop the others."""
+    """Run one unit in this process; errors are returned: a bad shard must not stop the others."""
     process_memory.limit_arenas()
     return run_unit(unit, lambda stores: _write(unit, stores))
 

@@ -1,4 +1,4 @@
-"""Writing to a MemWAL table from a program: the coordinator, routing and writers put together."""
+"""Writes to a MemWAL table from a program: combines coordinator, routing and shard writers."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ _LOG = logging.getLogger("memwal")
 
 @made_for_python
 class TableWriter(AbstractContextManager["TableWriter"]):
-    """Writes rows and deletes of one table. Any thread may call it; one a table and process.
+    """Writes rows to one table, and deletes them. Thread-safe; use one per table and process.
 
-    Two of them fence each other, shard by shard. As a context manager it ends with `close`.
+    Two writers of a table fence each other, shard by shard. As a context manager it ends with
+    `close`.
     """
 
     def __init__(
@@ -50,15 +51,15 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         skip_unknown_columns: bool = False,
         shard: str | None = None,
     ) -> None:
-        """Open a table for writing; shards are claimed when the first row comes for them.
+        """Open a table for writing; a shard is claimed when its first row comes.
 
-        With `missing_as_null`, columns that rows come without are written as NULL, over what the
-        table has; without it such rows are refused, unless they delete. `skip_unknown_columns`
-        leaves out those that the table does not have. All rows go to `shard`, where one is named.
+        With `missing_as_null`, columns that rows lack are written as NULL, replacing the table's
+        values; without it such rows are refused, unless they delete. `skip_unknown_columns` leaves
+        out columns that the table does not have. With `shard`, all rows go to that shard.
 
-        Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store that does
-        not keep put-if-absent), and Refused for a shard spec that rows can't be routed by, and
-        while a shard holds rows of which nobody knows the values.
+        Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store without
+        put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a shard
+        holds unmerged rows whose values are not known.
         """
         self._made_in = os.getpid()
         stores = open_stores(uri, check_options(storage_options or {}))
@@ -75,7 +76,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             missing_as_null=missing_as_null,
         )
         self._router = table.check_shards()
-        # Shards are claimed by Lance, which looks no closer at the store.
+        # Lance claims shards, and does not check the store for put-if-absent.
         stores.prove_store()
         self._rows_max = table.rows_per_entry_max
         self._handler = ShardHandler(
@@ -91,9 +92,10 @@ class TableWriter(AbstractContextManager["TableWriter"]):
     def write(self, rows: Rows, deleted: Sequence[bool] | pa.Array | None = None) -> int:
         """Hand over rows with the table's columns; `deleted` marks those that delete their key.
 
-        `rows` are Arrow data, or a list of dicts, which get the table's types. Returns the epoch,
-        to flush by. A deleted row needs its key and what its shard depends on. Raises Usage for
-        rows that don't fit, and in a process that was forked since; FlushFailed, Closed.
+        `rows` are Arrow data, or a list of dicts, which get the table's types. Returns the epoch
+        for `flush`. A deleted row needs only its key and the columns that its shard depends on.
+        Raises Usage for rows that don't fit and in a process that was forked since, FlushFailed,
+        Closed.
         """
         gone = None if deleted is None else pa.array(deleted, pa.bool_())
         shape = self._shape
@@ -115,26 +117,26 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         return self._coordinator.flush(epoch)
 
     def write_durable(self, rows: Rows, deleted: Sequence[bool] | pa.Array | None = None) -> int:
-        """Write, and wait until it is durable; its epoch."""
+        """Write rows and wait until they are durable; returns their epoch."""
         epoch = self.write(rows, deleted)
         self.flush(epoch)
         return epoch
 
     @property
     def durable_epoch(self) -> int:
-        """The highest epoch that would survive a crash, to be asked for without waiting.
+        """The highest epoch that would survive a crash; does not wait.
 
-        What was written up to it, a source of the rows may forget.
+        A source of the rows may forget what was written up to it.
         """
         return self._coordinator.durable_epoch
 
     @property
     def tips(self) -> Tips:
-        """How far each shard's WAL goes with what was flushed."""
+        """The last flushed WAL entry of each shard."""
         return self._coordinator.snapshot.snapshot
 
     def close(self) -> None:
-        """Flush what is pending, and each shard to a generation. Raises FlushFailed."""
+        """Flush what is pending, then each shard to a generation. Raises FlushFailed."""
         check_process(self._made_in)
         self._dropped.detach()
         _close(self._coordinator, self._handler)
@@ -162,13 +164,13 @@ def _close(coordinator: Coordinator, handler: ShardHandler) -> None:
 
 
 def _close_dropped(uri: str, made_in: int, coordinator: Coordinator, handler: ShardHandler) -> None:
-    """Close a writer that nobody has any more, so that what was written is kept; and say so.
+    """Close a writer that was dropped without `close`, so that its rows are kept, and warn.
 
-    Whoever collects it may hold a lock that closing needs, or be the thread that does the closing.
-    So another one closes it, and is not waited for without end.
+    The thread in which it is garbage-collected may hold a lock that closing needs, or be needed for
+    the closing itself. So another thread closes it, and the wait for that is bounded.
     """
     if os.getpid() != made_in:
-        return  # the parent has it
+        return  # the parent still has it
 
     def close() -> None:
         try:
@@ -180,7 +182,7 @@ def _close_dropped(uri: str, made_in: int, coordinator: Coordinator, handler: Sh
     try:
         closing.start()
         closing.join(_CLOSE_SECONDS_MAX)
-    except RuntimeError:  # Python is ending, and starts no thread any more
+    except RuntimeError:  # Python is ending and starts no more threads
         close()
     warn(f"{uri}: a writer was dropped without close", ResourceWarning, stacklevel=2)
 

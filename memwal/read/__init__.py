@@ -11,14 +11,13 @@
     best = table.read(search=Search(column="text", query="lost parcel"), limit=10).read_all()
     then = table.read(version=17).read_all()
 
-table    the Python API
-job      `memwal read`; show is what people see of it
-keys     keys from outside, checked against the table
-pruning  shards that a filter leaves out
+table    the Python API, and the pruning of shards by a filter
+job      `memwal read`; show is how its result is displayed
+keys     keys from callers, checked against the table
 plan     what is read
 store    how it is read
 explain  where each part of a read comes from
-output   rows as JSON, and as files
+output   rows as files
 spark    the same read as a Spark data source; its options and types beside it
 """
 
@@ -36,7 +35,7 @@ __all__ = ["Nearest", "ReadPlan", "ReadRequest", "ReadableTable", "Search", "ope
 
 
 def __getattr__(name: str) -> Any:
-    """Import Lance at its first use only: Spark's driver, which forks, must not load it."""
+    """Import Lance only on first use: Spark's driver, which forks, must not load it."""
     if name not in ("ReadableTable", "open_table"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from memwal.read import table

@@ -69,7 +69,7 @@ def _explain_opened(tables: LanceTables, opened: OpenedRead) -> dict[str, Any]:
 def _index_names(
     tables: LanceTables, shard_id: ShardId, generation: FlushedGeneration
 ) -> frozenset[str]:
-    """The indexes of a merged generation; none where it can't be looked at any more."""
+    """The indexes of a merged generation; none if it can't be read any more."""
     try:
         return list_indexes(tables.generation(shard_id, generation))
     except (MemWalError, OSError, ValueError):

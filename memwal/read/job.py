@@ -32,7 +32,7 @@ from memwal.run.versions import check_lance_version
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What the command line asks for; texts as they were typed."""
+    """The command line's options, with texts as they were typed."""
 
     table: ResolvedTable
     columns: str | None = None
@@ -60,7 +60,7 @@ class ReadOptions:
 
 
 def open_configured(table: ResolvedTable, consistency: Consistency) -> ReadableTable:
-    """A table for reading, within its settings. Raises as `open_table`."""
+    """Open a table for reading, with its settings. Raises as `open_table` does."""
     return open_table(
         table.find_uri(),
         table.storage_options,
@@ -70,7 +70,7 @@ def open_configured(table: ResolvedTable, consistency: Consistency) -> ReadableT
 
 
 def run_read(options: ReadOptions) -> dict[str, Any]:
-    """The document. Raises what a read raises (`memwal.read.table.ReadableTable.read`)."""
+    """Run the read; returns its document. Raises as `memwal.read.table.ReadableTable.read` does."""
     check_lance_version(options.untested_lance_allowed)
     if options.explain and (options.with_wal or options.output is not None):
         raise Usage("--explain reads no rows: neither --with-wal nor --output go with it")
@@ -88,7 +88,7 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
         found = {"version": found["explain"]["base"]["version"], **shards_from, **found}
     else:
         opened, reader = table.open_reader(request, with_wal=options.with_wal)
-        if options.checkpoint is None:  # which has the policy of its moment, if any
+        if options.checkpoint is None:  # a checkpoint has the policy of its time, if any
             check_stored(options.table, opened.view.policy_text)
         found = _write_rows(opened, reader, options.output, table.tables.memory)
     moment = {"checkpoint": options.checkpoint, "merged_only": bool(options.merged_only)}

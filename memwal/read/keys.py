@@ -18,7 +18,7 @@ _BOOLEANS = {"true": True, "false": False}
 def check_keys(
     key: Key | Sequence[Key], primary_key: Sequence[str], schema: pa.Schema
 ) -> tuple[tuple[object, ...], ...]:
-    """One key or several, each a value for every key column, in the key's order. Raises Usage."""
+    """One key or several, each as its values in the order of the key columns. Raises Usage."""
     keys = [key] if isinstance(key, Mapping) else key
     return tuple(_check_key(one, primary_key, schema) for one in keys)
 

@@ -1,4 +1,4 @@
-"""Rows for the outside: as JSON, and as files."""
+"""Writes rows to files."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ def check_file(path: Path) -> Path:
 
 
 def write_file(reader: pa.RecordBatchReader, path: Path, memory: Memory = UNLIMITED) -> int:
-    """Write all rows as a stream, replacing the file once it is whole; returns how many rows.
+    """Stream all rows to a file, which is replaced once it is complete; returns their number.
 
     CSV holds nested columns as JSON text and bytes as 0x…: `memwal ingest` reads them back. Raises
-    Usage where the file's format has no such type, or the file can't be written.
+    Usage when the file's format lacks a type or the file can't be written, StoreUnavailable when
+    the disk is full.
     """
     schema = _text_schema(reader.schema) if path.suffix == ".csv" else reader.schema
     rows = 0
     try:
         with whole_file(path) as file, _WRITERS[path.suffix](file, schema) as writer:
-            # In large batches: each becomes a row group, or a message, of its own.
+            # Large batches, since each becomes a row group or message of its own.
             for group in group_batches(reader, _BATCHES_A_GROUP * memory.batch_bytes):
                 batch = pa.concat_batches(group)
                 writer.write_batch(_as_text(batch, schema))

@@ -1,4 +1,4 @@
-"""What people see of a read: rows, or its plan."""
+"""Displays a read's rows, or its plan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ANSWERS: tuple[Column[Mapping[str, Any]], ...] = (
 
 
 def show_rows(document: Mapping[str, Any], console: Console) -> None:
-    """The rows as a table, and where they are from."""
+    """Print the rows as a table, and where they are from."""
     (table,) = document["tables"]
     console.print(_format_head(table))
     if table["output"] is not None:
@@ -113,7 +113,7 @@ def _format_cell(value: Any, kind: str) -> Text:
 
 
 def _shorten(value: Any) -> Any:
-    """Long lists, as vectors are, by their first items; numbers with a float's digits."""
+    """Shorten long lists, such as vectors, to their first items, numbers to a float's digits."""
     if isinstance(value, list):
         items = [_shorten(item) for item in value[:_ITEMS_MAX]]
         return items if len(value) <= _ITEMS_MAX else [*items, f"{len(value)} in all"]
@@ -121,7 +121,7 @@ def _shorten(value: Any) -> Any:
 
 
 def show_explain(document: Mapping[str, Any], console: Console) -> None:
-    """The sources of a read, newest first, and what answers it in each."""
+    """Print the sources of a read, newest first, and what answers it in each."""
     (table,) = document["tables"]
     found = table["explain"]
     console.print(_format_head(table))
@@ -151,7 +151,7 @@ def _build_sources(found: Mapping[str, Any]) -> Table:
 
 
 def _cut_pruned(shard: Mapping[str, Any]) -> tuple[str, ...]:
-    """What stands in the line of a shard that the filter rules out."""
+    """The cells of a shard that the filter rules out; empty for other shards."""
     if "reason" not in shard:
         return ()
     out = format_generations(shard["generations"])

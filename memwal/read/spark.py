@@ -13,41 +13,41 @@
 Or, with Python values: `memwal_spark.read(session, uri, columns=["id"], storage_options={...})`.
 
 A DataFrame is the table as it was at `load()`, however often it is used. Maintenance may delete
-what that needs some time later (see garbage's grace and retention): the query then fails and names
-it. Load again; to run the query again is no help.
+what that needs some time later (see garbage's grace and retention); the query then fails and names
+what is gone. Load the DataFrame again; running the query again does not help.
 
-Spark prunes no columns for a Python data source and pushes no filter that is safe (one pushed
-filter sticks to every later use of the DataFrame), so both are options: `columns`, and `filter` in
-Lance's SQL, which the newest row of each key is asked.
+Spark prunes no columns for a Python data source, and its filter pushdown is not safe (a pushed
+filter sticks to every later use of the DataFrame). So both are options: `columns`, and `filter` in
+Lance's SQL, which applies to the newest row of each key.
 
-With `search`, as `COLUMN=TEXT`, a DataFrame has the rows whose text has these words, the best first
-in its one partition, and a column `_score`; one task does it. With it go `limit`,
-`search_operator` (`or`, `and`) and `search_phrase` (`true`). So it is with `nearest`, as
-`COLUMN=[0.1, …]`, the rows whose vectors are nearest, with `_distance`; its `k` (10), `metric`,
-`nprobes` and `refine_factor` are those of `memwal read`.
+With `search`, as `COLUMN=TEXT`, a DataFrame has the rows whose text has these words, best first, in
+one partition that one task reads, and a column `_score`. Its options are `limit`, `search_operator`
+(`or`, `and`) and `search_phrase` (`true`). `nearest`, as `COLUMN=[0.1, …]`, likewise gives the rows
+whose vectors are nearest, with `_distance`; its `k` (10), `metric`, `nprobes` and `refine_factor`
+are those of `memwal read`.
 
-With `with_wal` as `true`, rows are there that no generation holds yet. They are read at `load()`,
+With `with_wal` as `true`, rows that no generation holds yet are included. They are read at `load()`
 and go to all tasks, so they may take no more than `keys_bytes_max`.
 
-`version` reads that version of the base with whatever is listed now and not merged in it, rows that
-were written later among that; with `merged_only` as `true` the base alone. `checkpoint` is the name
-of a moment that `memwal checkpoint` kept, and exactly the table of then.
+`version` reads that version of the base with the generations that are listed now and not merged in
+it, which may have rows that were written later; with `merged_only` as `true`, the base alone.
+`checkpoint` names a checkpoint made by `memwal checkpoint`: exactly the table at that time.
 
-Options, besides: `consistency` (`snapshot`: shards as the table's shard snapshot has them, in few
-requests; the log says so where it can't be used), `storage.KEY`, `allow_holes`,
-`allow_reinitialised`, `partition_bytes` (about what one task reads), `keys_bytes_max`: pending keys
-that take more memory are not sent to the tasks, which look them up instead, each in all
-generations. A task reads whole fragments and whole generations; with a row-merge policy all pending
-generations of a shard, and keys that take more are an error.
+Further options: `consistency` (`snapshot`: shards from the table's shard snapshot, in few requests;
+the log says so when it can't be used), `storage.KEY`, `allow_holes`, `allow_reinitialised`,
+`partition_bytes` (about what one task reads), and `keys_bytes_max`: pending keys that take more
+memory are not sent to the tasks, each of which then looks them up in all generations. A task reads
+whole fragments and whole generations. With a row-merge policy it reads all pending generations of a
+shard, and keys that take more are an error.
 
 What is loaded may also be a name: of a table in the file `config` (or MEMWAL_CONFIG) where the
-driver runs, or `NAMESPACE:schema.table` where that file has the namespace. `load()` asks the
-namespace where the table is. Credentials that it vends for a time are renewed by each executor,
-which so has to reach the namespace.
+driver runs, or `NAMESPACE:schema.table` if that file has the namespace. `load()` asks the namespace
+where the table is. Temporary credentials that it vends are renewed by each executor, which
+therefore has to reach the namespace.
 
-Spark redacts the storage options of a session that `register` (or `read`) was called with, in plans
-and in the event log, whatever their names. Where that is not enough, as where a Spark Connect
-server logs what clients send, give them in the variable MEMWAL_STORAGE_OPTIONS of the driver.
+For a session that `register` (or `read`) was called with, Spark redacts storage options, whatever
+their names, in plans and in the event log. If that is not enough, such as with a Spark Connect
+server that logs what clients send, give them in the driver's variable MEMWAL_STORAGE_OPTIONS.
 
 Lance is imported in Spark's Python workers, never in the driver's own process.
 """
@@ -116,7 +116,7 @@ def register(session: SparkSession) -> None:
 
 
 def _look_at_python(session: SparkSession) -> None:
-    """Warn of a Python that nobody chose: of one without memwal Spark says no more than that."""
+    """Warn when Spark's Python was not chosen and is another one: it may lack memwal."""
     if "PYSPARK_PYTHON" in os.environ:
         return
     with suppress(PySparkException, AttributeError):  # Spark Connect's sessions have no context
@@ -166,8 +166,8 @@ def read(
 class MemWalDataSource(DataSource):  # type: ignore[misc]
     """One `load()`, `save()` or `start()`. Spark makes it in a worker.
 
-    What was loaded it keeps for as long as the DataFrame is used. So the snapshot is taken then,
-    and the same for every query and every branch of one.
+    Spark keeps it as long as the DataFrame is used. So the snapshot is taken at `load()`, and is
+    the same for every query and every branch of one.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -232,7 +232,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
 
 
 class MemWalPartition(InputPartition):  # type: ignore[misc]
-    """One task, with the winners of the generations that it reads, if they are decided."""
+    """One task, with the winners of the generations that it reads, if decided beforehand."""
 
     def __init__(self, task: ReadTask, winners: Mapping[Listed, bytes]) -> None:
         super().__init__(task)
@@ -241,7 +241,7 @@ class MemWalPartition(InputPartition):  # type: ignore[misc]
 
 
 class MemWalReader(DataSourceReader):  # type: ignore[misc]
-    """Made where the query is planned, then sent to every executor, once a stage."""
+    """Made where the query is planned, then sent to every executor once per stage."""
 
     def __init__(self, settings: Settings, snapshot: Snapshot, schema: StructType) -> None:
         self._settings = settings
@@ -297,7 +297,7 @@ def _list_added(plan: ReadPlan) -> tuple[str, ...]:
 
 
 def _follow(settings: Settings) -> Settings:
-    """With the address that a name leads to now, and its options: all tasks read that one table."""
+    """The settings with a name resolved to its address and options, so all tasks read one table."""
     from memwal.store.objects.opening import find_address, normalise_uri
 
     table = settings.table
@@ -351,7 +351,7 @@ def _open_once(uri: str, storage_options: tuple[tuple[str, str], ...]) -> Readab
 
 
 def _advise_reload(snapshot: Snapshot, call: Callable[[], T]) -> T:
-    """Run a call; say what to do when something is gone that was there at load()."""
+    """Run a call; if something that was there at load() is gone, the error says what to do."""
     try:
         return call()
     except Missing as error:

@@ -74,8 +74,9 @@ _COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]*[^`,\s]))\s*(?:,|$)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """One load. `partition_bytes` is about what a task reads; `keys_bytes_max` bounds what is sent.
+    """The settings of one load.
 
+    `partition_bytes` is about what a task reads; `keys_bytes_max` bounds the keys sent to tasks.
     Storage options may hold secrets, and are not shown.
     """
 
@@ -126,7 +127,7 @@ def is_write(options: Iterable[str]) -> bool:
 
 def parse_write(options: Mapping[str, str]) -> IngestOptions:
     """Spark's options of a write, whose names come in lower case. Raises Usage."""
-    # It brings Lance, and the driver's own process imports this module.
+    # Imported here: it brings Lance, and the driver's process imports this module.
     from memwal.ingest.plan import IngestOptions, IngestRequest
 
     if "path" not in options:
@@ -206,7 +207,7 @@ def _parse_search(options: Mapping[str, str]) -> Search | None:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Column names from `a,b`; one with a comma or a backtick in it stands in backticks."""
+    """Column names from `a,b`; a name with a comma or a backtick is quoted in backticks."""
     names: list[str] = []
     place = 0
     while place < len(text):

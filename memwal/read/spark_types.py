@@ -1,9 +1,9 @@
-"""Arrow columns as Spark has them. Knows Spark's types by their JSON names, not pyspark.
+"""Converts Arrow columns to Spark's types, by their JSON names and without pyspark.
 
-What Spark lacks and another type holds exactly is widened: unsigned integers to the next signed
-size, uint64 to decimal(20, 0), float16 to float. What it can't hold is an error that names the
-column, when the table is loaded; so is a value (a nanosecond, a date that is too far), when it is
-read. Nothing is rounded.
+A type that Spark lacks is widened if another one holds its values exactly: unsigned integers to the
+next signed size, uint64 to decimal(20, 0), float16 to float. A type that Spark can't hold is an
+error that names the column, when the table is loaded; a value that it can't hold (a nanosecond, a
+date out of range) is an error when it is read. Nothing is rounded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DECIMAL_DIGITS_MAX = 38
 
 _LEAVE_OUT = "leave it out: name the columns that you want in the option `columns`"
 
-# In this order; a dictionary, a list and the like are looked into before.
+# Tested in this order, after dictionaries, lists and other nested types.
 _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (types.is_null, "void"),
     (types.is_boolean, "boolean"),

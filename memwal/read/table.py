@@ -98,13 +98,13 @@ class OpenedRead:
 
     @property
     def taken_at(self) -> str | None:
-        """When the snapshot was begun that shards are from; None where they are from manifests."""
+        """When the shard snapshot in use was begun; None if shards were read from manifests."""
         millis = self.view.taken_at_millis
         return None if millis is None else iso_time(millis * 10**6, "milliseconds")
 
     @property
     def shards_from(self) -> dict[str, Any]:
-        """What a document says of where shards are from, and how old that may be."""
+        """The document's fields about where shards were read from, and how old that may be."""
         return {
             "consistency": "latest" if self.taken_at is None else "snapshot",
             "taken_at": self.taken_at,
@@ -113,7 +113,7 @@ class OpenedRead:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What whoever reads should know; of the rows, once they are being read."""
+        """Warnings for the reader; those about rows only once they are being read."""
         unused = self.view.snapshot_unused_text
         first = () if unused is None else (f"{self.view.uri}: {unused}",)
         return (*first, *describe_mixed(self.plan, self.request), *self.read.warnings)
@@ -231,7 +231,7 @@ class ReadableTable:
     def open_reader(
         self, request: ReadRequest, *, with_wal: bool = False
     ) -> tuple[OpenedRead, pa.RecordBatchReader]:
-        """A planned read and its rows; who wins is decided when this returns."""
+        """A planned read and its rows; which rows win is decided when this returns."""
 
         def start(opened: OpenedRead) -> tuple[OpenedRead, pa.RecordBatchReader]:
             batches = report_collected(opened.read.start())
@@ -290,7 +290,7 @@ class ReadableTable:
     def use_read(
         self, request: ReadRequest, use: Callable[[OpenedRead], T], *, with_wal: bool = False
     ) -> T:
-        """Plan and open a read, and use it; from a fresh view when a generation is gone by then."""
+        """Plan, open and use a read; retry from a fresh view when a generation is gone by then."""
         if with_wal and request.consistency == "snapshot":
             raise Usage("consistency snapshot knows no WAL: with_wal goes with latest")
 
@@ -350,9 +350,9 @@ class ReadableTable:
         return plan_read(view, request, pruned)
 
     def _use_view(self, request: ReadRequest, moment: Moment, use: Callable[[TableView], T]) -> T:
-        """Use a view; a fresh one as long as something it names is gone, and the table moves on.
+        """Use a view; retry with a fresh one while something is gone and the table changes.
 
-        What a shard snapshot names may be merged and collected by now: the manifests know better.
+        What a shard snapshot names may be merged and collected by now; then manifests are read.
         """
         before: object = None
         unused = None

@@ -33,7 +33,7 @@ class Rename:
 class Alignment:
     """How to read a generation as base rows; `renames` must be confirmed before it is used.
 
-    `columns` has for each base column the generation's that its values come from; None: null.
+    `columns` maps each base column to the generation's column of its values; None means null.
     """
 
     columns: Mapping[str, str | None]
@@ -45,7 +45,7 @@ class Alignment:
         return tuple(self.sources_of(self.columns))
 
     def sources_of(self, columns: Iterable[str]) -> list[str]:
-        """The generation's columns, as far as there are any, of some of the base's."""
+        """The generation's columns for these base columns, without those that it lacks."""
         return [source for name in columns if (source := self.columns[name]) is not None]
 
     def check_renames(self, is_proven: Callable[[Rename], bool], what: str) -> None:

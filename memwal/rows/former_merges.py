@@ -18,10 +18,10 @@ from memwal.rows.holes import find_holes, first_due
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettledShard:
-    """Up to `generation` a version of the table has all of a shard that had that manifest.
+    """A version of the table has all of a shard's generations up to `generation`.
 
-    Its digest tells that the shard still is the same one: a folder that was deleted starts again at
-    generation 1.
+    The digest of its manifest proves that it is still the same shard: if its folder was deleted, a
+    shard starts again at generation 1.
     """
 
     generation: int
@@ -52,7 +52,7 @@ def find_settled(shards: Iterable[ShardView]) -> dict[ShardId, SettledShard]:
 
 
 def digest_manifest(data: bytes) -> str:
-    """What tells a stored manifest from any other."""
+    """The SHA-256 digest of a stored manifest, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -71,9 +71,9 @@ def find_proven(
     record: SettledRecord,
     digest: Callable[[ShardId, int], str | None],
 ) -> int:
-    """Up to which generation a version that names the record has what this very shard had; 0: none.
+    """Up to which generation a record proves this very shard settled; 0 when it proves nothing.
 
-    `digest` is that of a manifest version as it is stored, None where there is none.
+    `digest` returns the digest of a stored manifest version, None when there is none.
     """
     shard_id, found = manifest.shard_id, record.shards.get(manifest.shard_id)
     if found is None:
@@ -90,6 +90,6 @@ def settle(shard: ShardView, generation: int, by: int | None = None) -> ShardVie
 
 
 def _last_gone(manifest: ShardManifest) -> int:
-    """The last before what is listed: neither that is settled, nor what comes after it."""
+    """The last generation below all listed ones; listed and later ones are never settled."""
     listed = (g.generation for g in manifest.flushed_generations)
     return min(listed, default=manifest.current_generation) - 1

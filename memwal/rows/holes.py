@@ -62,7 +62,7 @@ def find_holes(shard: ShardView) -> Iterator[Hole]:
 
 
 def first_due(shard: ShardView) -> int:
-    """The first generation that the table need not have: merged or settled is all below."""
+    """The first generation that is neither merged nor settled; all below it are."""
     return max(shard.merged_generation, shard.settled_generation) + 1
 
 

@@ -1,4 +1,4 @@
-"""How many bytes of rows are held at once, by what the process may take."""
+"""Derives from a process's memory limit how many bytes of rows may be held at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 _MIB = 1024 * 1024
 
-# What a merge takes besides its rows: the interpreter, Lance, its threads and what they read. Then
-# how often rows are in memory, as they were read and as Lance joins and writes them; and what is
-# known of each row besides: keys, addresses, the hash table. `tests/bench/cases/wide_rows.py` holds
-# the sum.
+# First, what a merge takes besides its rows: the interpreter, Lance, its threads and what they
+# read. Then how many copies of the rows are in memory, as they were read and as Lance joins and
+# writes them. Then the overhead of each row: keys, addresses, the hash table.
+# `tests/bench/cases/wide_rows.py` checks the sum.
 _PROCESS_BYTES = 370 * _MIB
 _TIMES_IN_MEMORY = 2
 _BESIDES_A_ROW_BYTES = 100
@@ -21,7 +21,7 @@ _PREDICATE_KEYS_MIN = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """What a process may take: `bytes_max`, or without it what is quickest."""
+    """How much memory a process may take; without `bytes_max` buffers have their fastest sizes."""
 
     bytes_max: int | None = None
 
@@ -33,47 +33,47 @@ class Memory:
 
     @property
     def spare_bytes(self) -> int:
-        """What is left for rows."""
+        """How many bytes of the limit are left for rows; 0 without a limit."""
         return max(0, (self.bytes_max or 0) - _PROCESS_BYTES)
 
     @property
     def batch_bytes(self) -> int:
-        """Of one batch of rows."""
+        """The size of one batch of rows."""
         return self._part(32, 2, 8)
 
     @property
     def ahead_bytes(self) -> int:
-        """What Lance may read ahead of a scan."""
+        """How many bytes a scan of Lance's may read ahead."""
         return self._part(8, 8, 64)
 
     @property
     def cache_bytes(self) -> int:
-        """Of each of Lance's caches."""
+        """The size of each of Lance's caches."""
         return self._part(8, 8, 64)
 
     @property
     def predicate_keys_max(self) -> int:
-        """Keys that a commit's predicate may name."""
+        """How many keys a commit's predicate may name."""
         if self.bytes_max is None:
             return sys.maxsize
         return max(_PREDICATE_KEYS_MIN, self.spare_bytes // 8 // _PREDICATE_KEY_BYTES)
 
     def fits(self, needed: int) -> bool:
-        """Whether so much may be taken."""
+        """Whether the process may take `needed` bytes in all."""
         return self.bytes_max is None or needed <= self.bytes_max
 
     def holds(self, held: int) -> bool:
-        """Whether a merge's commit may hold so much."""
+        """Whether a merge's commit may hold `held` bytes of rows."""
         return self.fits(needed_bytes(held))
 
     def share(self, tasks: int) -> Memory:
-        """One task's part, of several in one process: the interpreter is there once."""
+        """The limit for one of several tasks in a process, whose fixed cost is counted once."""
         if self.bytes_max is None:
             return self
         return Memory(bytes_max=self.bytes_max - self.spare_bytes * (tasks - 1) // tasks)
 
     def split(self, processes: int) -> Memory:
-        """One process's part, of several that have it together."""
+        """The limit for one of several processes that share this one equally."""
         return self if self.bytes_max is None else Memory(bytes_max=self.bytes_max // processes)
 
 
@@ -81,10 +81,10 @@ UNLIMITED = Memory()
 
 
 def held_bytes(in_memory_bytes: int | None, rows: int | None) -> int:
-    """What rows take in a merge's commit. Nothing is foreseen for rows of unknown size."""
+    """How many bytes rows take in a merge's commit; unknown sizes and row counts count as 0."""
     return _TIMES_IN_MEMORY * (in_memory_bytes or 0) + _BESIDES_A_ROW_BYTES * (rows or 0)
 
 
 def needed_bytes(held: int) -> int:
-    """What a process takes whose commits hold so much."""
+    """How many bytes a process takes in all whose commits hold `held` bytes of rows."""
     return _PROCESS_BYTES + held

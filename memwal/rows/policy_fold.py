@@ -269,7 +269,7 @@ class PolicyFold:
         return live
 
     def _find_overdue(self, base: pa.Table, counted: Places) -> pa.Table:
-        """Keys whose row in the base has expired, with nothing to take its place."""
+        """Keys whose row in the base has expired and that no counted row replaces."""
         mine = base.select(self._keys)
         both = pa.concat_tables([self._take_keys(counted), mine])
         codes = _Groups(both).codes

@@ -1,4 +1,4 @@
-"""Several jobs on one table, one after the other: when to stop, and what they come to together."""
+"""Chains several jobs on one table: when the chain must stop, and its combined report."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from memwal.store.objects.full_disk import tells_of_it
 
 
 def must_stop(jobs: Sequence[JobOnTable]) -> bool:
-    """Whether later jobs would work on a state of the table that somebody has to look at first."""
+    """Whether a job left the table in a state that needs a look before later jobs run on it."""
     return any(_is_in_the_way(job) for job in jobs)
 
 
 def had_no_room(jobs: Sequence[JobOnTable]) -> bool:
-    """Whether a job met a full disk: garbage is what makes room, and begins without any."""
+    """Whether a job hit a full disk; garbage can still run then, and makes room."""
     return any(tells_of_it(job.report.error) for job in jobs)
 
 
 def _is_in_the_way(job: JobOnTable) -> bool:
-    # One shard that is sealed or broken must not keep the others from being collected, whether
-    # these had anything to merge this time or not. A snapshot that was refused for it keeps nobody
-    # waiting: garbage looks at each shard itself.
+    # One sealed or broken shard must not keep the others from being collected, whether or not
+    # those had anything to merge this time. A snapshot that was refused because of such a shard
+    # does not stop the chain either: garbage checks each shard itself.
     outcome = job.report.outcome
     if outcome not in (FAILED, REFUSED):
         return outcome == HELD
@@ -41,7 +41,7 @@ def _is_in_the_way(job: JobOnTable) -> bool:
 
 
 def sum_up_jobs(jobs: Sequence[JobOnTable]) -> dict[str, Any]:
-    """The fields of one table's report (`MaintainTableReport`) out of its jobs' own reports."""
+    """The fields of one table's `MaintainTableReport`, derived from its jobs' reports."""
     outcome, code = sum_up(job.report for job in jobs)
     before = (job.report.version_before for job in jobs)
     after = (job.report.version_after for job in reversed(jobs))

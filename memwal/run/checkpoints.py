@@ -1,4 +1,4 @@
-"""A checkpoint as reports have it."""
+"""Describes a checkpoint for reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memwal.text import iso_time
 def describe_checkpoint(
     found: Checkpoint, now_nanos: int, *, tagged: bool = True, fate: str | None = None
 ) -> CheckpointReport:
-    """A checkpoint for people. `fate` is its state where this run makes or drops it."""
+    """The report of a checkpoint; `fate` overrides its state when this run makes or drops it."""
     state = "kept" if tagged else "untagged"
     if not found.ready:
         state = "unfinished"

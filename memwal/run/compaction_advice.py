@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdviceLimits:
-    """From how many small fragments on a compaction is advised; what is small, compaction says."""
+    """From how many small fragments compaction is advised, and what compaction calls small."""
 
     compaction_fragments_min: int = 32
     target_rows_per_fragment: int = 1024 * 1024
@@ -27,7 +27,10 @@ class AdviceLimits:
 def find_compaction_advice(
     tables: LanceTables, version: int, resolved: ResolvedTable
 ) -> CompactionAdvice | None:
-    """By Lance's own plan for a version that was just looked at: no request. None: not known."""
+    """The advice from Lance's own compaction plan; None when that plan can't be had.
+
+    The version was just read, so this makes no request.
+    """
     limits = choose_limits(AdviceLimits, resolved)
     try:
         found = tables.small_fragments(
@@ -41,10 +44,11 @@ def find_compaction_advice(
 
 
 def judge(found: SmallFragments, limits: AdviceLimits) -> CompactionAdvice:
-    """Advised from a number of small fragments on, or when much of the table is deleted rows.
+    """Advise compaction when there are many small fragments, or many deleted rows.
 
-    Much is what is much of a fragment, of the table and of a full fragment: a small table whose
-    rows are all replaced is no reason.
+    Deleted rows are many when their share of the table reaches `materialize_deletions_threshold`.
+    The table counts as at least one full fragment, so a small table whose rows were all replaced
+    is no reason to compact.
     """
     reasons = []
     if found.fragments >= limits.compaction_fragments_min:

@@ -1,7 +1,7 @@
-"""Runs the units of a job, on the engine that their size calls for.
+"""Runs the units of a job on the engine that suits their size.
 
-An engine is started when it is first needed and stays up till the end of the job: a Spark
-application whose context was stopped can't count on getting another one.
+An engine is started when it is first needed and stays up until the job ends, because a Spark
+application that has stopped its context may not get another one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Counted(Protocol):
-    """What a unit's result says besides what came of it."""
+    """What every unit's result carries besides its outcome."""
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """What it asked of the store."""
+        """How many requests it made to the store, by kind."""
         ...
 
     @property
     def trace(self) -> str | None:
-        """The traceback of an error nobody expected."""
+        """The traceback of an unexpected error, else None."""
         ...
 
 
@@ -66,9 +66,10 @@ class Fanout(AbstractContextManager["Fanout"]):
         in_memory_bytes: int,
         lost: Callable[[Unit, MemWalError], Result] | None = None,
     ) -> Sequence[Result]:
-        """Run units where their size says; `choice` then tells the largest engine that ran.
+        """Run units on the engine that suits their size.
 
-        `what` the units are is shown with their number; nothing without it.
+        `choice` is then the largest engine that has run. `what` names the units where progress is
+        shown; when it is empty, nothing is shown.
         """
         if not units:
             return ()
@@ -86,9 +87,9 @@ class Fanout(AbstractContextManager["Fanout"]):
         what: str,
         in_memory_bytes: int,
     ) -> Sequence[UnitResult[Made]]:
-        """The same, with a table for each unit; its requests are counted as the table's.
+        """Run units as `run` does, and count each unit's requests on its table in `tables`.
 
-        A unit that kills its process has the error in its result.
+        A unit that kills its process gets a result that holds the error.
         """
         results = self.run(work, units, what=what, in_memory_bytes=in_memory_bytes, lost=lost_unit)
         self.count(tables, results)
@@ -104,7 +105,7 @@ class Fanout(AbstractContextManager["Fanout"]):
         what: str,
         in_memory_bytes: int,
     ) -> Sequence[Made | MemWalError]:
-        """Run tasks of one table, each as a unit of this `kind`; what each made, or its error."""
+        """Run tasks of one table, each as a unit of `kind`; returns what each made or its error."""
         place = table.resolved
         units = [
             kind(
@@ -120,19 +121,19 @@ class Fanout(AbstractContextManager["Fanout"]):
         return [result.made for result in results]
 
     def count(self, tables: Sequence[OpenTable], results: Sequence[Counted]) -> None:
-        """Count the requests of each result as its table's, and show its traceback."""
+        """Count each result's requests on its table, and show its traceback if it has one."""
         for table, result in zip(tables, results, strict=True):
             table.unit_requests.append(result.requests)
             if result.trace:
                 self._progress.trace(result.trace)
 
     def spark(self) -> SparkEngine:
-        """The Spark engine itself, for rows that go through Spark. Raises Unsupported, Refused."""
+        """The Spark engine, for jobs whose rows go through Spark. Raises Unsupported, Refused."""
         choice = EngineChoice(name="spark", reason="rows go through Spark")
         return cast("SparkEngine", self._start(choice))
 
     def stay_here(self, reason: str) -> None:
-        """Say that this process does the work itself, without an engine's units."""
+        """Record and say that this process does the work itself, without units."""
         asked = self._options.asked_engine == "local"
         self.choice = EngineChoice(name="local", reason="asked for" if asked else reason)
         self._progress.say(f"engine: local ({self.choice.reason})")
@@ -160,18 +161,18 @@ class Fanout(AbstractContextManager["Fanout"]):
 
 
 def share_engines(options: RunOptions) -> SharedEngines:
-    """Engines as the options ask for them, for runs that go on side by side."""
+    """Engines for concurrent runs to share, started as the options ask."""
     return SharedEngines(lambda name: start_engine(name, options))
 
 
 def start_engine(name: str, options: RunOptions) -> Started:
-    """The engine of that name: one of the run's own, or a new one. Raises Unsupported, Refused."""
+    """The engine of that name, shared by the options or new. Raises Unsupported, Refused."""
     if options.engines is not None:
         return options.engines.get(name), lambda: None
     if name == "local":
         return LocalEngine(), lambda: None
     check_spark()
-    # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
+    # Imported only when needed: it brings a JVM, and most runs have nothing to do.
     from memwal.run.engines.spark import SparkEngine
 
     engine = SparkEngine(

@@ -1,4 +1,4 @@
-"""Records what a table has merged: first the name, in a commit; the record last."""
+"""Records what a table has merged: commits the record's name first, stores the record last."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Proofs(Protocol):
     """The records of one table."""
 
     def find(self, view: TableView) -> list[SettledRecord]:
-        """Those that count for the view, newest first."""
+        """The records that are valid for the view, newest first."""
         ...
 
     def name(self, view: TableView, record_id: str, kept: Sequence[SettledRecord]) -> None:
-        """Commit the name of a record that is to come, and forget all of the view's but `kept`.
+        """Commit the name of a coming record, and drop the names of all others but `kept`.
 
-        The commit may land on whatever is the latest version. Raises LostRace, StoreUnavailable.
+        The commit may land on whatever version is the latest. Raises LostRace, StoreUnavailable.
         """
         ...
 
     def follows(self, view: TableView, record_id: str) -> bool:
-        """Whether the version right after the view's is the commit of that name."""
+        """Whether the version right after the view's is the one that committed that name."""
         ...
 
     def put(self, record: SettledRecord) -> None:
@@ -42,12 +42,13 @@ class Proofs(Protocol):
 
 
 def keep_proof(view: TableView, proofs: Proofs, clock: Clock, *, renewed: bool = True) -> None:
-    """Record what is settled of the view's shards, unless a record says so.
+    """Record what is settled of the view's shards, unless a record says so already.
 
-    `renewed`: of the manifests that there are now, since garbage may collect those before.
+    With `renewed`, only a record that names the current manifests counts as saying so, because
+    garbage may collect the earlier ones.
 
-    Lance lets the commit land on top of a restore that came in between: a version that has not the
-    rows would name the record then. So that is looked at before there is a record.
+    Lance lets the commit land on top of a restore that came in between; a version without the rows
+    would then name the record. So the commit's place is checked before the record is stored.
     Raises LostRace when the table has moved on, and what the ports raise.
     """
     settled = find_settled(view.shards)
@@ -71,7 +72,10 @@ def _has_all(
 
 
 def _find_needed(known: Sequence[SettledRecord]) -> list[SettledRecord]:
-    """Without those of which a newer one says as much. The one to come may never be stored."""
+    """The known records without those that a newer known record makes redundant.
+
+    The record that is about to be made is not counted: it may never be stored.
+    """
     needed: list[SettledRecord] = []
     for record in known:
         if not any(_has_all(newer, record.shards, renewed=False) for newer in needed):
@@ -80,7 +84,10 @@ def _find_needed(known: Sequence[SettledRecord]) -> list[SettledRecord]:
 
 
 def record_merged(stores: Stores, view: TableView, *, renewed: bool = True) -> None:
-    """Record it of all shards. Raises what `keep_proof` does, Unsupported as any first write."""
+    """Record what is settled of the view's shards in the real stores.
+
+    Raises what `keep_proof` does, and Unsupported for a store without put-if-absent.
+    """
     stores.prove_store()
     records = SettledRecords(stores.objects, stores.shard_manifests, _READERS_MAX)
     proofs = StoredProofs(records=records, tables=stores.tables, manifests=stores.table_manifests)
@@ -92,8 +99,8 @@ def record_former(
 ) -> None:
     """Record what former MemWAL indexes had merged, before the versions that show it expire.
 
-    Where that fails it is said, and a later run does it: until then garbage keeps these versions,
-    and the manifests that show it.
+    A failure is only a warning: a later run tries again, and until then garbage keeps those
+    versions and the manifests that show it.
     """
     if table.view is None or table.stores is None:
         return

@@ -1,7 +1,7 @@
-"""Errors as Python programs get them: what the command line calls an option is an argument there.
+"""Rewords errors for Python programs: options of the command line become keyword arguments.
 
-What goes wrong is worded once, for the command line. Where an error leaves the Python API, its text
-names the argument instead. Commands in backticks stay what they are.
+Errors are worded once, for the command line. Where one leaves the Python API, its text names the
+argument instead of the option. Commands in backticks stay as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 Kind = TypeVar("Kind", bound=type)
 
 _OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z][a-z-]*[a-z])")
-# Those that are not the option's words with underscores.
+# Arguments that are not just the option's words joined by underscores.
 _OTHERS = {
     "no-lease": "lease=False",
     "with-pending": "merged_only=False",
@@ -35,7 +35,7 @@ _SWITCHES = re.compile(r"allow-.*|missing-as-null|skip-unknown-columns|adopt-orp
 
 
 def name_arguments(text: str) -> str:
-    """The text with each option as Python's argument: `--allow-holes` is `allow_holes=True`."""
+    """The text with each option as a Python argument: `--allow-holes` is `allow_holes=True`."""
 
     def name(found: re.Match[str]) -> str:
         option = found[1]
@@ -48,7 +48,7 @@ def name_arguments(text: str) -> str:
 
 
 def raises_for_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function, with errors that name Python's arguments."""
+    """Wrap the function so that its errors name Python arguments instead of options."""
 
     @wraps(function)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -64,7 +64,7 @@ def raises_for_python(function: Callable[Arguments, Result]) -> Callable[Argumen
 
 
 def made_for_python(kind: Kind) -> Kind:
-    """The class, each of whose own public methods has such errors."""
+    """Apply `raises_for_python` to the constructor and the public methods of the class."""
     for name, member in list(vars(kind).items()):
         if isfunction(member) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, raises_for_python(member))

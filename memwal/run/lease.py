@@ -1,4 +1,4 @@
-"""Holds a table's lease while jobs run on it: heartbeat in a thread, release at the end."""
+"""Holds a table's lease while jobs run on it: a thread renews it, and it is released at the end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class HeldLease:
         self._start_heart()
 
     def pass_on(self, leases: StoredLeases, job: str, *, own_claim: bool) -> None:
-        """The next job goes on under this lease, through its own stores. Raises LeaseHeld.
+        """Let the next job go on under this lease, through its own stores. Raises LeaseHeld.
 
-        With an `own_claim` it gets a new one, in the place of the one that is held.
+        With `own_claim`, the job gets a new claim that replaces the one that is held.
         """
         self._stop_heart()
         try:
@@ -66,7 +66,7 @@ class HeldLease:
     def check_unbroken(self) -> None:
         """Raise LeaseHeld when the claim was superseded, or has ever lapsed since it was made.
 
-        A claim that lapsed and was renewed is ours again, but others may have worked meanwhile.
+        A claim that lapsed and was renewed is ours again, but others may have worked in between.
         """
         self._notice_lapse()
         if self._lapsed:
@@ -77,13 +77,13 @@ class HeldLease:
         self._lapsed = self._lapsed or not self._leases.is_live(self._claim)
 
     def release(self) -> None:
-        """Stop the heartbeat and give the lease up. Raises MemWalError when it stands."""
+        """Stop the heartbeat and release the lease. Raises MemWalError when that fails."""
         self._stop_heart()
         if self._lost is None:
             self._leases.release(self._claim)
 
     def _beat(self) -> None:
-        # A third of the time to live: two beats may fail before anyone may take over.
+        # Renew at a third of the time to live: two renewals may fail before anyone may take over.
         while not self._over.wait(self._leases.ttl_seconds / 3):
             self._notice_lapse()
             try:
@@ -94,7 +94,7 @@ class HeldLease:
             except MemWalError as error:
                 # The store may answer again before the claim expires.
                 self._say(f"the lease could not be renewed: {error}")
-            except BaseException as error:  # a bug, or a panic: no reason to let the lease lapse
+            except BaseException as error:  # a bug or a panic must not let the lease lapse
                 self._say(f"the lease could not be renewed: {type(error).__name__}: {error}")
 
     def __enter__(self) -> HeldLease:
@@ -107,15 +107,16 @@ class HeldLease:
 class ChainLeases:
     """The leases of jobs that run one after the other on the same tables, one lease a table.
 
-    It is taken for the first job that has work, and kept until it is given back, or the chain ends.
-    Use as a context manager. Tables may be worked on side by side, each in one thread.
+    A lease is taken for the first job that has work, and kept until it is given back or the chain
+    ends. Use as a context manager. Tables may be worked on concurrently, each in one thread.
     """
 
     def __init__(
         self, name: str | None = None, warn: Callable[[str], None] = lambda text: None
     ) -> None:
-        """`name` is what claims say, instead of each job's own; `warn` is called about a lease that
-        can't be given back.
+        """Claims carry `name`, or each job's own name without it.
+
+        `warn` is called about a lease that can't be given back.
         """
         self._name = name
         self._warn = warn
@@ -132,8 +133,8 @@ class ChainLeases:
     ) -> HeldLease:
         """The table's lease, for a job that has work. Raises LeaseHeld.
 
-        A job with an `own_claim` is known by its claim's number and name to those without a lease;
-        others share a claim, under the chain's name.
+        A job with `own_claim` gets a claim of its own, so that runs without a lease can tell it by
+        the claim's token and job name; other jobs share one claim under the chain's name.
         """
         name = job if own_claim else self._name or job
         held = self._held.get(uri)
@@ -144,7 +145,7 @@ class ChainLeases:
         return held
 
     def give_back(self, uri: str) -> None:
-        """The chain is over for this table. If that fails, it is a warning and ends no job."""
+        """Release the table's lease, if one is held; a failure is a warning and ends no job."""
         held = self._held.pop(uri, None)
         if held is not None:
             try:
@@ -161,7 +162,7 @@ class ChainLeases:
 
 
 def describe_lease(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | None:
-    """A claim for people; its `state` is held, released, expired or broken."""
+    """The report of a claim; its `state` is held, released, expired or broken."""
     if claim is None:
         return None
     if claim.reason is not None:

@@ -1,4 +1,4 @@
-"""What every job is asked for, and which limits and engine follow from it."""
+"""The options of every job, and the limits and the engine that follow from them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Options = TypeVar("Options")
 
 
 def choose_run_id(environment: Mapping[str, str] = os.environ) -> str:
-    """The id of a run, made once: `MEMWAL_RUN_ID`, or else a new one.
+    """The id for a run: `MEMWAL_RUN_ID`, or else a new one.
 
-    Raises Usage for a variable that can't be an id.
+    Raises Usage when the variable's value is not a valid id.
     """
     given = environment.get(RUN_ID_VARIABLE, "")
     if not given:
@@ -53,10 +53,11 @@ class MergeKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What every job takes. `engines` and `leases`, where given, are used and left as they are.
+    """The options of every job.
 
-    `run_id` is shared by the jobs inside a run (`for_job`): log lines, run records, leases and
-    reports have it.
+    `engines` and `leases`, when given, belong to the caller: a job uses them and does not end them.
+    All jobs inside a run share its `run_id` (`for_job`), which log lines, run records, leases and
+    reports carry.
     """
 
     tables: Sequence[ResolvedTable]
@@ -73,7 +74,7 @@ class RunOptions:
     def for_job(
         self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any
     ) -> Options:
-        """The options of a job inside this run, on some tables; `more` is what only it takes."""
+        """The options of a job inside this run, on `tables`; `more` are that job's own options."""
         common = {field.name: getattr(self, field.name) for field in fields(RunOptions)}
         return kind(**{**common, "tables": tables, **more})
 
@@ -84,7 +85,7 @@ class RunOptions:
 
     @property
     def asked_engine(self) -> str:
-        """auto, spark or local: under spark-submit Spark, unless a flag says otherwise."""
+        """auto, spark or local; under spark-submit it is spark, unless a flag says otherwise."""
         if self.engine:
             return self.engine
         if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -97,7 +98,7 @@ class RunOptions:
         return self.master or self.shared_setting("master")
 
     def shared_setting(self, name: str) -> str | None:
-        """A setting on which all tables agree that have it in the configuration."""
+        """A setting's value, if all tables that configure it agree on one; else None."""
         values = {value for t in self.tables if (value := getattr(t.settings, name))}
         return values.pop() if len(values) == 1 else None
 
@@ -105,7 +106,7 @@ class RunOptions:
 def choose_limits(
     kind: type[Limits], table: ResolvedTable, given: Settings | None = None
 ) -> Limits:
-    """Limits of a kind: flags over the configuration over the defaults."""
+    """Limits of a kind: flags override the configuration, which overrides the defaults."""
     chosen: dict[str, Any] = {
         name: value
         for settings in (table.settings, given)
@@ -116,6 +117,6 @@ def choose_limits(
 
 
 def share_memory(table: ResolvedTable, tables: int) -> ResolvedTable:
-    """The table with its part of this process's memory, where so many go side by side."""
+    """The table with its share of this process's memory when `tables` run concurrently."""
     whole = Memory(bytes_max=table.settings.memory_bytes_max)
     return table.with_settings(make_settings(memory_bytes_max=whole.share(tables).bytes_max))

@@ -1,4 +1,4 @@
-"""The row-merge policy that the configuration wants a table to have, and the one that it has."""
+"""Compares the row-merge policy in the configuration with the one that the table stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def check_policies(resolved: ResolvedTable, stored: str | None) -> None:
 
 
 def check_stored(resolved: ResolvedTable, stored: str | None) -> None:
-    """The same for a reader, for whom the policy has to be there already."""
+    """Raise Refused as `check_policies` does, and when a configured policy is not stored yet.
+
+    For readers, which can't store it.
+    """
     check_policies(resolved, stored)
     if resolved.policy is not None and stored is None:
         raise Refused(
@@ -36,9 +39,9 @@ def check_stored(resolved: ResolvedTable, stored: str | None) -> None:
 
 
 def choose_policy(table: OpenTable) -> RowPolicy | None:
-    """The policy that the table is to get; None when it has it, or none is wanted.
+    """The policy to store in the table; None when it has one already, or none is configured.
 
-    Raises Refused for a mismatch, and for a policy that does not fit the table; Unsupported.
+    Raises Refused for a mismatch and for a policy that does not fit the table, and Unsupported.
     """
     view, stores = table.view, table.stores
     if view is None or stores is None:
@@ -52,7 +55,7 @@ def choose_policy(table: OpenTable) -> RowPolicy | None:
 
 
 def store_policy(table: OpenTable, policy: RowPolicy, options: RunOptions) -> None:
-    """Put the policy into the table. Raises Refused without the lease, LeaseHeld, LostRace."""
+    """Store the policy in the table. Raises Refused with `--no-lease`, LeaseHeld, LostRace."""
     if not options.lease or table.stores is None:
         raise Refused(
             "MW-L01",
@@ -67,10 +70,11 @@ def store_policy(table: OpenTable, policy: RowPolicy, options: RunOptions) -> No
 
 
 def settle_policy(table: OpenTable, options: RunOptions) -> bool:
-    """Store the configuration's policy before a writer's first rows; whether that was done.
+    """Store the configured policy before a writer's first rows; returns whether it did.
 
-    A merge without this configuration would take operands for values. The lease is given back, so
-    that merges can run beside the writer. Raises Refused for a mismatch; what `store_policy` does.
+    Otherwise a merge without this configuration would take operands for values. The lease is given
+    back, so that merges can run beside the writer. Raises Refused for a mismatch, and what
+    `store_policy` raises.
     """
     policy = choose_policy(table)
     if policy is None or options.dry_run:
@@ -81,7 +85,7 @@ def settle_policy(table: OpenTable, options: RunOptions) -> bool:
 
 
 def list_policy_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
-    """What a merge or a read would refuse because of the configuration's policy."""
+    """Warnings of what a merge or a read would refuse because of the configured policy."""
     try:
         check_stored(resolved, view.policy_text)
     except Refused as error:

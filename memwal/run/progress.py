@@ -1,4 +1,4 @@
-"""How a job tells people how far it is."""
+"""How a job shows its progress."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _LOG = logging.getLogger("memwal")
 
 
 class Progress(Protocol):
-    """Where a job's steps, and its lines for people, go."""
+    """Receives a job's steps, and the lines that it prints for people."""
 
     def start(self, what: str, total: int, bytes_total: int = 0) -> None:
-        """A step with `total` units, of `bytes_total` together, begins. 0: not known."""
+        """Begin a step of `total` units with `bytes_total` bytes together; 0 means not known."""
         ...
 
     def done(self, count: int, bytes_done: int = 0) -> None:
-        """This many of the step's units are done, and about so many of its bytes."""
+        """Report that `count` of the step's units are done, and about `bytes_done` of its bytes."""
         ...
 
     def say(self, text: str) -> None:
@@ -24,11 +24,11 @@ class Progress(Protocol):
         ...
 
     def warn(self, text: str) -> None:
-        """A line about trouble: shown of a job inside another job, too."""
+        """A line about trouble; shown even for a job inside another job."""
         ...
 
     def trace(self, text: str) -> None:
-        """A traceback, shown with `--debug` only."""
+        """A traceback; shown with `--debug` only."""
         ...
 
 
@@ -52,7 +52,7 @@ class Silent:
 
 
 class Quiet(Silent):
-    """The progress of a job inside another, which shows its own: only trouble gets through."""
+    """The progress of a job inside another job: only warnings and tracebacks get through."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -67,10 +67,10 @@ class Quiet(Silent):
 
 
 class LogProgress:
-    """What a job says while it runs, in the log."""
+    """Writes a job's progress to Python's log."""
 
     def start(self, what: str, total: int, bytes_total: int = 0) -> None:
-        """A step with `total` units begins."""
+        """Log the beginning of a step with `total` units."""
         _LOG.info("%s: %d", what, total)
 
     def done(self, count: int, bytes_done: int = 0) -> None:

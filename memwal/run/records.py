@@ -1,7 +1,7 @@
-"""Run records: every job's run on a table leaves one, through this one place.
+"""Writes the run record that each run of a job on a table leaves.
 
-An idle pass, a dry run and a run that found the lease held leave none, and ask the store for
-nothing. A record never fails a job: what goes wrong with it is a warning in the report.
+An idle pass, a dry run and a run that found the lease held leave none, and make no request for it.
+A record never fails a job: a failure to write it is a warning in the report.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memwal.store.records.process import this_holder, this_task
 from memwal.text import iso_time, shorten
 
 RUNS_KEPT_MAX = 500
-# At each write a few more may pile up, so that not every run deletes one.
+# Let a few more pile up before pruning, so that not every run deletes one.
 _SLACK_RECORDS_MIN = 10
 _ERROR_CHARACTERS_MAX = 2000
 _STUCK_MAX = 20
@@ -34,10 +34,10 @@ _INDEXED_MAX = 50
 
 
 class RunRecorder:
-    """Writes the records of one job, one a table."""
+    """Writes the records of one job, one per table."""
 
     def __init__(self, job: str, run_id: str, progress: Progress, *, acts: bool) -> None:
-        """`acts` tells whether the run may change anything: one that may not leaves no record."""
+        """`acts` is whether the run may change anything; if not, it leaves no record."""
         self._job = job
         self._run_id = run_id
         self._acts = acts
@@ -47,9 +47,9 @@ class RunRecorder:
     def record(
         self, table: OpenTable, report: TableReport, engine: EngineChoice | None = None
     ) -> TableReport:
-        """Record what came of a table; the report, with a warning where that did not work.
+        """Record the outcome on a table; returns the report, with a warning if that failed.
 
-        The garbage job also prunes old records down to the bound, and says how many.
+        The garbage job also prunes old records down to the bound, and reports how many.
         """
         stores = table.stores
         if not self._acts or not table.was_read or stores is None:
@@ -57,7 +57,7 @@ class RunRecorder:
         if report.outcome in (NOTHING_TO_DO, HELD) or table.untrusted:
             return report
         if isinstance(table.error, StoreUnavailable | BadCredentials):
-            return report  # no second wait for a store that does not answer
+            return report  # don't wait a second time for a store that does not answer
         self._recorded.add(stores.uri)
         try:
             table.prove_store()
@@ -71,7 +71,7 @@ class RunRecorder:
         return report.model_copy(update={"runs_deleted": pruned}) if exactly else report
 
     def record_failure(self, table: OpenTable, error: BaseException) -> None:
-        """Record a run that ended without reports. Only where work had begun: a lease was taken."""
+        """Record a run that ended without a report, if work had begun: a lease was taken."""
         if not table.worked_on or (table.stores and table.stores.uri in self._recorded):
             return
         text, outcome, code = f"unexpected {type(error).__name__}: {error}", FAILED, 1
@@ -125,7 +125,7 @@ class RunRecorder:
 def describe_backlog(view: TableView | None, report: TableReport) -> BacklogReport:
     """What was pending when the job looked, and what a merge left of that.
 
-    Generations that were flushed meanwhile are not in it: no job looks a second time for this.
+    Generations that were flushed in the meantime are not counted: no job reads again for this.
     """
     if view is None:
         return BacklogReport()

@@ -1,4 +1,4 @@
-"""Sums up what tables came to as a job's report."""
+"""Sums up the reports of tables as a job's report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def job_report(
 
 
 def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Counts of the same kinds of things, added up."""
+    """Add up counts by key."""
     total: Counter[str] = Counter()
     for more in counts:
         total.update(more)
@@ -47,7 +47,7 @@ def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def take_report(report: JobReport, kind: type[Report]) -> Report:
-    """The one table's report. Raises the error that it stands for."""
+    """The report of a job on exactly one table. Raises the error that it carries, if any."""
     (table,) = report.tables
     if isinstance(table, kind) and table.outcome in (DONE, NOTHING_TO_DO):
         return table

@@ -1,4 +1,4 @@
-"""Runs a job over tables: opens them, records what came of each, and makes one report."""
+"""Runs a job over tables: opens them, records the outcome of each, and makes one report."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ AllTables = Callable[[Sequence[OpenTable], Fanout], Iterable[TableReport]]
 
 @dataclass(frozen=True, kw_only=True)
 class JobRunner:
-    """A job's name, and what sets it apart from others.
+    """A job's name, and how it differs from other jobs.
 
     `read` gets each table's view, in threads unless `readers_max` is 1. A job that `looks_only`
-    writes nothing and needs no engine: it leaves no run record, and is done even when there was
-    nothing to do. `engine` is the one that the report names. `is_recorded` can keep a report out of
-    the run records; `fail` makes the report of a table that could not be worked on.
+    writes nothing and needs no engine; it leaves no run record, and its outcome is done even when
+    there was nothing to do. `engine` gives the engine that the report names. `is_recorded` can keep
+    a report out of the run records; `fail` makes the report of a table that could not be worked on.
     """
 
     name: str
@@ -47,7 +47,7 @@ class JobRunner:
     def run_each(
         self, options: RunOptions, one_table: OneTable, progress: Progress = SILENT
     ) -> JobReport:
-        """Run `one_table` on each table that could be opened; its MemWalError is that table's."""
+        """Run `one_table` on each table that could be opened; a MemWalError fails only it."""
 
         def one(table: OpenTable, fanout: Fanout) -> TableReport:
             table.begin()
@@ -63,7 +63,8 @@ class JobRunner:
     ) -> JobReport:
         """Run `all_tables` on the tables, whether they could be opened or not.
 
-        It returns or yields a report a table, in their order; each is recorded as it comes.
+        `all_tables` returns or yields one report per table, in order; each is recorded as it
+        comes.
         """
         check_lance_version(options.untested_lance_allowed)
         clock = SystemClock()
@@ -72,7 +73,7 @@ class JobRunner:
         recorder = RunRecorder(self.name, options.run_id, progress, acts=acts)
         fanout = Fanout(options, progress)
         reports = []
-        # Engines end before the leases are given up, and also when the tables could not be opened.
+        # Engines stop before the leases are released, and also when the tables could not be opened.
         with (
             span(f"memwal {self.name}", run_id=options.run_id, dry_run=options.dry_run) as tell,
             fanout,
@@ -105,7 +106,7 @@ class JobRunner:
     def report(
         self, table: OpenTable, work: Callable[[Stores, TableView], TableReport]
     ) -> TableReport:
-        """What `work` makes of a table, or why it could not be opened or worked on."""
+        """The report that `work` makes, or the one of a table that failed to open or in `work`."""
         try:
             with logs.about(table=table.resolved.name):
                 return work(*table.require())
@@ -114,7 +115,7 @@ class JobRunner:
 
 
 def trace_table(job: str, run_id: str, table: OpenTable, report: TableReport) -> None:
-    """A span of what a job did on a table."""
+    """Record a span of a job's work on a table."""
     now = SystemClock().now_nanos()
     add_span(
         f"memwal {job} table",

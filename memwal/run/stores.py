@@ -1,4 +1,4 @@
-"""Puts real stores behind the ports, in the driver and again inside each task."""
+"""Opens the real stores behind the ports, in the driver and again inside each task."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ OPENED_BEFORE_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """What every job shares of one table; each part is made when it is first used.
+    """The stores of one table that every job shares, each opened when it is first used.
 
-    A job makes what only it uses, such as its side of the base table, from these parts.
+    A job builds what only it uses, such as its side of the base table, from these.
     """
 
     uri: str
@@ -51,17 +51,17 @@ class Stores:
         return open_objects(self.uri, self.storage_options, self.clock, self.limits)
 
     def prove_store(self) -> None:
-        """Before the table's first write: raise Unsupported for a store without put-if-absent."""
+        """Raise Unsupported for a store without put-if-absent; call before the first write."""
         ensure_put_if_absent(self.objects, self.clock)
 
     @cached_property
     def tables(self) -> LanceTables:
-        """Lance, on this table."""
+        """The base table, through Lance."""
         return LanceTables(self.uri, self.storage_options, self.session, self.memory)
 
     @cached_property
     def views(self) -> StoredViews:
-        """Fresh views."""
+        """Reads fresh views of the table."""
         return StoredViews(self.objects, self.tables)
 
     @cached_property
@@ -88,7 +88,7 @@ class Stores:
 
     @cached_property
     def run_records(self) -> StoredRunRecords:
-        """What ran on the table."""
+        """The run records of the table."""
         from memwal.store.records.runs import StoredRunRecords
 
         return StoredRunRecords(self.objects)
@@ -110,12 +110,13 @@ def open_stores(
     session: Any | None = None,
     memory_bytes_max: int | None = None,
 ) -> Stores:
-    """The stores of one table; `lease_seconds` is how long a lease that is taken here lasts,
-    `run_id` the run that takes it, and `session` is Lance's, where it is shared with other tables.
-    `memory_bytes_max` is what this process may take.
+    """Open the stores of one table.
 
-    Raises Usage or Unsupported for an address that can't be one, and what a namespace is asked in
-    vain for.
+    A lease taken here lasts `lease_seconds` and names `run_id`. `session` is a Lance session shared
+    with other tables. `memory_bytes_max` is what this process may take.
+
+    Raises Usage or Unsupported for an invalid address, and what a namespace raises when it can't
+    resolve the address.
     """
     root, options = find_address(normalise_uri(uri), storage_options)
     return Stores(
@@ -131,25 +132,26 @@ def open_stores(
 
 
 class OpenedBefore:
-    """Views that one job read, for the next job of the same run, where the first changed nothing.
+    """Views that one job read, reused by the next job of the run if the first changed nothing.
 
-    What such a view shows as done is done; before anything is written, every job reads again.
+    That is safe: what such a view shows as done is done, and every job reads again before it
+    writes.
     """
 
     def __init__(self) -> None:
         self._opened: dict[str, tuple[Stores, TableView, float]] = {}
 
     def keep(self, uri: str, stores: Stores, view: TableView, read_seconds: float) -> None:
-        """Remember a table's view, read at that monotonic time; not one without shards."""
+        """Remember a view that was read at the monotonic time `read_seconds`, if it has shards."""
         if view.shards:
             self._opened[uri] = (stores, view, read_seconds)
 
     def forget(self, uri: str) -> None:
-        """The table may have changed."""
+        """Forget a table's view, because the table may have changed."""
         self._opened.pop(uri, None)
 
     def find(self, uri: str) -> tuple[Stores, TableView] | None:
-        """A table's stores and view, unless there is none or it is too old."""
+        """A table's stores and view; None when none was kept, or it is too old."""
         stores, view, seconds = self._opened.get(uri, (None, None, 0.0))
         if stores is None or view is None:
             return None

@@ -19,11 +19,11 @@ from memwal.errors import EXIT_CANCELLED, Unsupported, Usage
 
 PACKAGE = Path(__file__).parents[1]
 APPLICATION = PACKAGE / "cli" / "application.py"
-"""What spark-submit runs: no checkout is needed."""
+"""The script that spark-submit runs; it is in the package, so no checkout is needed."""
 SHIPPED = "memwal.zip"
-"""What the package is called on its way to the executors."""
+"""The name under which the package is shipped to the executors."""
 
-# Those that know how to use Spark.
+# The jobs that can use Spark.
 JOBS = (
     "merge",
     "index-catchup",
@@ -55,7 +55,7 @@ class SparkSubmit:
         return self.deploy_mode != "cluster"
 
     def check(self) -> None:
-        """Refuse what Spark would fail at, with a Java trace. Raises Usage, Unsupported."""
+        """Raise Usage or Unsupported for what Spark would fail at with a Java trace."""
         kind = (self.master or "").partition("://")[0]
         if kind == "sc":
             raise Unsupported(
@@ -69,7 +69,7 @@ class SparkSubmit:
             raise Usage(f"--py-files {wheels[0]}: Spark wants .zip, and ignores wheels: rename it")
 
     def check_archive(self) -> None:
-        """Raise Usage for an archive that should be on this host, and is not."""
+        """Raise Usage for a local archive that does not exist."""
         file = (self.archives or "").partition("#")[0]
         if file and ":" not in file and not Path(file).is_file():
             raise Usage(f"--archives {file}: no such file")
@@ -90,7 +90,7 @@ class SparkSubmit:
         return [*words, str(APPLICATION), self.job, *self.arguments]
 
     def _environment(self) -> Iterator[tuple[str, str]]:
-        """What makes the Python of `archives` the executors', and the driver's if it is there too.
+        """The options that run executors, and a driver on the cluster, with `archives`' Python.
 
         Spark unpacks an archive below each process's working directory, under the name after `#`.
         """
@@ -105,7 +105,10 @@ class SparkSubmit:
 
 
 def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str:
-    """Spark's own script: under SPARK_HOME, beside this Python, or on PATH. Raises Unsupported."""
+    """The path of spark-submit: under SPARK_HOME, beside this Python, or on PATH.
+
+    Raises Unsupported when there is none.
+    """
     if home := environment.get("SPARK_HOME"):
         return str(Path(home) / "bin" / "spark-submit")
     beside = Path(sys.executable).with_name("spark-submit")
@@ -119,12 +122,12 @@ def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def is_local(master: str | None) -> bool:
-    """Whether the master is this host, whose executors are the driver itself."""
+    """Whether the master is local, so that the driver itself is the executor."""
     return bool(re.match(r"local(\[|$)", master or ""))
 
 
 def zip_package(folder: Path) -> Path:
-    """The installed memwal as a file for `--py-files`."""
+    """Zip the installed memwal for `--py-files`; returns the file."""
     target = folder / SHIPPED
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(PACKAGE.rglob("*")):
@@ -134,12 +137,13 @@ def zip_package(folder: Path) -> Path:
 
 
 def run_command(command: Sequence[str], *, is_driver_here: bool = True) -> int:
-    """Run spark-submit to its end; its exit code, which in client mode is the application's.
+    """Run spark-submit to its end; returns its exit code, in client mode the application's.
 
-    A signal that would end this process ends the JVM and the driver: both are to hear of it.
+    A signal that would end this process is passed on to both the JVM and the driver.
     """
-    # A driver here has to be a Python in which memwal is installed. To one on the cluster Spark
-    # would name the same path, and its script would look for Spark by the executors' Python.
+    # A driver on this host must be a Python in which memwal is installed. With a driver on the
+    # cluster, Spark would use the same path there, and its script would look for Spark with the
+    # executors' Python.
     variables = {"PYSPARK_DRIVER_PYTHON": sys.executable}
     if not is_driver_here:
         found = importlib.util.find_spec("pyspark")

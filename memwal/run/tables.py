@@ -31,13 +31,13 @@ def read_view(stores: Stores) -> TableView:
 
 @dataclass(kw_only=True)
 class OpenTable:
-    """One table on its way through a job. `lease` is None until there is work, or with no lease;
-    `leases` keeps it for the jobs that come next.
+    """One table on its way through a job.
 
-    `unit_requests` is what units asked of the store. `was_read` is set once a view showed it to be
-    a table, `worked_on` once a lease was taken for it, which may have been given back since, and
-    `untrusted` once its store was found to lack what writing needs. `warn` is called about the
-    lease.
+    `lease` is None until there is work, and always with `--no-lease`; `leases` keeps it for the
+    next jobs of the chain. `unit_requests` counts the units' requests to the store. `was_read` is
+    set once a view of the table was read, `worked_on` once a lease was taken for it (which may have
+    been given back since), and `untrusted` once its store was found to lack what writing needs.
+    `warn` is called about trouble with the lease.
     """
 
     resolved: ResolvedTable
@@ -56,23 +56,23 @@ class OpenTable:
     requests_before: Mapping[str, int] = field(default_factory=dict)
 
     def require(self) -> tuple[Stores, TableView]:
-        """The table's stores, and the view it was opened with. Raises what kept it from that."""
+        """The table's stores and the view it was opened with; raises what prevented that."""
         if self.error is not None or self.view is None or self.stores is None:
             raise self.failure
         return self.stores, self.view
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """What opens the table at its address, which a namespace may have told."""
+        """The storage options that open the table; a namespace may have supplied them."""
         return self.resolved.storage_options if self.stores is None else self.stores.storage_options
 
     @property
     def failure(self) -> MemWalError:
-        """What kept the table from being read."""
+        """The error that kept the table from being read."""
         return self.error or MemWalError("the table was not read")
 
     def open_again(self, before: OpenedBefore) -> None:
-        """Take the view that an earlier job of the run had, if there is one."""
+        """Take over the view that an earlier job of the run read, if one was kept."""
         if (found := before.find(self.resolved.uri)) is not None:
             self.stores, self.view = found
             self.was_read = True
@@ -80,13 +80,13 @@ class OpenTable:
             self.begin()
 
     def begin(self) -> None:
-        """Work on this table starts now, for its run record."""
+        """Note when work on this table starts, for its run record."""
         if self.stores is not None:
             self.began_at_nanos = self.stores.clock.now_nanos()
             self.began_seconds = self.stores.clock.monotonic_seconds()
 
     def requests(self) -> dict[str, int]:
-        """What was asked of the store for this table so far."""
+        """The requests made to the store for this table so far, by kind."""
         own = [] if self.stores is None else [self.stores.objects.counts.as_dict()]
         total = add_counts((*own, *self.unit_requests))
         return {key: value - self.requests_before.get(key, 0) for key, value in total.items()}
@@ -99,12 +99,12 @@ class OpenTable:
     def take_lease(
         self, job: str, options: RunOptions, *, own_claim: bool = False, frees: bool = False
     ) -> None:
-        """Prove the store, and claim the table unless `--no-lease`, before anything is written.
+        """Prove the store and, unless `--no-lease`, claim the table before anything is written.
 
-        Called once there is work, so that an idle pass writes nothing; what was planned before has
-        to be read again afterwards. With `own_claim`, the job shares no claim with others of its
-        chain. A job that `frees` space begins on a full disk, too (`keep_reserve`). Raises
-        LeaseHeld, and what `prove_store` does.
+        Called once there is work, so that an idle pass writes nothing; a plan made before has to be
+        made again afterwards from a fresh read. With `own_claim`, the job does not share a claim
+        with the others of its chain. A job that `frees` space can begin even on a full disk: it
+        releases the reserve (`keep_reserve`). Raises LeaseHeld, and what `prove_store` raises.
         """
         if frees and self.stores is not None:
             free_reserve(self.stores.objects)
@@ -122,12 +122,12 @@ class OpenTable:
             self.keep_reserve()
 
     def keep_reserve(self) -> None:
-        """Leave space for the next job that frees some."""
+        """Reserve disk space, so that the next job that frees some can begin."""
         if self.stores is not None:
             keep_reserve(self.stores.objects)
 
     def prove_store(self) -> None:
-        """Before the first write: raise Unsupported for a store without put-if-absent."""
+        """Raise Unsupported for a store without put-if-absent; call before the first write."""
         try:
             if self.stores is not None:
                 self.stores.prove_store()
@@ -136,17 +136,17 @@ class OpenTable:
             raise
 
     def release_lease(self) -> None:
-        """Give the lease back, if it was taken by this job or one before it in the chain."""
+        """Release the lease, if this job or an earlier one of the chain took it."""
         self.lease = None
         self.leases.give_back(self.resolved.uri)
 
     def before_commit(self) -> None:
-        """Raise LeaseHeld when the table's lease was lost; called before each writing step."""
+        """Raise LeaseHeld when the table's lease was lost; call before each step that writes."""
         if self.lease is not None:
             self.lease.check()
 
     def before_repair(self) -> None:
-        """As `before_commit`; also when the lease has lapsed since it was taken."""
+        """Raise LeaseHeld as `before_commit` does, and when the lease has ever lapsed."""
         if self.lease is not None:
             self.lease.check_unbroken()
 
@@ -160,12 +160,12 @@ def open_tables(
     warn: Callable[[str], None] = lambda text: None,
     readers_max: int = TABLE_READERS_MAX,
 ) -> Iterator[list[OpenTable]]:
-    """Open the tables, several side by side; at the end, give up the leases taken for them.
+    """Open the tables, several at once, and release their leases at the end.
 
-    Leases that jobs share, only when this one ends in an error. A table that can't be opened
-    carries its error; the others go on. `failed` is called for each table when the job as a whole
-    ends in an error, `warn` with trouble about a lease. `read` is called in threads, unless
-    `readers_max` is 1.
+    Leases that the options share between jobs are released only when this job ends in an error. A
+    table that can't be opened carries its error, and the others go on. `failed` is called for each
+    table when the job as a whole ends in an error, `warn` about trouble with a lease. `read` is
+    called in threads unless `readers_max` is 1.
     """
     leases = options.leases or ChainLeases(warn=warn)
     tables = [OpenTable(resolved=r, warn=warn, leases=leases) for r in options.tables]
@@ -192,7 +192,7 @@ def open_tables(
         for table in tables:
             if options.leases is None or ended is not None:
                 table.release_lease()
-        # Last: a run that is being cancelled may not have the time for it.
+        # Comes last: a run that is being cancelled may not have the time for it.
         if ended is not None:
             for table in tables:
                 failed(table, ended)
@@ -210,7 +210,7 @@ def _open_stores(tables: Sequence[OpenTable], run_id: str) -> None:
                 run_id=run_id,
                 memory_bytes_max=resolved.settings.memory_bytes_max,
             )
-            _ = stores.objects.counts  # bad store options show here, as this table's error
+            _ = stores.objects.counts  # so that bad store options are this table's error
             places = {stores.uri, same_place(stores.uri, stores.storage_options)}
             if places & seen:
                 raise Usage(f"{resolved.name}: the same table was named before: {stores.uri}")

@@ -1,7 +1,7 @@
-"""What the units of all jobs share: how one is run, and what it hands back.
+"""What the units of all jobs share: how one is run, and what it returns.
 
-A unit is plain data. It travels to a thread or to a Spark executor, and whoever runs it opens
-stores of its own. Running one twice, or beside itself, must do no harm (invariant 8).
+A unit is plain data. It travels to a thread or to a Spark executor, which opens stores of its own.
+Running one twice, or beside itself, must do no harm (invariant 8).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class TableUnit:
     uri: str
     storage_options: Mapping[str, str] = field(repr=False)
     memory_bytes_max: int | None = None
-    """What it may take, the interpreter included: all that the process may have until it is
-    shared out.
+    """The memory the unit may take, interpreter included; the whole process's until
+    `share_memory` or `split_memory` divides it.
     """
 
     @property
     def memory_bytes_needed(self) -> int:
-        """Less than that, and the unit would be refused."""
+        """The least memory the unit needs; with less it would be refused."""
         return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitResult(Generic[Made]):
-    """What a unit made, or why it made nothing. `trace` is of an error that nobody expected."""
+    """What a unit made, or its error. `trace` is the traceback of an unexpected error."""
 
     made: Made | MemWalError
     requests: Mapping[str, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class UnitResult(Generic[Made]):
 
 
 def run_unit(unit: TableUnit, work: Callable[[Stores], Made]) -> UnitResult[Made]:
-    """Do a unit's work in this process. Never raises: the other units must go on."""
+    """Do a unit's work in this process. Returns errors instead of raising: other units go on."""
     try:
         stores = open_stores(unit.uri, unit.storage_options, memory_bytes_max=unit.memory_bytes_max)
         shards: Sequence[str] = getattr(unit, "shard_ids", ())
@@ -58,13 +58,14 @@ def run_unit(unit: TableUnit, work: Callable[[Stores], Made]) -> UnitResult[Made
         raise
     except MemWalError as error:
         return UnitResult(made=error)
-    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+    except BaseException as error:  # a Rust panic in Lance is not an Exception
         return UnitResult(made=unexpected(error), trace=traceback.format_exc())
 
 
 def share_memory(units: Sequence[Unit], tasks_max: int) -> tuple[list[Unit], int]:
-    """Units with their parts of this process's memory, and how many of them may go side by side:
-    fewer than `tasks_max` where one needs more than its part, and would be refused.
+    """The units with their shares of this process's memory, and how many may run at once.
+
+    That is fewer than `tasks_max` when a unit's share would be less than it needs.
     """
     tasks = max(1, min(tasks_max, len(units)))
     limits = [(Memory(bytes_max=u.memory_bytes_max), u.memory_bytes_needed)
@@ -75,7 +76,7 @@ def share_memory(units: Sequence[Unit], tasks_max: int) -> tuple[list[Unit], int
 
 
 def split_memory(unit: Unit, processes: int) -> Unit:
-    """The unit with its part where each runs in a process of its own, which has an interpreter."""
+    """The unit with its share of memory when each runs in a process with its own interpreter."""
     return _allot(unit, lambda memory: memory.split(processes))
 
 

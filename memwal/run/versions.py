@@ -10,7 +10,7 @@ TESTED_LANCE_MAJORS = (14,)
 
 
 def check_lance_version(allowed: bool) -> None:
-    """Raise Unsupported for a pylance that was never tested, unless it is `allowed`."""
+    """Raise Unsupported for a pylance that was never tested, unless that is `allowed`."""
     version = lance_version()
     if int(version.split(".")[0]) not in TESTED_LANCE_MAJORS and not allowed:
         tested = ", ".join(f"{major}.x" for major in TESTED_LANCE_MAJORS)

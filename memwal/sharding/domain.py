@@ -64,7 +64,7 @@ class Domain:
         return not (high and (value > high.value or (value == high.value and not high.closed)))  # type: ignore[operator]
 
     def meet(self, other: Domain) -> Domain:
-        """What is in both."""
+        """The intersection of both sets."""
         both = Domain(
             low=_tighten(self.low, other.low, above=True),
             high=_tighten(self.high, other.high, above=False),

@@ -136,7 +136,7 @@ class _Trial:
             raise self.refuse(rule, str(error)) from None
 
     def samples(self) -> pa.RecordBatch:
-        """Rows on which it can be computed: no rule says that it can on all."""
+        """Sample rows for which the expression can be computed; no rule demands that for all."""
         batch = _make_samples(self.schema)
         failure = ""
         good = []

@@ -19,7 +19,7 @@ class ManualClock:
         self.slept_seconds: list[float] = []
 
     def now_nanos(self) -> int:
-        """The start, plus what was slept and advanced."""
+        """The start, plus all time slept and advanced."""
         return self._start_nanos + self._passed_nanos
 
     def monotonic_seconds(self) -> float:
@@ -33,7 +33,7 @@ class ManualClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass that nobody asked to sleep."""
+        """Let time pass without noting it as slept."""
         with self._lock:
             self._passed_nanos += round(seconds * 1e9)
 

@@ -1,4 +1,4 @@
-"""Object stores whose calls go through a hook, and faults by script."""
+"""Object stores whose calls go through a hook, and scripted faults."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Fault:
 
     `operation` and `path` are fnmatch patterns (`put*`, `*/manifest/*`); a delete matches when any
     of its paths does. `nth` counts from 1 among this fault's own matches; None is every one.
-    `hook` runs first, then `error` is raised if there is one. `when="after"` lets the call take
-    effect: with an error that is a lost reply.
+    `hook` runs first, then `error` is raised if there is one. With `when="after"` the call takes
+    effect before that, so an error stands for a lost reply.
     """
 
     operation: str
@@ -32,7 +32,7 @@ class Fault:
     hook: Callable[[], None] | None = None
 
     def matches(self, call: Call) -> bool:
-        """Whether the call is one that `nth` counts."""
+        """Whether `nth` counts this call."""
         return fnmatchcase(call.operation, self.operation) and any(
             fnmatchcase(path, self.path) for path in call.paths
         )
@@ -58,16 +58,16 @@ class CallHook(Protocol):
     """Decides about every call of a HookedObjects."""
 
     def __call__(self, call: Call, effect: Callable[[], T]) -> T:
-        """Do what there is to do before and after; `effect()` makes the call.
+        """Act before and after the call, which `effect()` makes.
 
-        What is returned is the call's answer. An error instead of `effect()` is a call that had no
-        effect, one after it a lost reply.
+        The return value is the call's answer. An error raised in place of `effect()` means that the
+        call had no effect; one raised after it stands for a lost reply.
         """
         ...
 
 
 class HookedObjects:
-    """An Objects whose every call goes through a hook. A listing is made whole, at the call."""
+    """An Objects whose every call goes through a hook; a listing is read completely at the call."""
 
     def __init__(self, inner: Objects, hook: CallHook) -> None:
         self._inner = inner
@@ -94,7 +94,7 @@ class HookedObjects:
         return self._inner.page_objects
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """A whole listing; the hook sees the call, not the reading."""
+        """List everything at once; the hook sees the call, not the iteration."""
         call = Call(operation="list", paths=(prefix,))
         return iter(self._hook(call, lambda: tuple(self._inner.list(prefix))))
 

@@ -1,4 +1,4 @@
-"""The fakes of the write coordinator: a clock by hand, a delta, and a handler by hand. Shipped."""
+"""Fakes for the write coordinator: a manual clock, a delta and a manual flush handler. Shipped."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Self
 
 from memwal.ingest.coordinator.ports import Flushed
 
-# More turns of the event loop than any step of a coordinator takes to come to rest.
+# More turns of the event loop than a coordinator needs to come to rest after any step.
 _TURNS = 30
 
 
 async def settle() -> None:
-    """Let everything run that can run without time passing or a handler being released."""
+    """Run all that can run until only time or a handler's release would let anything go on."""
     for _ in range(_TURNS):
         await asyncio.sleep(0)
 
@@ -29,14 +29,14 @@ class ManualAsyncClock:
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until `advance` has moved the clock so far."""
+        """Wait until `advance` has moved the clock by `seconds`."""
         self._order += 1
         woken = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now + seconds, self._order, woken))
         await woken
 
     def advance(self, seconds: float) -> None:
-        """Move on, and wake those whose time has come."""
+        """Move the clock, and wake the sleepers whose time has come."""
         self._now += seconds
         while self._sleepers and self._sleepers[0][0] <= self._now:
             _, _, woken = heapq.heappop(self._sleepers)
@@ -46,7 +46,7 @@ class ManualAsyncClock:
 
 @dataclass(kw_only=True, slots=True)
 class ListDelta:
-    """A delta of numbered things, each of one byte."""
+    """A delta of integers, each of which counts as one byte."""
 
     items: list[int] = field(default_factory=list)
 
@@ -55,30 +55,30 @@ class ListDelta:
         return not self.items
 
     def merge(self, other: Self) -> None:
-        """Append the later ones."""
+        """Append the items of a later delta."""
         self.items += other.items
 
     def size_bytes(self) -> int:
-        """One byte a thing."""
+        """One byte for each item."""
         return len(self.items)
 
 
 @dataclass(kw_only=True, slots=True)
 class _Gate:
-    """Something that waits to be let through, or to be failed."""
+    """Items that wait to be let through or failed."""
 
     items: tuple[int, ...]
     open: asyncio.Future[None]
 
 
 class GatedHandler:
-    """A flush handler whose flushes, and whose durability, end when the test says so.
+    """A flush handler whose flushes end, and become durable, when the test says so.
 
-    The snapshot is all that was flushed, in order; `stored` what is durable of it.
+    The snapshot is all that was flushed, in order; `stored` is the durable part of it.
     """
 
     def __init__(self, *, gated: bool = True, durable_apart: bool = True) -> None:
-        """Not `gated`: flushes end at once. Not `durable_apart`: a flush is durable as it ends."""
+        """If not `gated`, flushes end at once; if not `durable_apart`, they are durable then."""
         self._gated = gated
         self._durable_apart = durable_apart
         self._flushes: list[_Gate] = []
@@ -88,12 +88,12 @@ class GatedHandler:
 
     @property
     def flushing(self) -> Sequence[tuple[int, ...]]:
-        """What is being flushed; the coordinator promises one at most."""
+        """The flushes in progress; the coordinator promises at most one."""
         return [gate.items for gate in self._flushes]
 
     @property
     def settling(self) -> Sequence[tuple[int, ...]]:
-        """What was flushed and is not durable yet."""
+        """The flushes that have ended and are not durable yet."""
         return [gate.items for gate in self._durabilities]
 
     async def flush(self, delta: ListDelta, snapshot: tuple[int, ...]) -> Flushed[tuple[int, ...]]:
@@ -121,11 +121,11 @@ class GatedHandler:
             gates.remove(gate)
 
     def finish_flush(self, error: Exception | None = None) -> None:
-        """End the flush that runs."""
+        """End the running flush, with `error` if one is given."""
         _pass(self._flushes[0], error)
 
     def finish_durable(self, error: Exception | None = None, *, which: int = 0) -> None:
-        """Make what was flushed first (or `which`) durable."""
+        """Make the oldest flush (or the one at `which`) durable, or fail it with `error`."""
         _pass(self._durabilities[which], error)
 
 

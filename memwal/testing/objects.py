@@ -28,9 +28,9 @@ class MemoryBucket:
 
 
 class MemoryObjects(SizedObjects):
-    """The Objects port in memory. Two with the same bucket see the same objects.
+    """The Objects port in memory; two instances with the same bucket see the same objects.
 
-    Requests are counted as S3 would: a page or a delete batch of 1000 objects is one.
+    Requests are counted as on S3: a page or a delete batch of 1000 objects is one request.
     """
 
     def __init__(

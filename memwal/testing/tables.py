@@ -1,7 +1,7 @@
 """A fake base table with shards, in memory: the Views and MergeTable ports. Shipped.
 
-It races as pylance does with the scan join: a commit from an old version lands on top of others
-that touched none of its keys, fails when one did, and fails when its mark is not above the recorded
+Commits race as in pylance with the scan join. A commit from an old version lands on top of newer
+ones that touched none of its keys; it fails if one did, or if its mark is not above the recorded
 one. Deleting an absent key touches nothing: the trap that the merge plan guards against.
 """
 
@@ -41,7 +41,7 @@ class _Version:
 
 @dataclass(kw_only=True)
 class MemoryTable:
-    """One table. `versions[i]` is version i + 1."""
+    """One table, where `versions[i]` is version i + 1."""
 
     clock: Clock
     base: Mapping[Key, Row] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class MemoryTable:
         self.versions = [_Version(rows=dict(self.base), merged={})]
 
     def flush(self, shard_id: ShardId, changes: Changes) -> int:
-        """A writer flushes a generation; its number is returned."""
+        """Flush a generation as a writer does, and return its number."""
         self.changes.setdefault(shard_id, []).append(dict(changes))
         return len(self.changes[shard_id])
 
@@ -80,7 +80,7 @@ class MemoryTable:
         return self._view(tuple(s for s in shard_ids if s in self.changes))
 
     def mem_wal(self, version: int) -> MemWalState:
-        """Progress of one version."""
+        """The merge progress of one version."""
         return MemWalState(
             index_uuid="",
             created_at_millis=0,
@@ -89,11 +89,11 @@ class MemoryTable:
         )
 
     def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
-        """Everything was flushed just now."""
+        """Always now: every generation counts as just flushed."""
         return self.clock.now_nanos()
 
     def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
-        """The MemWAL has always been there."""
+        """Always 0: the MemWAL has existed from the beginning."""
         return 0
 
     def _view(self, shards: tuple[ShardId, ...]) -> TableView:
@@ -155,7 +155,7 @@ class MemoryTable:
         )
 
     def share(self, folds: Mapping[ShardId, Fold]) -> MemorySharedFold | None:
-        """Several shards' folds as one."""
+        """Several shards' folds as one; None if two of them have a key in common."""
         members = [fold for fold in folds.values() if isinstance(fold, MemoryFold)]
         keys = [key for fold in members for key in fold.changes]
         if len(members) < len(folds) or len(keys) > len(set(keys)):
@@ -262,7 +262,7 @@ class MemorySharedFold:
     bytes_read: int = 0
 
     def inserts_many(self) -> bool:
-        """Never known."""
+        """Always False: the fake does not know."""
         return False
 
     def commit(
@@ -281,9 +281,9 @@ class MemorySharedFold:
 
 @dataclass(kw_only=True)
 class ManualTurns:
-    """The Turns port, by script: `meanwhile` is what others do until a held turn begins.
+    """The Turns port, scripted: `meanwhile` is what others do before a held turn begins.
 
-    It keeps nobody out. `losses` counts the refused commits that it was told of.
+    It keeps nobody out. `losses` counts the refused commits that were reported to it.
     """
 
     held: bool = True
@@ -293,7 +293,7 @@ class ManualTurns:
 
     @contextmanager
     def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-        """Held, or not, as was set."""
+        """Begin a turn, and yield `held` as it was set."""
         self.turns += 1
         if self.held:
             self.meanwhile()

@@ -16,7 +16,7 @@ MARKER = ".made-by-memwal"
 TABLES = ("orders", "products", "customers")
 _WRITER = ROOT / "scripts" / "demo_writer.py"
 
-# So lively that something is to be seen within minutes.
+# Busy enough that there is something to see within minutes.
 _CONFIG_HEAD = """\
 # Written by `make airflow`, anew at each start.
 [defaults]
@@ -42,18 +42,18 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoFolder:
-    """Everything that the demo writes is below `folder`, and nothing in it is anybody else's."""
+    """The demo's folder: all that the demo writes is below it, and nothing else is in it."""
 
     folder: Path
 
     @property
     def home(self) -> AirflowHome:
-        """Its Airflow."""
+        """The Airflow in the folder."""
         return AirflowHome(
             folder=self.folder / "airflow",
             dags=ROOT / "dags",
             config_file=self.folder / "memwal.toml",
-            # A task that was cut off by the last stop is found out about within a minute.
+            # A task that the last stop cut off is noticed within a minute.
             settings={"AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60"},
         )
 
@@ -68,10 +68,10 @@ class DemoFolder:
         return Extra(name="writer", argv=self._writer())
 
     def claim(self, *, fresh: bool) -> IO[str]:
-        """Make the folder ours for as long as the file that is returned stays open.
+        """Claim the folder for as long as the returned file stays open.
 
-        `fresh` removes what an earlier demo left. Raises Unusable for a folder that holds anything
-        which no demo made, and while another demo runs in it.
+        `fresh` removes what an earlier demo left. Raises Unusable if the folder holds anything that
+        no demo made, or while another demo runs in it.
         """
         marker = self.folder / MARKER
         if not marker.exists() and self.folder.exists() and any(self.folder.iterdir()):
@@ -99,7 +99,7 @@ class DemoFolder:
     def make_tables(self) -> None:
         """Make the tables that are missing, and the configuration file that names them.
 
-        Raises Unusable with the writer's own words when that fails.
+        Raises Unusable with the writer's output if that fails.
         """
         self.tables.mkdir(exist_ok=True)
         done = subprocess.run(

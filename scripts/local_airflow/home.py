@@ -17,30 +17,30 @@ ROOT = Path(__file__).resolve().parents[2]
 AIRFLOW = Path(sys.executable).parent / "airflow"
 LOOPBACK = "127.0.0.1"
 JOBS_BIN = Path(os.environ.get("VENV", ROOT / ".venv")).absolute() / "bin"
-"""Where the jobs' environment has its programs; the Makefile's VENV names it."""
+"""The folder of programs in the jobs' environment, which the Makefile's VENV names."""
 
 MARK = "LOCAL_AIRFLOW_HOME"
-"""The environment variable that all processes of one Airflow have, with its folder."""
+"""The environment variable that marks all processes of one Airflow with its folder."""
 
 DATABASE_WAIT_SECONDS = 60
-"""How long a writer waits for another: SQLite has one at a time, and five seconds are too few."""
+"""How long a writer waits for another; SQLite takes one at a time, and 5 s are too few."""
 
 ROLES = {"admin": "admin", "viewer": "viewer"}
 """Each user's role in Airflow's SimpleAuthManager."""
 
-# What the caller's environment must not decide.
+# Prefixes of variables that must not come from the caller's environment.
 _NOT_INHERITED = ("AIRFLOW", "MEMWAL", "PYTHON", "VIRTUAL_ENV", "SPARK_", "PYSPARK_")
 
 
 class StartFailed(Exception):
-    """Airflow did not become well; the text says which part, with the end of its log."""
+    """Airflow did not become healthy; the text names the part and has the end of its log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AirflowHome:
-    """Where one Airflow lives, and how it is to be set up.
+    """The folder of one Airflow, and how that is set up.
 
-    `settings` are further environment variables; they win.
+    `settings` are further environment variables, which take precedence.
     """
 
     folder: Path
@@ -55,27 +55,27 @@ class AirflowHome:
 
     @property
     def logs(self) -> Path:
-        """Of the tasks."""
+        """The folder of the tasks' logs."""
         return self.folder / "logs"
 
     @property
     def passwords_file(self) -> Path:
-        """The SimpleAuthManager's: plain text, so only its owner may read it."""
+        """The SimpleAuthManager's passwords, in plain text, so only the owner may read the file."""
         return self.folder / "passwords.json"
 
     def environment(self, port: int) -> dict[str, str]:
-        """Everything that an Airflow process needs to know, for an API server on `port`."""
+        """Return all variables that an Airflow process needs, with the API server on `port`."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
         path = os.pathsep.join([str(AIRFLOW.parent), inherited.get("PATH", os.defpath)])
         return {
             **inherited,
             "PATH": path,
             "AIRFLOW_HOME": str(self.folder),
-            # For `leftovers`; jobs get none of Airflow's own variables. A process title would be
-            # written over the environment otherwise.
+            # For `leftovers`; jobs get none of Airflow's own variables. The second variable keeps
+            # process titles from being written over the environment.
             MARK: str(self.folder),
             "SPT_NOENV": "1",
-            # What a job on a local Spark listens on.
+            # The address that a job's local Spark listens on.
             "SPARK_LOCAL_IP": LOOPBACK,
             **{f"AIRFLOW__{key}": value for key, value in self._airflow_settings(port).items()},
             **self.settings,
@@ -103,7 +103,7 @@ class AirflowHome:
             "API__PORT": str(port),
             "API__BASE_URL": url,
             "API__WORKERS": "1",
-            # An open event stream of a browser would hold up the end for that long otherwise.
+            # A browser's open event stream would delay the shutdown for longer otherwise.
             "API__WORKER_TIMEOUT": "5",
             "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
@@ -117,7 +117,7 @@ class AirflowHome:
         }
 
     def _keys(self) -> dict[str, str]:
-        """Keys that all processes have to share; kept, so that a token outlives a restart."""
+        """Return keys that all processes share, stored so that a token outlives a restart."""
         file = self.folder / "keys.json"
         if not file.exists():
             fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
@@ -132,10 +132,10 @@ class AirflowHome:
         return found
 
     def prepare(self, passwords: Mapping[str, str], template: Path | None = None) -> None:
-        """Make the folder, the users and the database; what is there already is kept.
+        """Make the folder, the users and the database, keeping what is there already.
 
         `template` is a migrated database to start from, which saves the migration's seconds.
-        Raises StartFailed with Airflow's own words when the migration fails.
+        Raises StartFailed with Airflow's output if the migration fails.
         """
         for folder in (self.folder, self.logs, self.folder / "plugins", self.folder / "runs"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -159,7 +159,7 @@ class AirflowHome:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that nobody but its owner could ever read."""
+    """Write a file that at no time anybody but its owner can read."""
     file.unlink(missing_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
         out.write(text)

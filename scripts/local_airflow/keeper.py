@@ -2,7 +2,7 @@
 
 Airflow's own `standalone` leaves its children behind when it is told to stop, and a task's
 processes may leave their parents' groups and sessions. So the keeper is a "child subreaper" (Linux,
-prctl 2): whatever loses its parent below it becomes its child, and it ends once it has no child.
+prctl 2): a descendant that loses its parent becomes its child, and it ends once it has no children.
 
 It reads one line from stdin, `{"commands": [{"name", "argv", "env", "cwd", "log"}], "asking": S,
 "telling": S}` (see Patience), and runs until stdin ends (so it does not outlive whoever started it,
@@ -34,8 +34,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How many seconds the commands have to end after a TERM, before everything below them gets one
-    too; and how many that has before it is killed.
+    """How many seconds to wait while stopping.
+
+    The commands get a TERM, and `asking` seconds to end. Then everything below the keeper gets a
+    TERM, and `telling` seconds before what is left is killed.
     """
 
     asking: float = 4.0
@@ -59,7 +61,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _open_signal_pipe() -> int:
-    """A file descriptor that gets the number of each signal that arrives."""
+    """Return a file descriptor from which the number of each arriving signal can be read."""
     reading, writing = os.pipe()
     for end in (reading, writing):
         os.set_blocking(end, False)
@@ -79,13 +81,13 @@ def _start(command: dict[str, Any]) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # If the keeper itself is killed, at least the parts go with it.
+            # If the keeper itself is killed, at least the parts end with it.
             preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
         )
 
 
 def _report(**event: Any) -> None:
-    # Whoever listened may be gone; stopping goes on all the same.
+    # The reader may be gone; stopping continues regardless.
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(event).encode() + b"\n")
 
@@ -124,14 +126,14 @@ def _collect_ended() -> Iterator[tuple[int, int]]:
 
 
 def _stop(parts: dict[int, str], patience: Patience) -> None:
-    """Ask, tell, kill. Returns when nothing is left below this process."""
+    """Stop everything in three steps: ask, tell, kill. Returns when no descendant is left."""
     began = time.monotonic()
     killed: set[int] = set()
     _signal_all(parts, signal.SIGTERM)
     if not _wait_until_gone(patience.asking):
         _signal_all(_list_descendants(), signal.SIGTERM)
         if not _wait_until_gone(patience.telling):
-            # A process may start another one while it is looked at, so look until there are none.
+            # A process may start another one during the look, so look until there are none.
             while not _wait_until_gone(0.05):
                 alive = _list_descendants()
                 killed |= set(alive)
@@ -146,7 +148,7 @@ def _signal_all(pids: Iterable[int], number: int) -> None:
 
 
 def _wait_until_gone(seconds: float) -> bool:
-    """Wait until there is no child; a subreaper without children has no descendants either."""
+    """Wait until there are no children, and so, for a subreaper, no descendants either."""
     end = time.monotonic() + seconds
     while True:
         for _ in _collect_ended():
@@ -167,7 +169,7 @@ def _has_children() -> bool:
 
 
 def _list_descendants() -> list[int]:
-    """All processes below this one, parents before their children."""
+    """List all processes below this one, parents before their children."""
     children: dict[int, list[int]] = {}
     for pid, parent in _list_parents():
         children.setdefault(parent, []).append(pid)
@@ -178,7 +180,7 @@ def _list_descendants() -> list[int]:
 
 
 def _list_parents() -> Iterator[tuple[int, int]]:
-    """(process id, parent's id) of every process."""
+    """Yield (process id, parent's id) of every process."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             # The name in brackets may hold anything, so count from its end.

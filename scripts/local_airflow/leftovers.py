@@ -1,4 +1,4 @@
-"""Finds the processes of an Airflow by their environment, whatever their parents are by now."""
+"""Finds the processes of an Airflow by their environment, whatever their parents are now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_airflow.home import MARK
 
 
 def find_processes(home: Path) -> list[int]:
-    """Process ids whose environment carries the mark of `home`; this process is not counted."""
+    """List the ids of other processes whose environment carries the mark of `home`."""
     wanted = f"{MARK}={home}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -23,7 +23,7 @@ def find_processes(home: Path) -> list[int]:
 
 
 def kill_all(home: Path) -> int:
-    """Kill what is left of an Airflow whose keeper is gone; returns how many that were."""
+    """Kill what is left of an Airflow whose keeper is gone, and return how many processes."""
     killed: set[int] = set()
     while alive := find_processes(home):
         killed |= set(alive)

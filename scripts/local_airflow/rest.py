@@ -13,17 +13,17 @@ from local_airflow.home import DATABASE_WAIT_SECONDS
 
 _T = TypeVar("_T")
 _FINISHED = ("success", "failed")
-# On a busy machine the server waits long for its database, which the scheduler writes to.
+# On a busy machine the server waits long for the database, which the scheduler writes to as well.
 _ANSWER_SECONDS_MAX = 2.0 * DATABASE_WAIT_SECONDS
-# Airflow on SQLite answers 500 when another process writes between its reading and its writing, and
-# when it has waited in vain: that has to leave time for another try.
+# Airflow on SQLite answers 500 if another process writes between its read and its write, and if it
+# has waited in vain; there has to be time for another try after that.
 _SERVER_ERROR_SECONDS_MAX = 2.5 * DATABASE_WAIT_SECONDS
 
 
 def wait_until(
     what: str, look: Callable[[], _T | None], seconds_max: float, every: float = 0.25
 ) -> _T:
-    """Call `look` until it returns something true. Raises TimeoutError that names `what`."""
+    """Call `look` until its result is true, and return that; raises TimeoutError naming `what`."""
     end = time.monotonic() + seconds_max
     while True:
         found = look()
@@ -35,7 +35,7 @@ def wait_until(
 
 
 class AirflowClient:
-    """One logged-in user. Other than 2xx raises httpx.HTTPStatusError, except through `http`."""
+    """A logged-in user; anything but 2xx raises httpx.HTTPStatusError, except through `http`."""
 
     def __init__(self, base_url: str, user: str, password: str) -> None:
         self.http = httpx.Client(base_url=base_url, timeout=_ANSWER_SECONDS_MAX)
@@ -61,7 +61,7 @@ class AirflowClient:
         return self._json(self._retry_on_500("PATCH", path, json=dict(body)))
 
     def _retry_on_500(self, method: str, path: str, **rest: Any) -> httpx.Response:
-        """Only for what may be done twice."""
+        """Send a request, again after a 500; only for what may safely be done twice."""
         end = time.monotonic() + _SERVER_ERROR_SECONDS_MAX
         while True:
             answer = self.http.request(method, f"/api/v2{path}", **rest)
@@ -78,16 +78,16 @@ class AirflowClient:
         return answer.json()
 
     def dag_ids(self) -> set[str]:
-        """DAGs that Airflow knows and that are not stale."""
+        """List the DAGs that Airflow knows and that are not stale."""
         return {dag["dag_id"] for dag in self.get("/dags", limit=100)["dags"]}
 
     def import_errors(self) -> dict[str, str]:
-        """What could not be parsed: file name to traceback."""
+        """Map the files that could not be parsed to their tracebacks."""
         found = self.get("/importErrors", limit=100)["import_errors"]
         return {error["filename"]: error["stack_trace"] for error in found}
 
     def wait_for_dags(self, *dag_ids: str, seconds_max: float = 180) -> None:
-        """Wait until these are parsed; the error tells what could not be."""
+        """Wait until these DAGs are parsed; the error says which files could not be."""
 
         def look() -> bool:
             return self.dag_ids() >= set(dag_ids)
@@ -108,18 +108,18 @@ class AirflowClient:
         run_id = f"by-hand-{uuid.uuid4()}"
         body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
         answer = self._retry_on_500("POST", f"/dags/{dag_id}/dagRuns", json=body)
-        # A 500 may have come after the run was made.
+        # An earlier 500 may have come after the run had been made.
         if answer.status_code != 409:
             self._json(answer)
         return run_id
 
     def runs(self, dag_id: str) -> dict[str, str]:
-        """run_id to state, oldest first."""
+        """Map run_id to state, oldest first."""
         found = self.get(f"/dags/{dag_id}/dagRuns", limit=100, order_by="run_after")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in found}
 
     def newest_runs(self) -> list[dict[str, Any]]:
-        """The newest runs of all DAGs, newest first, as the API gives them."""
+        """Return the newest runs of all DAGs, newest first, as the API gives them."""
         found = self.get("/dags/~/dagRuns", limit=100, order_by="-run_after")
         runs: list[dict[str, Any]] = found["dag_runs"]
         return runs
@@ -149,13 +149,13 @@ class AirflowClient:
         return run_id, self.wait_for_run(dag_id, run_id, seconds_max)
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """As the API gives them: task_id, map_index, state, try_number, ..."""
+        """Return task instances as in the API: task_id, map_index, state, try_number, ..."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances"
         found: list[dict[str, Any]] = self.get(path, limit=100)["task_instances"]
         return found
 
     def task_states(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str | None]:
-        """(task_id, map_index) to state; the map_index of a task that is not mapped is -1."""
+        """Map (task_id, map_index) to state; map_index is -1 for a task that is not mapped."""
         return {
             (task["task_id"], task["map_index"]): task["state"]
             for task in self.task_instances(dag_id, run_id)
@@ -182,7 +182,7 @@ class AirflowClient:
         return "\n".join(str(line) for line in content)
 
     def asset_events(self, **params: Any) -> list[dict[str, Any]]:
-        """Newest first; `params` as the API takes them (name_pattern, source_dag_id, ...)."""
+        """Newest first; `params` are the API's own (name_pattern, source_dag_id, ...)."""
         found = self.get("/assets/events", limit=100, order_by="-timestamp", **params)
         events: list[dict[str, Any]] = found["asset_events"]
         return events

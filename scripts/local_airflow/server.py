@@ -1,4 +1,4 @@
-"""Starts an Airflow under a keeper, waits until it is well, and stops it."""
+"""Starts an Airflow under a keeper, waits until it is healthy, and stops it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from local_airflow import keeper, leftovers
 from local_airflow.home import AIRFLOW, LOOPBACK, ROOT, AirflowHome, StartFailed
 from local_airflow.rest import AirflowClient
 
-# The log servers of scheduler and triggerer listen on all interfaces and can't be told otherwise.
-# The API server reads the same files itself.
+# The log servers of scheduler and triggerer listen on all interfaces, which can't be configured.
+# They are not needed: the API server reads the same files itself.
 PARTS = {
     "api-server": ["api-server"],
     "scheduler": ["scheduler", "--skip-serve-logs"],
@@ -43,7 +43,7 @@ class Extra:
 
 
 def find_free_port(preferred: int = 0) -> int:
-    """A port of the loopback interface that nobody listens on: `preferred`, or any."""
+    """Find a free port of the loopback interface: `preferred`, or any."""
     for port in (preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -80,7 +80,7 @@ class AirflowServer:
         self.prefix = list(prefix)
         self.pids: dict[str, int] = {}
         self.ended: dict[str, int] = {}
-        """Parts that ended by themselves, with their exit codes; the rest is stopped then."""
+        """The parts that ended by themselves, with their exit codes; the rest is then stopped."""
         self.stopped: dict[str, Any] = {}
         self._clients: dict[str, AirflowClient] = {}
 
@@ -92,7 +92,7 @@ class AirflowServer:
         self.stop()
 
     def start(self, seconds_max: float = 180) -> None:
-        """Start all parts and wait until all are well. Raises StartFailed, with nothing left."""
+        """Start all parts and wait until all are healthy; StartFailed leaves nothing running."""
         leftovers.kill_all(self.home.folder)
         self._began = time.time()
         self._keeper = subprocess.Popen(
@@ -122,7 +122,7 @@ class AirflowServer:
         ]
 
     def log(self, name: str) -> Path:
-        """The file with what a part prints."""
+        """The file that a part's output goes to."""
         return self.home.folder / f"{name}.log"
 
     def _listen(self) -> None:
@@ -155,8 +155,10 @@ class AirflowServer:
         return "\n".join(texts) or "the keeper ended"
 
     def health(self) -> dict[str, str]:
-        """Each part's health: Airflow's word for it, or `not yet` when that is about an earlier
-        start with the same database. Empty while the API server does not answer.
+        """Return each part's health, in Airflow's word for it.
+
+        It is `not yet` while Airflow's word is about an earlier start with the same database. Empty
+        while the API server does not answer.
         """
         try:
             answer = httpx.get(f"{self.base_url}/api/v2/monitor/health", timeout=10)
@@ -172,12 +174,12 @@ class AirflowServer:
         return found
 
     def is_well(self) -> bool:
-        """Whether everything runs."""
+        """Whether all parts are healthy."""
         health = self.health()
         return bool(health) and set(health.values()) == {"healthy"}
 
     def client(self, user: str = "admin") -> AirflowClient:
-        """A client that is logged in as `user`; the same one each time."""
+        """Return a client that is logged in as `user`, the same one each time."""
         if user not in self._clients:
             self._clients[user] = AirflowClient(self.base_url, user, self.passwords[user])
         return self._clients[user]
@@ -189,7 +191,7 @@ class AirflowServer:
         self._clients.clear()
 
     def has_ended(self, within_seconds: float) -> bool:
-        """Wait that long; return whether the keeper has ended: killed, or after a part ended."""
+        """Wait, and return whether the keeper has ended: killed, or because a part ended."""
         try:
             self._keeper.wait(within_seconds)
         except subprocess.TimeoutExpired:
@@ -197,7 +199,7 @@ class AirflowServer:
         return True
 
     def processes(self) -> list[psutil.Process]:
-        """The keeper and everything below it."""
+        """List the keeper and everything below it."""
         try:
             top = psutil.Process(self._keeper.pid)
             return [top, *top.children(recursive=True)]
@@ -205,7 +207,7 @@ class AirflowServer:
             return []
 
     def listening_addresses(self) -> set[tuple[str, int]]:
-        """(address, port) of every TCP socket that listens, in all of `processes`."""
+        """Return (address, port) of every TCP socket that one of `processes` listens on."""
         found = set()
         for process in self.processes():
             try:
@@ -216,7 +218,7 @@ class AirflowServer:
         return found
 
     def stop(self) -> None:
-        """Stop everything, and leave nothing. Doing it twice is harmless."""
+        """Stop everything and leave nothing behind; doing it twice is harmless."""
         self.forget_clients()
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
@@ -226,5 +228,5 @@ class AirflowServer:
             self._keeper.kill()
             self._keeper.wait()
         self._listener.join(timeout=5)
-        # Only if the keeper was killed is there anything to find.
+        # This finds something only if the keeper was killed.
         leftovers.kill_all(self.home.folder)

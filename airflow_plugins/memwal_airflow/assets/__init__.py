@@ -1,4 +1,4 @@
-"""Tables as Airflow's assets and OpenLineage's datasets: their names, and their events.
+"""Tables as Airflow assets and OpenLineage datasets: their names and events.
 
 Nothing here opens a table.
 """

@@ -1,4 +1,4 @@
-"""Where tables are, as Airflow's assets and OpenLineage name places: without credentials."""
+"""The addresses of tables, as Airflow assets and OpenLineage write them: without credentials."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from memwal.config import Config, is_address, mask_address
 
 
 def find_address(table: str, config: Config) -> str | None:
-    """The table's address as an asset's URI, without credentials.
+    """Return the table's address as an asset's URI, without credentials.
 
-    None for a name that the configuration lacks, and for a table of a namespace, which may put it
-    elsewhere one day.
+    None for a name that is not in the configuration, and for a table of a namespace, since the
+    namespace may move it one day.
     """
     section = config.tables.get(table)
     address = section.uri if section else table
@@ -24,14 +24,14 @@ def find_address(table: str, config: Config) -> str | None:
 
 
 def tidy_address(address: str) -> str:
-    """An address as an asset's URI: without credentials, and with a scheme."""
+    """Return an address as an asset's URI: without credentials, and with a scheme."""
     if "://" not in address:
         return Path(address).absolute().as_uri()
     return mask_address(address).replace("***@", "", 1).removesuffix("?***").rstrip("/")
 
 
 def split_address(address: str) -> tuple[str, str]:
-    """OpenLineage's namespace and name of what is at an address."""
+    """Return OpenLineage's namespace and name for an address."""
     parts = urlsplit(tidy_address(address))
     if parts.scheme == "file":
         return "file", unquote(parts.path)

@@ -1,9 +1,10 @@
-"""Assets and their events, through which a DAG announces which tables moved, and how far.
+"""Assets and their events, with which a DAG announces which tables moved, and how far.
 
-A table's own asset has the address of its data; it has an event when what readers of the base table
-see has changed. Beside it there is one asset for each table and step, which the shipped DAGs start
-by. Events are added through an alias, one for each table that moved; a plain outlet would announce
-every table at every run. The assets among a task's outlets only show what it makes.
+A table's own asset has the address of its data as its URI; it gets an event when what readers of
+the base table see has changed. In addition there is one asset for each table and step, and these
+start the shipped DAGs. Events are added through an alias, one for each table that moved, because a
+plain outlet would announce every table at every run. Plain assets among a task's outlets only show
+what the task makes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MERGED = "merged"
 INDEXED = "indexed"
 COLLECTED = "collected"
 TABLES = AssetAlias(name="memwal_tables", group=GROUP)
-"""Through which tasks that are about many tables add the events of the tables' own assets."""
+"""The alias through which a task about many tables adds events to the tables' own assets."""
 SOURCES = {
     "merge": INGESTED,
     "index-catchup": MERGED,
@@ -35,13 +36,13 @@ SOURCES = {
     "compaction": MERGED,
     "garbage": INDEXED,
 }
-"""The step that a job goes on from."""
+"""The step whose result each job works on."""
 
 
 def build_table_asset(table: str) -> Asset:
-    """The asset of a table's data, by its name in the configuration or its address. Raises Usage.
+    """Return the asset of a table's data; `table` is a name or an address. Raises Usage.
 
-    The same as `Asset("s3://lake/orders")`, whatever the address looks like in the configuration.
+    It equals `Asset("s3://lake/orders")`, however the configuration writes the address.
     """
     address = find_address(table, read_dag_config())
     if address is None:
@@ -53,34 +54,34 @@ def build_table_asset(table: str) -> Asset:
 
 
 def build_asset(step: str, table: str) -> Asset:
-    """What stands for "rows came into `table`", or "it was merged", "indexed" or "collected"."""
+    """Return the asset for a step of `table`: ingested into, merged, indexed or collected."""
     table = mask_address(table)
     return Asset(name=f"memwal {step} {table}", uri=f"memwal://{step}/{quote(table, safe='')}",
                  group=GROUP, extra={"table": table})  # fmt: skip
 
 
 def build_alias(step: str) -> AssetAlias:
-    """Through which the events of a step are added."""
+    """Return the alias through which the events of a step are added."""
     return AssetAlias(name=f"memwal_{step}", group=GROUP)
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
-    """For Airflow: check `memwal://STEP/TABLE`. Raises ValueError."""
+    """Check `memwal://STEP/TABLE` for Airflow. Raises ValueError."""
     if not uri.netloc or not uri.path.strip("/"):
         raise ValueError("URI format memwal:// must be memwal://STEP/TABLE")
     return uri
 
 
 def build_table_alias(table: str) -> AssetAlias:
-    """Through which a task that is about one table adds the events of its own asset."""
+    """Return the alias through which a task about one table adds events to the table's asset."""
     return AssetAlias(name=f"memwal_table {mask_address(table)}", group=GROUP)
 
 
 def declare_tables(tables: Iterable[str], config: Config) -> list[Any]:
-    """Outlets of a task that merges these tables.
+    """Return the outlets of a task that merges these tables.
 
-    The assets by their addresses: somebody else's DAG may have given one another name, and Airflow
-    lets no task start that has a second name for it.
+    The assets are referred to by their addresses: another DAG may have named one differently, and
+    Airflow does not start a task that has a second name for the same asset.
     """
     named = list(tables)
     found = {find_address(table, config): None for table in named}
@@ -89,14 +90,14 @@ def declare_tables(tables: Iterable[str], config: Config) -> list[Any]:
 
 
 def find_ports(job: str, tables: Any) -> dict[str, Any]:
-    """The inlets and outlets of a job's task, as far as its tables are known when it is made."""
+    """Return a job's inlets and outlets, as far as its tables are known when the task is made."""
     named = [tables] if isinstance(tables, str) else tables
     if not isinstance(named, list | tuple) or any("{" in str(name) for name in named):
         named = ()
-    named = [name for name in named if str(name).strip()]  # the job refuses one that is none
+    named = [name for name in named if str(name).strip()]  # the job refuses blank names
     try:
         config = read_dag_config()
-    except Usage:  # the job will say so
+    except Usage:  # the job will report it
         return {}
     ports: dict[str, Any] = {}
     if job in SOURCES:
@@ -109,12 +110,12 @@ def find_ports(job: str, tables: Any) -> dict[str, Any]:
 def add_events(
     step: str, summaries: Iterable[Any], context: Any, part: str | None = None
 ) -> list[str]:
-    """Add one event for each table that moved; returns the names of the tables.
+    """Add one event for each table that moved, and return the names of these tables.
 
-    `part` names the job that counts, where the summaries are of several jobs on each table.
+    If the summaries cover several jobs on each table, `part` names the job that counts. An event's
     `extra` holds {"table", "step", "version", "generation", "watermark": {shard: generation},
-    "watermark_shards", "at"}. A watermark of very many shards is cut; `watermark_shards` is their
-    number, `generation` the highest that is shown.
+    "watermark_shards", "at"}. A watermark of very many shards is cut; `watermark_shards` is the
+    number of all shards, `generation` the highest generation in the cut watermark.
     """
     moved = _find_moved(summaries, part)
     events = context["outlet_events"][build_alias(step)]
@@ -126,7 +127,7 @@ def add_events(
 
 
 def add_events_of_job(job: str, summary: Any, context: Any) -> None:
-    """Add one event for each table whose base table a job changed, to the asset of its data."""
+    """Add an event to the data asset of each table whose base table a job changed."""
     moved = _find_moved([summary], "merge" if job in ("maintain", "backfill") else None)
     merged = {n: found for n, found in moved.items() if job != "ingest" or found.get("merges")}
     _add_table_events(merged, context)
@@ -134,7 +135,7 @@ def add_events_of_job(job: str, summary: Any, context: Any) -> None:
 
 def _add_table_events(merged: Mapping[str, Mapping[str, Any]], context: Any) -> None:
     config, task, events = read_dag_config(), context["task"], context["outlet_events"]
-    # What else is there only shows what the task makes: Airflow would announce all of it.
+    # Plain outlets only show what the task makes; Airflow would announce them all.
     task.outlets = [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]
     for name, result in merged.items():
         address, extra = find_address(name, config), _describe(MERGED, name, result)
@@ -146,7 +147,7 @@ def _add_table_events(merged: Mapping[str, Mapping[str, Any]], context: Any) -> 
             task.outlets = list(dict.fromkeys([*task.outlets, alias]))
         try:
             events[alias].add(Asset.ref(uri=address), extra=extra)
-        except AirflowRuntimeError:  # no DAG has it, so nobody gave it a name
+        except AirflowRuntimeError:  # no DAG has the asset, so it has no other name
             events[alias].add(Asset(uri=address), extra=extra)
 
 
@@ -176,11 +177,11 @@ def _describe(step: str, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_triggering_tables(triggering_asset_events: Any) -> list[str]:
-    """The tables of the events that started a run, each once, however many events piled up."""
+    """Return the tables of the events that started a run, each once even if it has many events."""
     names: dict[str, None] = {}
     for events in (triggering_asset_events or {}).values():
         for event in events:
-            # One that somebody made by hand says nothing: it is about the asset's own table.
+            # An event made by hand has no `extra`; it is about the asset's own table.
             table = (event.extra or {}).get("table") or (event.asset.extra or {}).get("table")
             if table:
                 names[str(table)] = None

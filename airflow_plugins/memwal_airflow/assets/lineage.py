@@ -1,7 +1,7 @@
 """What a job did to its tables, for OpenLineage: datasets with schema, version, rows and bytes.
 
-A merge's input is the table's MemWAL, which is where an ingest's rows go. OpenLineage's provider is
-imported when it asks, so nobody needs it.
+An ingest's output and a merge's input is the table's MemWAL. OpenLineage's provider is imported
+only when it asks for lineage, so it need not be installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset
 
 KEY = "lineage"
-"""Of a table in a report's summary, on the way from the report to `Lineage`."""
+"""Where a table's outline is kept in a summary, on its way from the report to `Lineage`."""
 MERGING = ("merge", "maintain", "backfill")
 """The jobs that change what readers of the base table see."""
 COLUMNS_MAX = 500
@@ -28,7 +28,7 @@ _ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
 
 @dataclass(frozen=True, kw_only=True)
 class Lineage:
-    """What a task's job did to its tables: the summary, and what `outline` found, by table."""
+    """What a task's job did to its tables: its summary, and each table's `outline`."""
 
     run_id: str
     summary: Mapping[str, Any]
@@ -36,7 +36,7 @@ class Lineage:
 
 
 def outline(table: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job's report of a table tells for its lineage, bounded."""
+    """Return what lineage needs from a job's report of a table, bounded in size."""
     shards, sources = _list(table.get("shards")), _list(table.get("sources"))
     columns = table.get("columns")
     found = {
@@ -49,9 +49,9 @@ def outline(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def take_outlines(summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Take the outlines out of a report's summary, which is kept and shown; by table.
+    """Remove the outlines from a report's summary, which is stored and shown, and return them.
 
-    Of several jobs on a table the last one that tells something counts.
+    They are by table. If several jobs ran on a table, later jobs' values override earlier ones.
     """
     found: dict[str, dict[str, Any]] = {}
     for table in summary["tables"]:
@@ -62,13 +62,13 @@ def take_outlines(summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 class TellsLineage:
-    """What OpenLineage calls on an operator that has run a job."""
+    """A mixin with what OpenLineage calls on an operator that has run a job."""
 
     job: str
     lineage: Lineage | None = None
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
-        """The datasets of the job. After a failure too: some tables may have changed."""
+        """Return the datasets of the job, even after a failure: some tables may have changed."""
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import InputDataset, OutputDataset
         from openlineage.client.facet_v2 import external_query_run
@@ -96,7 +96,7 @@ class TellsLineage:
 
 
 def find_dataset(table: str) -> tuple[str, str]:
-    """OpenLineage's namespace and name of a table."""
+    """Return OpenLineage's namespace and name for a table."""
     from memwal_airflow.settings import read_dag_config
 
     try:
@@ -107,7 +107,7 @@ def find_dataset(table: str) -> tuple[str, str]:
 
 
 def convert_asset(asset: Asset, lineage_context: Any) -> Any:
-    """For Airflow: an asset's dataset."""
+    """Convert an asset to OpenLineage's dataset, for Airflow."""
     from openlineage.client.event_v2 import Dataset
 
     return Dataset(*split_address(asset.uri))
@@ -116,7 +116,7 @@ def convert_asset(asset: Asset, lineage_context: Any) -> Any:
 def _build_facets(
     table: Mapping[str, Any], found: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of an output dataset: of the table, and of what the job wrote."""
+    """Build an output dataset's facets: those of the table, and those of what the job wrote."""
     from openlineage.client.facet_v2 import (
         dataset_version_dataset,
         output_statistics_output_dataset,

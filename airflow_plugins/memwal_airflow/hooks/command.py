@@ -1,7 +1,7 @@
 """Command lines and environments for processes in the jobs' environment.
 
-Secrets travel in the environment only: a command line shows in process lists, logs and rendered
-templates.
+Secrets are passed in the environment only, because a command line shows up in process lists, logs
+and rendered templates.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from memwal_airflow.settings import read_settings
 
 _log = logging.getLogger(__name__)
 
-# Fields of older connections. Which code runs, and on which tables, is up to Airflow's own
-# configuration: the API server runs the command too, for whoever looks at the page.
+# Fields of older connections. Only Airflow's own configuration may say which code runs, and on
+# which tables: the API server runs the command too, for everybody who looks at the page.
 IGNORED_FIELDS = ("command", "config_file", "jobs_directory")
 
-# What is none of a job's business (Airflow's database, keys and connections), and what would
-# bend its Python or Spark away from its own environment.
+# Variables that are none of a job's business (Airflow's database, keys and connections), and those
+# that would point its Python or Spark away from its own environment.
 _WITHHELD_PREFIXES = ("AIRFLOW", "_AIRFLOW")
 _WITHHELD = (
     *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON"),
-    *(RUN_ID_VARIABLE, AIRFLOW_TASK_VARIABLE),  # of what Airflow itself was started by
+    *(RUN_ID_VARIABLE, AIRFLOW_TASK_VARIABLE),  # these are about whatever started Airflow itself
 )
-# Others' tables are looked at by the same command, and wait as long for its answer.
+# One command looks at several tables, and all of them wait for the slowest store.
 _LOOK_STORE_SECONDS_MAX = 10
 
 
@@ -49,7 +49,7 @@ _LOOK_STORE_SECONDS_MAX = 10
 class JobsEnvironment:
     """The environment that the jobs run in, with their configuration and the store's options.
 
-    `storage_options` may hold secrets, those under `secret_names`; `repr` leaves them out.
+    The `storage_options` named in `secret_names` are secrets; `repr` leaves all options out.
     """
 
     command: str
@@ -67,10 +67,10 @@ class JobsEnvironment:
     def arguments(
         self, options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
     ) -> list[str]:
-        """What follows the command's or the job script's name. Raises Usage.
+        """Return the words after the command's or the job script's name. Raises Usage.
 
-        Without a configuration file an empty one is named: memwal would look for one in whatever
-        folder the process happens to run in.
+        Without a configuration file an empty one is named; otherwise memwal would look for one in
+        whatever folder the process happens to run in.
         """
         config_file = self.config_file or os.devnull
         return build_words([*options, "--config", config_file], tables, sources)
@@ -82,8 +82,10 @@ class JobsEnvironment:
         run_id: str | None = None,
         task: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
-        """The processes' environment variables; `run_id` is what memwal is to call its run, `task`
-        whose it is (`describe_task`).
+        """Return the environment variables for a process, made from `base` or our own environment.
+
+        `run_id` is the id that memwal gives its run, `task` the Airflow task that starts it (see
+        `describe_task`).
         """
         found = os.environ if base is None else base
         variables = {
@@ -100,7 +102,7 @@ class JobsEnvironment:
         return variables
 
     def look_variables(self) -> dict[str, str]:
-        """The variables of a process that only looks, and waits for no store as long as a job."""
+        """The variables of a process that only looks, and gives up on a store sooner than a job."""
         return {
             **self.variables(),
             name_variable("store_seconds_max"): str(_LOOK_STORE_SECONDS_MAX),
@@ -108,11 +110,11 @@ class JobsEnvironment:
 
     @property
     def secrets(self) -> list[str]:
-        """What must not show anywhere."""
+        """The values that must not show up anywhere."""
         return [self.storage_options[name] for name in sorted(self.secret_names)]
 
     def find_executable(self, name: str) -> str:
-        """Another executable of the same environment, or its bare name for PATH to find."""
+        """Return another executable of the same environment, or its bare name for PATH."""
         beside = self._folder() / name
         return str(beside) if beside.exists() else name
 
@@ -120,7 +122,7 @@ class JobsEnvironment:
         return Path(shutil.which(self.command) or self.command).parent
 
     def find_application(self, job: str) -> list[str]:
-        """What spark-submit runs the job by: a script, and its first words. Raises Usage."""
+        """Return the script that spark-submit runs, and its first arguments. Raises Usage."""
         if self.jobs_directory:
             return [f"{self.jobs_directory.rstrip('/')}/{job.replace('-', '_')}.py"]
         return [_application(str(self._folder() / "python")), job]
@@ -128,7 +130,7 @@ class JobsEnvironment:
 
 @lru_cache(maxsize=16)
 def _application(python: str) -> str:
-    """The script that memwal brings along. Raises Usage when that Python has no memwal."""
+    """Return the script that comes with memwal. Raises Usage if that Python has no memwal."""
     code = "from memwal.run.submit import APPLICATION; print(APPLICATION)"
     try:
         found = subprocess.run(
@@ -150,11 +152,11 @@ def read_environment(
     password: str | None = None,
     conn_id: str = "",
 ) -> JobsEnvironment:
-    """The store and its credentials from a connection, the rest from `[memwal]`. Raises Usage."""
+    """Read store and credentials from a connection, the rest from `[memwal]`. Raises Usage."""
     settings = read_settings()
     _warn_of_ignored(conn_id, tuple(name for name in IGNORED_FIELDS if extra.get(name)))
     options = _storage_options(extra.get("storage_options"))
-    # Airflow masks the fields of `extra` whose names sound like it: hence a second one.
+    # Airflow masks fields of `extra` whose names suggest a secret: hence a second field.
     secret_options = _storage_options(extra.get("secret_storage_options"))
     options.update(secret_options)
     if host:
@@ -178,7 +180,7 @@ def read_environment(
 
 @lru_cache(maxsize=64)
 def _warn_of_ignored(conn_id: str, fields: tuple[str, ...]) -> None:
-    """Once in a process: the page reads its connection again and again."""
+    """Warn of ignored fields once in a process, since the page keeps reading its connection."""
     for name in fields:
         _log.warning(
             "connection %s: the field %r is ignored; set [memwal] %s in Airflow's configuration",
@@ -192,7 +194,7 @@ def _storage_options(value: Any) -> dict[str, str]:
     try:
         parsed = json.loads(value) if isinstance(value, str) else value
     except json.JSONDecodeError:
-        # Without the text: it may hold secrets.
+        # The message leaves the text out: it may hold secrets.
         raise Usage("the connection's storage options are not valid JSON") from None
     if not isinstance(parsed, Mapping):
         raise Usage("the connection's storage options are not a JSON object")

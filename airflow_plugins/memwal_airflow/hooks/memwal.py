@@ -18,7 +18,7 @@ from memwal_airflow.hooks.query import NoAnswer, query
 from memwal_airflow.hooks.redaction import clean_line
 from memwal_airflow.settings import read_config
 
-# Airflow gives a test that a worker runs a minute.
+# Airflow allows a connection test that runs on a worker one minute.
 _TEST_SECONDS_MAX = 50
 _TABLES_MAX = 2
 
@@ -26,7 +26,7 @@ _TABLES_MAX = 2
 class MemWalHook(BaseHook):
     """Reads a `memwal` connection.
 
-    The default connection may be missing: the `[memwal]` section and the workers' own credentials
+    The default connection need not exist: the `[memwal]` section and the workers' own credentials
     are often enough.
     """
 
@@ -40,7 +40,7 @@ class MemWalHook(BaseHook):
         self.conn_id = conn_id
 
     def environment(self) -> JobsEnvironment:
-        """The jobs' environment. Its secrets are masked in the logs from here on."""
+        """Return the jobs' environment, and have its secrets masked in logs from now on."""
         try:
             found = _environment(self.get_connection(self.conn_id))
         except AirflowNotFoundException:
@@ -50,7 +50,7 @@ class MemWalHook(BaseHook):
         return found
 
     async def environment_async(self) -> JobsEnvironment:
-        """As `environment`, for triggers."""
+        """Return the same as `environment`, for use in triggers."""
         try:
             found = _environment(await self.aget_connection(self.conn_id))
         except AirflowNotFoundException:
@@ -65,7 +65,7 @@ class MemWalHook(BaseHook):
         return read_environment({})
 
     def test_connection(self) -> tuple[bool, str]:
-        """Airflow's "Test" button: whether a configured table can be read with this connection."""
+        """Airflow's "Test" button: try whether this connection can read a configured table."""
         try:
             jobs = self.environment()
             names = choose_tables(read_config(jobs.config_file), jobs)
@@ -75,7 +75,10 @@ class MemWalHook(BaseHook):
 
 
 def choose_tables(config: Config, jobs: JobsEnvironment) -> list[str]:
-    """Some tables, those of a store first; a connection that is about one is tried on it alone."""
+    """Choose some tables to try a connection on, those in remote stores first.
+
+    A connection with storage options is tried on those alone, if there are any.
+    """
     stored = [name for name, table in config.tables.items() if _is_remote(table.uri)]
     if not (stored and jobs.storage_options):
         stored += [name for name in config.tables if name not in stored]
@@ -87,7 +90,7 @@ def _is_remote(uri: str) -> bool:
 
 
 async def _look(jobs: JobsEnvironment, names: Sequence[str]) -> tuple[bool, str]:
-    """One table that can be read is enough: others may have troubles of their own."""
+    """Try tables until one can be read, which is enough: the others may have their own problems."""
     troubles: list[str] = []
     for name in names:
         try:

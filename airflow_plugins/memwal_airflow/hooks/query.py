@@ -1,4 +1,4 @@
-"""Asks the memwal command about tables: short, bounded, and without a JVM."""
+"""Asks the memwal command about tables: briefly, within bounds, and without a JVM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Answer:
 
 
 class NoAnswer(Exception):
-    """The command gave no JSON document in time. Says what it did instead; `late`: nothing yet."""
+    """The command gave no JSON document, and the text says why; `late` means it ran out of time."""
 
     def __init__(self, text: str, *, late: bool = False) -> None:
         super().__init__(text)
@@ -50,16 +50,17 @@ async def query(
     *,
     seconds_max: float,
 ) -> Answer:
-    """Run `memwal COMMAND OPTIONS --json -- TABLES`; its document, whatever the exit code.
+    """Run `memwal COMMAND OPTIONS --json -- TABLES` and return its document.
 
-    Raises NoAnswer. The command's whole process group is gone when this returns or is cancelled.
+    The exit code does not matter; without a document, NoAnswer is raised. The command's whole
+    process group is gone when this returns or is cancelled.
     """
     try:
         argv = jobs.memwal(command, [*options, "--json"], tables)
     except Usage as error:
         raise NoAnswer(str(error)) from None
     runner = Runner(monotonic)
-    # A thread of its own: a triggerer waits for many tables at once, some of which hang.
+    # A thread of its own, because a triggerer waits for many tables at once, and some hang.
     pool = ThreadPoolExecutor(1)
     try:
         work = pool.submit(runner.run, argv, jobs.look_variables(), seconds_max, ANSWER_BYTES_MAX)
@@ -76,7 +77,7 @@ async def query(
 
 def _read_document(out: bytes, err: str, what: str) -> Mapping[str, Any]:
     try:
-        # Some of its texts were stored by somebody, and go to logs from here.
+        # Some of these texts were stored by others, and will go to logs.
         found = change_texts(json.loads(out), one_line)
     except (ValueError, RecursionError):
         found = None

@@ -1,7 +1,7 @@
 """Checks what a run is asked to do before it becomes part of a command line.
 
-Serves the runs of the shipped DAGs, which somebody who can't read a connection may start, and the
-operators' fields. Pure: nothing of Airflow in it.
+It serves runs of the shipped DAGs, which people who can't read a connection may start, and the
+operators' fields. Pure, and free of Airflow.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _BEGINNING = re.compile("[0-9a-fA-F][0-9a-fA-F-]{0,30}")
 
 
 def check_name(what: str, name: Any) -> str:
-    """The name of a table, an index, ... if a command may take it. Raises Usage.
+    """Return the name of a table, an index, ... if it is safe for a command. Raises Usage.
 
-    A name that begins with a dash could be read as an option.
+    A name that begins with a dash could be taken for an option.
     """
     if not isinstance(name, str) or not name.strip():
         raise Usage(f"{what} {name!r}: expected a name")
@@ -37,7 +37,7 @@ def check_name(what: str, name: Any) -> str:
 
 
 def parse_shard(shard: Any) -> str:
-    """The id of a shard, in its usual form, or how it begins. Raises Usage."""
+    """Return a shard's id in canonical form, or how an id begins. Raises Usage."""
     text = check_name("shard", shard)
     if _BEGINNING.fullmatch(text):
         return text
@@ -48,12 +48,12 @@ def parse_shard(shard: Any) -> str:
 
 
 def mask(text: str) -> str:
-    """A text from outside for a message: on one line, short, without the secrets of an address."""
+    """Quote a text from outside in a message: on one line, short, without an address's secrets."""
     return repr(mask_address(text)[:200])
 
 
 def parse_tables(tables: Any) -> list[str]:
-    """The names of one table or several, each once. Raises Usage."""
+    """Return the names of one table or several, each once. Raises Usage."""
     named = [tables] if isinstance(tables, str) else list(tables or ())
     return list(dict.fromkeys(check_name("table", table) for table in named))
 
@@ -61,9 +61,9 @@ def parse_tables(tables: Any) -> list[str]:
 def build_words(
     options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
 ) -> list[str]:
-    """Options, then tables and sources behind `--`, so that none can be taken for an option.
+    """Return the options, then tables and sources after `--`, which keeps them from being options.
 
-    Raises Usage, also when there is no table: some commands would then find their own.
+    Raises Usage, also if no table is named: some commands would then choose tables themselves.
     """
     named = parse_tables(tables)
     if not named:
@@ -72,12 +72,12 @@ def build_words(
 
 
 def find_configured_tables(tables: Any, config: Config) -> list[str]:
-    """The tables by their names in the configuration. Raises Usage for one that is not in it.
+    """Return the tables by their names in the configuration. Raises Usage for any other table.
 
     An address that the configuration lists stands for its name, and so for its settings. Any other
-    is refused, unless `[airflow] any_address` is set: a job may have credentials that whoever
-    starts it has not. Of two names for one address the first one given is taken: two jobs would be
-    in each other's way.
+    address is refused unless `[airflow] any_address` is set, because a job may have credentials
+    that the person who starts it lacks. If two names stand for one address, only the first one
+    given is kept: two jobs would get in each other's way.
     """
     names = {section.uri.rstrip("/"): name for name, section in reversed(config.tables.items())}
     found: dict[str, str] = {}
@@ -93,7 +93,7 @@ def find_configured_tables(tables: Any, config: Config) -> list[str]:
 
 
 def _find_place(table: str, config: Config) -> str:
-    """Where a table is: the same address may be another one in another store."""
+    """Identify a table's place: in another store, the same address is another table."""
     section = config.tables.get(table)
     if section is None:
         return table.rstrip("/")
@@ -101,9 +101,9 @@ def _find_place(table: str, config: Config) -> str:
 
 
 def check_keys(conf: Mapping[str, Any] | None, params: Mapping[str, Any]) -> None:
-    """Raise Usage for a key of a run's conf that is not among the DAG's params, or has no effect.
+    """Raise Usage for a key in a run's conf that is not a param of the DAG, or has no effect.
 
-    Airflow checks the values of the params, and lets any other key pass.
+    Airflow checks the values of the params, but lets any other key pass.
     """
     given = conf or {}
     for key in given:

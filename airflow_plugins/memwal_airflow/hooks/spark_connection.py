@@ -1,7 +1,7 @@
 """From a Spark connection to a spark-submit command line.
 
-Reads the fields that Airflow's own Spark connection type has; its provider need not be installed
-(it brings a second pyspark along). Host and port make the master; `extra` may hold `deploy-mode`,
+Reads the fields of Airflow's own Spark connection type, whose provider need not be installed (it
+would bring a second pyspark). Host and port form the master; `extra` may hold `deploy-mode`,
 `spark-binary`, `queue`, `namespace`, `keytab`, `principal`, and `conf`, an object of properties.
 """
 
@@ -31,16 +31,16 @@ class SparkTarget:
 
     @property
     def in_cluster(self) -> bool:
-        """Whether the driver runs somewhere else than here."""
+        """Whether the driver runs in the cluster instead of here."""
         return self.deploy_mode == "cluster"
 
     def submit(
         self, binary: str, application: Sequence[str], *, name: str, properties: Path
     ) -> list[str]:
-        """The command line that submits an application: a script and its arguments.
+        """Return the command line that submits `application`, a script and its arguments.
 
-        The connection's properties go to the file `properties`, since they may hold credentials
-        and a command line shows to everybody.
+        The connection's properties are written to the file `properties`: they may hold credentials,
+        and everybody can see a command line.
         """
         argv = [binary, "--master", self.master, "--name", name]
         if self.deploy_mode:
@@ -48,7 +48,7 @@ class SparkTarget:
         if self.properties:
             properties.touch(mode=0o600)
             properties.write_text("".join(map(_line, self.properties.items())))
-            # Else a properties file would stand in for spark-defaults.conf.
+            # Without the second flag the file would replace spark-defaults.conf.
             argv += ["--properties-file", str(properties), "--load-spark-defaults"]
         return [*argv, *self.options, *application]
 
@@ -66,7 +66,8 @@ def read_spark_target(connection: Connection) -> SparkTarget:
     extra: dict[str, Any] = connection.extra_dejson
     host = connection.host or "yarn"
     master = f"{host}:{connection.port}" if connection.port else host
-    # A connection given as a URI loses the scheme of spark://host: Airflow's provider reads it so.
+    # A connection given as a URI loses the scheme of spark://host. Airflow's provider restores
+    # it as well.
     if connection.port and "://" not in master:
         master = f"spark://{master}"
     binary = extra.get("spark-binary") or "spark-submit"

@@ -1,4 +1,4 @@
-"""Operators, a class a job, and what they make of a job's exit code, report and earlier tries.
+"""Operators, one class for each job, and how they judge a job's exit code, report and tries.
 
-DAGs are built of them in `task_groups.py`; nothing here builds one.
+`task_groups.py` builds DAGs of them; nothing here does.
 """

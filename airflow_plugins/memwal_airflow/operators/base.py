@@ -1,7 +1,7 @@
 """The operator that runs a memwal job; `jobs.py` beside it has a class for each.
 
-With a Spark connection the job is submitted with spark-submit; without one the memwal command of
-the jobs' environment runs it, which starts Spark itself when the work is worth a JVM.
+With a Spark connection the job is submitted with spark-submit. Without one the memwal command of
+the jobs' environment runs it, and starts Spark itself if the work is worth a JVM.
 """
 
 from __future__ import annotations
@@ -55,54 +55,54 @@ _SECONDS_MAX = 7 * 86_400.0
 _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", "none", ""}
 _COMMON_VALUES = ("engine", "lease_seconds", "memory_max")
 _COMMON_SWITCHES = ("no_lease", "allow_untested_lance", "dry_run_only")
-# Fields that can't have the option's name: it is a method of Airflow's operators.
+# Fields that can't be named like their option, because Airflow's operators have such a method.
 _OPTION_NAMES = {"dry_run_only": "dry-run", "garbage_execute": "execute"}
-# A look at a local folder costs nothing; only a triggerer with hundreds of jobs has to care.
+# Polling a local folder is cheap; only a triggerer with hundreds of jobs has to save on it.
 _LOCAL_POLL_SECONDS_MAX = 0.5
 
 
 class MemWalRetry(AirflowException):
-    """Worth another try: the store was away, the lease was held for long, the job died."""
+    """A failure worth another try: the store was away, the lease held too long, the job died."""
 
 
 class MemWalJobOperator(TellsLineage, BaseOperator):
     """Runs one job over one or several tables.
 
-    :param job: the command's name, such as merge; default: the class's own
+    :param job: the command's name, such as merge; by default that of the class
     :param tables: a name in memwal.toml, a path, or an s3:// address; or a list of them (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
-        any_address` is set: for tables that whoever starts a run may name
-    :param arguments: more command-line options, as they are: nothing that whoever starts a run may
-        choose (templated)
+        any_address` is set; use it where whoever starts a run may name the tables
+    :param arguments: more command-line options, passed on unchecked; don't let whoever starts a run
+        choose them (templated)
     :param dry_run: report what would be done, change nothing (templated)
     :param engine: auto, spark or local (templated)
     :param lease_seconds: how long others wait for the lease if the job dies, such as `5m`
         (templated)
-    :param memory_max: what the job's process, or each of Spark's executors, may take, such as
-        `1GiB`; what can't fit is refused (templated)
+    :param memory_max: how much memory the job's process, or each of Spark's executors, may take,
+        such as `1GiB`; work that can't fit is refused (templated)
     :param no_lease: work without the table's lease (templated)
-    :param allow_untested_lance: run on a pylance that was never tested (templated)
-    :param enabled: skip the job if not (templated)
+    :param allow_untested_lance: run on a pylance that memwal was not tested with (templated)
+    :param enabled: if false, skip the job (templated)
     :param conn_id: a `memwal` connection
-    :param spark_conn_id: a Spark connection: then through spark-submit (templated)
+    :param spark_conn_id: a Spark connection; the job then runs through spark-submit (templated)
     :param deferrable: wait in the triggerer, without a worker slot. Workers and triggerers must
-        share `[memwal] run_directory` for it
+        share `[memwal] run_directory` for this
     :param defer_after_seconds: how long to wait in the worker first. Most jobs are over by then;
-        deferring costs them time, and now and then a try (see the page)
+        deferring costs them time, and occasionally a try (see the page)
     :param poll_seconds: how often to look at a running job
-    :param held_seconds_max: how long to look again and again, every `retry_delay`, while somebody
-        else is at work on the table. That uses up no tries, and no worker slot between the looks
-    :param skip_when_idle: a job with nothing to do ends as skipped, else as success
+    :param held_seconds_max: how long to keep looking, every `retry_delay`, while somebody else is
+        at work on the table. This uses up no tries, and no worker slot between the looks
+    :param skip_when_idle: whether a job with nothing to do ends as skipped rather than as success
 
-    Success: the report in short is the return value. It is also pushed under the key
-    `memwal_summary`, before a failure too. Skipped: nothing to do. Rescheduled: lease held, lost
-    race. Retried: lease held for long, store away. Failed at once: guard, corruption, wrong
-    request, partly failed. Killing the task ends the job; `execution_timeout` does, too.
+    On success a summary of the report is the return value. It is also pushed under the key
+    `memwal_summary`, even before a failure. Skipped: nothing to do. Rescheduled: lease held, lost
+    race. Retried: lease held for too long, store away. Failed at once: guard, corruption, wrong
+    request, partly failed. Killing the task ends the job, and so does `execution_timeout`.
     """
 
     default_job = ""
-    # Those that the job's command takes: a DAG gives all its jobs the same fields, and what one has
-    # no use for is left out.
+    # The common options that the job's command takes. A DAG gives all its jobs the same fields; the
+    # ones that a job has no use for are left out.
     common_options: ClassVar[Sequence[str]] = (*_COMMON_VALUES, *_COMMON_SWITCHES)
     template_fields: Sequence[str] = (
         *("tables", "arguments", "enabled", "spark_conn_id", "conn_id"),
@@ -143,7 +143,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         self.tables = tables
         self.configured_only = configured_only
         self.arguments = list(arguments)
-        # Not `dry_run`, nor `execute` in a subclass: those are methods of Airflow's.
+        # Not `dry_run`, nor `execute` in a subclass: Airflow has methods of these names.
         self.dry_run_only = dry_run
         self.engine = engine
         self.lease_seconds = lease_seconds
@@ -182,7 +182,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
                     log_position=submission.log_position,
                 ),
                 method_name="execute_complete",
-                # The supervisor ends the job in time by itself, unless it is gone.
+                # The supervisor ends the job in time by itself; this is for when it is gone.
                 timeout=timedelta(seconds=self._seconds_max + 300),
             )
         if process is not None:
@@ -194,7 +194,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         return self._conclude(context, submission, ended, *verdict, summarize(report, secrets))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Go on after the trigger saw the job's end."""
+        """Resume after the trigger saw the job's end."""
         submission = Submission(event["folder"])
         ended = Ended(exit_code=event["exit_code"], why=event["why"])
         verdict = Verdict(event["verdict"]), event["text"]
@@ -211,33 +211,35 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         return [*self.options(), *self._give(*values), *self._switch(*switches)]
 
     def check_run(self, context: Context) -> None:
-        """Raise Usage for a run that is none of the job's."""
+        """Raise Usage for a run that must not do this job."""
 
     def list_sources(self) -> list[str]:
-        """What follows the tables on the command line, from rendered fields."""
+        """The words after the tables on the command line, from rendered fields."""
         return []
 
     def _give(self, *fields: str) -> list[str]:
-        """An option for each field that has a value. It is one word, so that no value can be taken
-        for another option. A template that renders nothing gives a text, not None.
+        """Return an option for each field that has a value.
+
+        Option and value are one word, so that no value can be taken for another option. A template
+        that renders to nothing gives a text, not None.
         """
         values = {name.replace("_", "-"): getattr(self, name) for name in fields}
         return [f"--{n}={value}" for n, value in values.items() if value not in (None, "", "None")]
 
     def _switch(self, *fields: str) -> list[str]:
-        """An option for each field that is true."""
+        """Return an option for each field that is true."""
         on = [name for name in fields if is_true(getattr(self, name))]
         return [f"--{_OPTION_NAMES.get(name, name.replace('_', '-'))}" for name in on]
 
     def _repeat(
         self, option: str, values: Sequence[str] | str, check: Callable[[Any], str]
     ) -> list[str]:
-        """The option for each of the values, which `check` lets pass or refuses."""
+        """Return the option for each value; `check` returns the value to use, or refuses it."""
         found = [values] if isinstance(values, str) and values else list(values or ())
         return [f"{option}={check(value)}" for value in found]
 
     def on_kill(self) -> None:
-        """Airflow ends the task: the job ends too, and gives up its lease."""
+        """End the job when Airflow kills the task; the job then gives up its lease."""
         submission = self._submission
         if submission is not None and self._stop(submission) is not None:
             submission.remove()
@@ -255,7 +257,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         return _SECONDS_MAX if limit is None else limit.total_seconds()
 
     def _find_or_start(self, context: Context) -> tuple[Submission, subprocess.Popen[bytes] | None]:
-        """The job of an earlier try that Airflow lost; else a new one, and its supervisor."""
+        """Return the job of a try that Airflow lost, else a new job and its supervisor."""
         instance, directory = context["ti"], read_settings().run_directory
         label = f"{instance.dag_id}-{instance.task_id}-{instance.map_index}-{instance.try_number}"
         submission = None
@@ -315,7 +317,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         return read_spark_target(BaseHook.get_connection(self.spark_conn_id))
 
     def _watch(self, submission: Submission, *, is_own: bool) -> Ended | None:
-        """Wait for the job's end. None: it goes on, and is for the triggerer to wait for."""
+        """Wait for the job's end; None if it still runs and the triggerer is to wait for it."""
         patience = self.defer_after_seconds if self.deferrable else math.inf
         deadline = time.monotonic() + patience
         while True:
@@ -345,7 +347,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         outlines = take_outlines(found)
         if decision is not Verdict.SUCCESS:
             found = {**found, "error": found.get("error") or text}
-        # Before any exception: the progress of a failed task is announced as well.
+        # Before any exception is raised: the progress of a failed task is announced as well.
         found = end_try(
             context,
             found,
@@ -356,7 +358,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         run_id = name_run(context["ti"])
         self.lineage = Lineage(run_id=run_id, summary=found, outlines=outlines)
         context["ti"].xcom_push(key=SUMMARY_KEY, value=found)
-        # Not before: if Airflow has given this try up, the next one looks into the folder.
+        # Not earlier: if Airflow has given up this try, the next one needs the folder.
         submission.forget(ended)
         text = f"memwal {self.job}: {text}"
         if decision is Verdict.FAIL:
@@ -379,7 +381,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         return found
 
     def _is_same_try(self, context: Context, decision: Verdict) -> bool:
-        """Whether to go on without using up a try: the lease is held, or a try was lost before."""
+        """Whether to reschedule without using up a try: the lease is held, or a try was lost."""
         if decision is Verdict.HELD:
             held_seconds = measure_hold(context, timezone.utcnow().timestamp())
             return held_seconds < self.held_seconds_max
@@ -387,7 +389,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
 
 
 def is_true(value: bool | str | None) -> bool:
-    """Whether a field is true; a template may have made it a text. Raises Usage."""
+    """Whether a field is true, also as the text that a template rendered. Raises Usage."""
     text = str(value).strip().lower()
     if text not in _TRUE | _FALSE:
         raise Usage(f"{mask(text)}: expected true or false")
@@ -395,5 +397,5 @@ def is_true(value: bool | str | None) -> bool:
 
 
 def describe(kind: type) -> str:
-    """What a class says of itself, without its fields: for Airflow's pages."""
+    """Return a class's docstring without its `:param` lines, for Airflow's pages."""
     return (inspect.getdoc(kind) or "").partition("\n\n:param")[0]

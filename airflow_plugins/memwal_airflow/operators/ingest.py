@@ -17,36 +17,39 @@ _INGEST_SWITCHES = ("check", "resume_corrected", "again", "skip_unknown_columns"
 
 
 class MemWalIngestOperator(MemWalJobOperator):
-    """Writes files into a table's MemWAL, each row once; killed or failed, it goes on.
+    """Writes files into a table's MemWAL, each row once; after a kill or failure it resumes.
 
     :param table: a name in memwal.toml, a path, or an s3:// address (templated)
-    :param sources: files, folders, patterns, Lance tables: one, or a list. Of a folder, each run
-        takes the files that are new. They are read with the jobs' credentials, so nothing that
-        whoever starts a run may choose (templated)
-    :param format: parquet, arrow, csv, jsonl, lance, or what Spark reads; default: by the files'
-        names (templated)
-    :param source_options: for Spark's reader (templated)
-    :param map: the table's name for a source's column, by the source's (templated)
+    :param sources: files, folders, patterns, Lance tables: one, or a list. From a folder, each run
+        takes the files that are new. They are read with the jobs' credentials, so don't let whoever
+        starts a run choose them (templated)
+    :param format: parquet, arrow, csv, jsonl, lance, or a format that Spark reads; by default as
+        the files' names say (templated)
+    :param source_options: options of Spark's reader (templated)
+    :param map: maps the names of source columns to those of the table's columns (templated)
     :param default: values for columns that a source lacks (templated)
-    :param delete_column: a boolean column that deletes the row's key (templated)
-    :param shard: write to this one, without routing (templated)
-    :param ingest_id: names the ingest; default: by what is asked for (templated)
+    :param delete_column: a boolean source column; where it is true, the row's key is deleted
+        (templated)
+    :param shard: write all rows to this shard, without routing (templated)
+    :param ingest_id: names the ingest; by default derived from what is asked for (templated)
     :param check: read everything and list what can't be written; write nothing (templated)
-    :param bad_rows: a file; rows that can't be written are set aside in it (templated)
-    :param bad_rows_max: stop when there are more of these (templated)
-    :param resume_corrected: go on with files that were mended behind what is written (templated)
-    :param again: ingest once more what was ingested completely (templated)
+    :param bad_rows: a file in which rows that can't be written are set aside (templated)
+    :param bad_rows_max: stop if there are more such rows than this (templated)
+    :param resume_corrected: resume with files that were corrected after the rows that are already
+        written (templated)
+    :param again: ingest again what has already been ingested completely (templated)
     :param skip_unknown_columns: leave out columns that the table lacks (templated)
     :param missing_as_null: write NULL for columns that a source lacks, over what is there
         (templated)
-    :param rows_per_chunk: rows that are routed at a time (templated)
-    :param merge: merge first, when too much waits, and at the end (templated)
-    :param backlog_generations_max: wait (or merge) while more wait for a merge (templated)
+    :param rows_per_chunk: how many rows to route at a time (templated)
+    :param merge: merge before, whenever the backlog is too large, and at the end (templated)
+    :param backlog_generations_max: wait (or merge) while more generations than this wait for a
+        merge (templated)
     :param backlog_wait: how long to wait for merges, such as `10m` (templated)
 
-    The table in the return value has `rows_written` and `rows_rejected`. A DAG should have one run
-    of it at a time (`max_active_runs=1`): a second one would take the shards from the first, which
-    then fails.
+    The table in the return value has `rows_written` and `rows_rejected`. A DAG should run it
+    once at a time (`max_active_runs=1`): a second run would take the shards from the first, which
+    would then fail.
     """
 
     default_job = "ingest"
@@ -103,7 +106,7 @@ class MemWalIngestOperator(MemWalJobOperator):
         self.backlog_wait = backlog_wait
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         pairs = {"option": self.source_options, "map": self.map, "default": self.default}
         return [
             *self._give(*_INGEST_VALUES),
@@ -114,7 +117,7 @@ class MemWalIngestOperator(MemWalJobOperator):
         ]
 
     def list_sources(self) -> list[str]:
-        """The files, behind the table."""
+        """The sources, which follow the table."""
         found = [self.sources] if isinstance(self.sources, str) else list(self.sources or ())
         if not found:
             raise Usage("no source is named")

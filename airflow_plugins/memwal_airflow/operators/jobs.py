@@ -1,4 +1,4 @@
-"""One operator for each job. A field is called as the option of the command is.
+"""One operator for each job. Fields have the names of the command's options.
 
 Each takes `tables`, a name or a list; `table` where the command takes exactly one.
 """
@@ -17,7 +17,7 @@ from memwal_airflow.operators.ingest import MemWalIngestOperator as MemWalIngest
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-# What `memwal backfill` runs.
+# The jobs that `memwal backfill` runs.
 BACKFILL_JOBS = ("merge", "index-catchup")
 _LIMITS = ("until_generation", "generations_per_commit_max", "bytes_per_commit_max")
 _MERGE_SWITCHES = ("allow_index_join", "allow_holes", "allow_reinitialised")
@@ -48,7 +48,7 @@ class _ShardsOperator(MemWalJobOperator):
         self.bytes_per_commit_max = bytes_per_commit_max
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         return [*self._repeat("--shard", self.shards, parse_shard), *self._give(*_LIMITS)]
 
 
@@ -56,11 +56,11 @@ class MemWalMergeOperator(_ShardsOperator):
     """Folds flushed generations into the base table, oldest first.
 
     :param shards: only these shards (templated)
-    :param until_generation: up to this one (templated)
-    :param generations_per_commit_max: a limit of one commit (templated)
-    :param bytes_per_commit_max: a limit of one commit, in memory, such as `256MB` (templated)
-    :param allow_index_join: probe the key's index where that costs less than a scan; only if nobody
-        else writes to the base table meanwhile (templated)
+    :param until_generation: the last generation to merge (templated)
+    :param generations_per_commit_max: most generations in one commit (templated)
+    :param bytes_per_commit_max: most bytes, in memory, in one commit, such as `256MB` (templated)
+    :param allow_index_join: probe the key's index where that is cheaper than a scan; safe only if
+        nobody else writes to the base table meanwhile (templated)
     :param allow_holes: pass over missing generation numbers (templated)
     :param allow_reinitialised: take generations that are older than the table's MemWAL index
         (templated)
@@ -83,7 +83,7 @@ class MemWalMergeOperator(_ShardsOperator):
         self.allow_reinitialised = allow_reinitialised
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         return [*super().options(), *self._switch(*_MERGE_SWITCHES)]
 
 
@@ -92,7 +92,8 @@ class MemWalBackfillOperator(_ShardsOperator):
 
     :param jobs: merge, index-catchup or both; others are ignored (templated)
     :param concurrency: how many tables at once (templated)
-    :param deadline: begin nothing after so long, such as `2h`; what runs is finished (templated)
+    :param deadline: start nothing new after this time, such as `2h`; what runs is finished
+        (templated)
 
     `shards` and the limits are those of `MemWalMergeOperator`.
     """
@@ -116,7 +117,7 @@ class MemWalBackfillOperator(_ShardsOperator):
         self.deadline = deadline
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         jobs = ",".join(job for job in BACKFILL_JOBS if job in self.jobs)
         return [
             *super().options(),
@@ -130,7 +131,7 @@ class MemWalIndexCatchupOperator(MemWalJobOperator):
 
     :param indexes: only these indexes (templated)
     :param method: auto, append, segments or retrain (templated)
-    :param append_rows_max: above so many unindexed rows, segments are built side by side
+    :param append_rows_max: above this many unindexed rows, segments are built in parallel
         (templated)
     """
 
@@ -153,7 +154,7 @@ class MemWalIndexCatchupOperator(MemWalJobOperator):
         self.append_rows_max = append_rows_max
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         indexes = self._repeat("--index", self.indexes, partial(check_name, "index"))
         return [*indexes, *self._give("method", "append_rows_max")]
 
@@ -167,10 +168,10 @@ class MemWalSnapshotOperator(MemWalJobOperator):
 class MemWalCompactionOperator(MemWalJobOperator):
     """Rewrites the small fragments that merging leaves.
 
-    :param target_rows_per_fragment: smaller fragments are put together (templated)
-    :param tasks_max: rewrites in one run (templated)
-    :param materialize_deletions_threshold: the deleted part of a fragment from which on it is
-        rewritten (templated)
+    :param target_rows_per_fragment: combine fragments that are smaller than this (templated)
+    :param tasks_max: most rewrites in one run (templated)
+    :param materialize_deletions_threshold: rewrite a fragment once this fraction of its rows is
+        deleted (templated)
     """
 
     default_job = "compaction"
@@ -190,12 +191,12 @@ class MemWalCompactionOperator(MemWalJobOperator):
         self.materialize_deletions_threshold = materialize_deletions_threshold
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         return self._give(*_COMPACTION_VALUES)
 
 
 class _DeletingOperator(MemWalJobOperator):
-    """The fields that garbage collection has, alone and at the end of `maintain`."""
+    """The fields of garbage collection, whether on its own or at the end of `maintain`."""
 
     template_fields: Sequence[str] = (
         *(*MemWalJobOperator.template_fields, *_GARBAGE_VALUES, *_GARBAGE_SWITCHES),
@@ -221,22 +222,23 @@ class _DeletingOperator(MemWalJobOperator):
         self.allow_short_retention = allow_short_retention
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         return [*self._give(*_GARBAGE_VALUES), *self._switch(*_GARBAGE_SWITCHES)]
 
 
 class MemWalGarbageOperator(_DeletingOperator):
     """Lists what is provably unused; deletes it with `execute`.
 
-    :param execute: drop and delete, not only list (templated)
-    :param retention: expire base-table versions older than this first, such as `7d` (templated)
+    :param execute: drop and delete instead of only listing (templated)
+    :param retention: first expire base-table versions older than this, such as `7d` (templated)
     :param grace: how long unused things are kept for readers, such as `1h` (templated)
     :param ingest_idle: how long rows of an unfinished ingest are kept, such as `14d` (templated)
     :param wal: collect WAL entries too (templated)
-    :param allow_short_retention: permit a retention under a day, a grace under ten minutes
+    :param allow_short_retention: permit a retention under a day and a grace under ten minutes
         (templated)
     :param adopt_orphans: also delete the shards of a table whose MemWAL index is gone (templated)
-    :param as_configured: drop and delete where memwal.toml sets a `retention`, by it (templated)
+    :param as_configured: drop and delete on tables for which memwal.toml sets a `retention`, by
+        that retention (templated)
     :param full: look at all shards of a large table, not only at what changed (templated)
     """
 
@@ -257,15 +259,15 @@ class MemWalGarbageOperator(_DeletingOperator):
         self.full = full
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         return [*super().options(), *self._switch(*_GARBAGE_OWN)]
 
 
 class MemWalMaintainOperator(_DeletingOperator):
     """Merges, catches indexes up, refreshes the snapshot and collects garbage, in one run.
 
-    :param compaction: also rewrite small fragments; `auto` where that is advised, as `status` says;
-        neither: as configured (templated)
+    :param compaction: also rewrite small fragments; with `auto`, only where `status` advises it; by
+        default as configured (templated)
 
     The other fields are those of `MemWalGarbageOperator`.
     """
@@ -278,24 +280,24 @@ class MemWalMaintainOperator(_DeletingOperator):
         self.compaction = compaction
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         try:
             chosen = self._switch("compaction")
-        except Usage:  # a mode, which the command knows
+        except Usage:  # a mode such as `auto`, which the command checks
             chosen = self._give("compaction")
         return [*super().options(), *chosen]
 
 
 class MemWalRescueOperator(MemWalJobOperator):
-    """Flushes what a writer that has gone left in the WAL; a merge takes it from there.
+    """Flushes what a writer that is gone left in the WAL, for a merge to take.
 
     It claims the shard: a writer that is alive after all is fenced, and has to be opened again. So
-    it works only in a run that somebody started by hand, and only with `yes`; a dry run tells which
+    it works only in runs that were started by hand, and only with `yes`; a dry run tells which
     shards would be claimed.
 
     :param shards: only these shards (templated)
-    :param idle: leave shards alone that show a younger sign of life, such as `10m` (templated)
-    :param drop_torn: put a torn entry aside that is the last in its WAL (templated)
+    :param idle: skip shards with a sign of life more recent than this, such as `10m` (templated)
+    :param drop_torn: set aside a torn entry if it is the last one in its WAL (templated)
     :param yes: claim the shards (templated)
     """
 
@@ -321,12 +323,12 @@ class MemWalRescueOperator(MemWalJobOperator):
         self.yes = yes
 
     def options(self) -> list[str]:
-        """As on the command line."""
+        """The options, as on the command line."""
         shards = self._repeat("--shard", self.shards, parse_shard)
         return [*shards, *self._give("idle"), *self._switch("drop_torn", "yes")]
 
     def check_run(self, context: Context) -> None:
-        """Refuse to claim anything where nobody decides about it."""
+        """Raise Usage for a claim, unless the run was started by hand and confirmed with `yes`."""
         if is_true(self.dry_run_only):
             return
         if context["dag_run"].run_type.value != "manual":
@@ -338,7 +340,7 @@ class MemWalRescueOperator(MemWalJobOperator):
 class MemWalVerifyOperator(MemWalJobOperator):
     """Checks the invariants on a table, and changes nothing.
 
-    The task of a table that breaks one fails at once, and names the table and the invariant.
+    If a table breaks an invariant, its task fails at once and names both.
     """
 
     default_job = "verify"

@@ -1,16 +1,16 @@
-"""From a job's exit code and report to what Airflow should do about it: the one map.
+"""Maps a job's exit code and report to what Airflow does about it; nothing else decides this.
 
 | exit code | Airflow |
 |---|---|
 | 0 done | success |
 | 0 nothing to do | skipped |
-| 4 lease held or race lost, 6 where nothing else is wrong | looked at later, as the same try |
+| 4 lease held or race lost, 6 if nothing else is wrong | looked at later, in the same try |
 | 1 unexpected or store unreachable, 4 of an ingest, 127, killed, lost | retry |
-| 3 a condition of `status --fail-if` holds: no job of ours, and time may mend it | retry |
+| 3 a condition of `status --fail-if` holds: not one of our jobs, and may pass with time | retry |
 | 2 usage, 5 guard, 6 partly failed, 7 unsupported, 8 corruption | failed, no retry |
 
-A partly failed job is not tried again at once: what could be done is done, and the next scheduled
-run tries the rest.
+A partly failed job is not retried at once: what could be done is done, and the next scheduled run
+tries the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WATERMARK_SHARDS_MAX = 200
 NAME_CHARACTERS_MAX = 200
 
 _COUNTS = ("rows_written", "rows_rejected", "merges")
-"""What an ingest did, for the tasks behind it."""
+"""What an ingest did, for the tasks that follow it."""
 _MEASURES = ("generations", "commits", "rows_inserted", "rows_updated", "rows_deleted",
              "rows_written", "rows_rejected", "bytes_read", "bytes_written", "bytes_rewritten",
              "bytes_freed", "dropped", "deleted")  # fmt: skip
@@ -52,7 +52,7 @@ def judge(
     last_line: str | None = None,
     secrets: Sequence[str] = (),
 ) -> tuple[Verdict, str]:
-    """What to do, and one line that says why, without the secrets.
+    """Return what to do, and one line without secrets that says why.
 
     The `last_line` of the log stands in for a missing report.
     """
@@ -64,7 +64,7 @@ def _decide(
     ended: Ended, report: Mapping[str, Any] | None, last_line: str | None
 ) -> tuple[Verdict, str]:
     if ended.exit_code == 0 and report is not None:
-        # Whatever came after: the job had finished.
+        # Whatever happened to the process afterwards, the job had finished.
         if report.get("outcome") == NOTHING_TO_DO:
             return Verdict.SKIP, "nothing to do"
         return Verdict.SUCCESS, str(report.get("outcome"))
@@ -77,7 +77,7 @@ def _decide(
     if ended.why is not None:
         return Verdict.RETRY, f"the job was {ended.why.replace('_', ' ')}"
     if ended.exit_code == 0:
-        # It may have run or not: a second run finds out, and has nothing to do if it did.
+        # It may have run or not; if it did, a second run finds nothing to do.
         return Verdict.RETRY, "the job ended well but left no report that can be read"
     error = _error(report) or last_line or "it left neither report nor log"
     text = f"exit code {ended.exit_code}: {error}"
@@ -89,7 +89,7 @@ def _decide(
 
 
 def summarize(report: Mapping[str, Any] | None, secrets: Sequence[str] = ()) -> dict[str, Any]:
-    """The report in short, for XCom: bounded whatever the number of shards, without the secrets."""
+    """Summarize the report for XCom, bounded whatever the number of shards, without secrets."""
     if report is None:
         return {"outcome": None, "tables": []}
     found = {
@@ -102,7 +102,7 @@ def summarize(report: Mapping[str, Any] | None, secrets: Sequence[str] = ()) -> 
 
 
 def _table_and_jobs(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a backfill, and of `maintain`, each job's share of the table as well."""
+    """Summarize a table, and for a backfill or `maintain` each job's share of it as well."""
     jobs = [{**_pick(job, "job"), **_table(job)} for job in _list(table.get("jobs"))]
     return {**_table(table), **({"jobs": jobs} if jobs else {})}
 
@@ -124,11 +124,11 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
 def carry_over(
     found: dict[str, Any], earlier: Sequence[Mapping[str, Any]], *, is_unseen: bool
 ) -> dict[str, Any]:
-    """The summary of a later try, with the tables that `earlier` tries are known to have moved.
+    """Add the tables that `earlier` tries are known to have moved to the summary of a later try.
 
-    `is_unseen`: an earlier try may have committed and died before it could report. Then a table
-    where nothing is left to do counts as moved; whoever acts on the event finds nothing to do at
-    worst. A table that could not be looked at does not: nothing shows that it moved.
+    `is_unseen` says that an earlier try may have committed and then died without a report. A table
+    with nothing left to do then counts as moved; at worst, whoever acts on the event finds nothing
+    to do. A table that could not be looked at does not count: nothing shows that it moved.
     """
     return {**found, "tables": _combine("table", found["tables"], earlier, is_unseen)}
 
@@ -158,10 +158,10 @@ def _carry(part: Mapping[str, Any], old: Mapping[str, Any], is_unseen: bool) -> 
 
 
 def read_watermark(table: Mapping[str, Any]) -> dict[str, int]:
-    """Shard -> generation that the job brought the table to.
+    """Return the generation of each shard that the job brought the table to.
 
     A merge reports what is merged, an index catch-up what each of its indexes covers, and
-    `maintain` what its own jobs report.
+    `maintain` what its jobs report.
     """
     if "jobs" in table:
         marks: dict[str, int] = {}
@@ -185,7 +185,7 @@ def read_watermark(table: Mapping[str, Any]) -> dict[str, int]:
 
 
 def count_work(table: Mapping[str, Any]) -> dict[str, int]:
-    """What was done on a table, by the report's own words; a merge reports it by shard."""
+    """Count what was done on a table, under the report's names; a merge reports it by shard."""
     shards = _list(table.get("shards"))
     found = {
         name: sum(
@@ -198,12 +198,12 @@ def count_work(table: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _generation(value: Any) -> int | None:
-    """A generation's number, or a count; None for anything else."""
+    """Return a generation's number or a count; None for anything else."""
     return value if type(value) is int and 0 <= value < 2**64 else None
 
 
 def _has_progress(table: Mapping[str, Any]) -> bool:
-    """Whether the table was changed: parts of a failed one may have been."""
+    """Whether the table was changed, which may be even if the job failed on it."""
     if table.get("outcome") in (DONE, PARTIAL):
         return True
     before, after = table.get("version_before"), table.get("version_after")
@@ -211,9 +211,9 @@ def _has_progress(table: Mapping[str, Any]) -> bool:
 
 
 def _is_held(exit_code: int, report: Mapping[str, Any] | None) -> bool:
-    """Whether somebody else at work is all that is in the way: nothing is wrong with the tables.
+    """Whether the only obstacle is somebody else at work, with nothing wrong with the tables.
 
-    Not of an ingest: other writers took its shards, and it would take them back.
+    Never so for an ingest: other writers took its shards, and a new try would take them back.
     """
     if report is None or report.get("job") == "ingest":
         return False
@@ -239,7 +239,7 @@ def _error(report: Mapping[str, Any] | None) -> str | None:
 
 
 def _name(table: str, error: str) -> str:
-    """What is wrong, with its table once."""
+    """Say what is wrong, naming its table once."""
     return error if error.startswith(f"{table}: ") else f"{table}: {error}"
 
 
@@ -248,7 +248,7 @@ def _pick(part: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A number as it is; anything else as text, which can be cut."""
+    """Return a plain JSON value as it is, and anything else as text, which can be cut."""
     is_number = type(value) is int and abs(value) < 2**64
     return value if is_number or value is None or isinstance(value, bool | float) else str(value)
 

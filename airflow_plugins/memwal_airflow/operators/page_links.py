@@ -19,8 +19,9 @@ PAGE_PREFIX = "/memwal"
 
 
 def build_page_url(table: str | None = None, run: str | None = None) -> str:
-    """The address of the page, of one table on it, or of a run of that, relative to Airflow's own
-    address.
+    """Return the address of the page, of a table on it, or of a run of that table.
+
+    It is relative to Airflow's own address.
     """
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
     place = f"#/table/{quote(table, safe='')}" if table else ""
@@ -29,15 +30,15 @@ def build_page_url(table: str | None = None, run: str | None = None) -> str:
 
 @attrs.define()
 class MemWalPageLink(BaseOperatorLink):
-    """Leads to the page; if the task works on one table, to that, and to what the task did there.
+    """Links to the page; if the task works on one table, to that table and what the task did.
 
-    A worker makes it once the task is over, so the operator's fields are rendered.
+    A worker builds the link once the task is over, so the operator's fields are rendered.
     """
 
     name = "MemWAL page"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """The address."""
+        """Return the link's address."""
         tables = getattr(operator, "tables", None) or getattr(operator, "table", None)
         named = [tables] if isinstance(tables, str) else list(tables or [])
         if len(named) != 1:
@@ -47,8 +48,8 @@ class MemWalPageLink(BaseOperatorLink):
 
 
 def _find_name(table: str) -> str:
-    """What the page calls a table. An address may hold a secret, which is no part of a link."""
-    # Not at the top: every process of Airflow imports this module.
+    """Return the page's name for a table, without a secret that an address may hold."""
+    # Imported here, because every process of Airflow imports this module.
     from memwal.config import mask_address
     from memwal.errors import Usage
     from memwal_airflow.hooks.request import find_configured_tables

@@ -33,19 +33,20 @@ _QUERIES_IN_FLIGHT_MAX = 4
 class MemWalPlanOperator(BaseOperator):
     """Returns the names of the tables that are due for a merge, to be expanded over.
 
-    A table that can't be read is named too: its own merge then fails, with the reason, and the
-    others go on. One whose lease is held waits for the next look: somebody is working on it. One
-    whose store gives no answer is named the same way, as the last, and then left alone: the next
-    try, apart from the others, is after 15 minutes, later each hour, or when rows came into it.
+    A table that can't be read is named too: its own merge then fails and gives the reason, and the
+    others go on. A table whose lease is held waits for the next look, since somebody is working on
+    it. A table whose store gives no answer is also named, after all others, and then left alone. It
+    is tried again, apart from the others, after 15 minutes, later every hour, or as soon as rows
+    came into it.
 
     :param tables: names in memwal.toml, or addresses (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
-        any_address` is set: for tables that whoever starts a run, or edits XComs, may name
-    :param due_only: if false, all of them count as due, and none is looked at (templated)
+        any_address` is set; use it where whoever starts a run, or edits XComs, may name the tables
+    :param due_only: if false, all tables count as due, and none is looked at (templated)
     :param conn_id: a `memwal` connection
     :param seconds_max: how long the look at all tables together may take
-    :param seconds_per_table_max: how long the look at one may take, if the look at all failed
-    :param seconds_apart_max: how long another try of one that gave no answer may take
+    :param seconds_per_table_max: how long the look at one table may take, if the look at all failed
+    :param seconds_apart_max: how long another try of an unreachable table may take
     """
 
     template_fields: Sequence[str] = ("tables", "due_only", "conn_id")
@@ -100,7 +101,7 @@ class MemWalPlanOperator(BaseOperator):
     def _put_off(
         self, names: list[str], found: Mapping[str, Status], away: Mapping[str, Away]
     ) -> dict[str, Away]:
-        """The tables that are unreachable now, with when each is tried again. Tells of them."""
+        """Return the tables that are unreachable now, each with its next try, and log them."""
         left = {name: table for name, table in away.items() if name not in found}
         for name in names:
             if name in left:
@@ -123,20 +124,20 @@ class MemWalPlanOperator(BaseOperator):
     async def _look(
         self, jobs: JobsEnvironment, names: list[str], apart: list[str]
     ) -> dict[str, Status]:
-        """The status of each table; those `apart` can neither spoil nor hold up that of others."""
+        """Ask for the status of each table; the ones `apart` can't spoil or delay the others."""
         slots = asyncio.Semaphore(_QUERIES_IN_FLIGHT_MAX)
         tries = [self._query_one(jobs, name, slots, self.seconds_apart_max) for name in apart]
         found, *tried = await asyncio.gather(self._query(jobs, names), *tries)
         return {**found, **dict(zip(apart, tried, strict=True))}
 
     async def _query(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
-        """The status of each table; {"error"} where there is none."""
+        """Ask for the status of each table; {"error", "unreachable"} if there is no answer."""
         if not names:
             return {}
         try:
             return await _read_status(jobs, names, self.seconds_max)
         except NoAnswer as error:
-            # One table can spoil the answer for all: a variable not set, a store that hangs.
+            # One table can spoil the answer for all: an unset variable, a store that hangs.
             self.log.warning("%s; looking at the tables one by one", error)
         slots = asyncio.Semaphore(_QUERIES_IN_FLIGHT_MAX)
         looks = [self._query_one(jobs, n, slots, self.seconds_per_table_max) for n in names]

@@ -1,6 +1,6 @@
-"""What tasks measure, by Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as it is set up.
+"""Tasks' metrics, sent through Airflow's own: StatsD, Datadog or OpenTelemetry, as configured.
 
-The names hold what a plain StatsD has no tags for; tags say the same, and the DAG and the task.
+A plain StatsD has no tags, so the names say it all; tags repeat it and add the DAG and the task.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _GAUGES = ("pending_generations", "pending_bytes", "oldest_pending_seconds")
 
 
 def measure_job(job: str, found: Mapping[str, Any], tags: Mapping[str, Any]) -> None:
-    """What a try's job came to, from its summary. Nothing of a dry run.
+    """Measure what a try's job did, from its summary; nothing for a dry run.
 
-    `memwal.JOB.OUTCOME.runs` counts tables, so do `.rows_inserted`, `.commits`, `.bytes_read` and
-    the other counts of a report; `memwal.JOB.OUTCOME.seconds` is the time of the whole job.
+    `memwal.JOB.OUTCOME.runs` counts tables. `.rows_inserted`, `.commits`, `.bytes_read` and so on
+    are the counts of the report. `memwal.JOB.OUTCOME.seconds` is the time of the whole job.
     """
     if found.get("dry_run"):
         return
@@ -42,8 +42,10 @@ def measure_job(job: str, found: Mapping[str, Any], tags: Mapping[str, Any]) -> 
 
 
 def measure_backlog(table: str, status: Mapping[str, Any], tags: Mapping[str, Any]) -> None:
-    """What waits for a merge, as `memwal status` tells: `memwal.pending_generations.TABLE`,
-    `memwal.pending_bytes.TABLE`, `memwal.oldest_pending_seconds.TABLE`. Unknown: nothing.
+    """Measure what waits for a merge, as `memwal status` reports it.
+
+    The metrics are `memwal.pending_generations.TABLE`, `memwal.pending_bytes.TABLE` and
+    `memwal.oldest_pending_seconds.TABLE`; unknown values are not sent.
     """
     shown = mask_address(table)
     for gauge in _GAUGES:
@@ -53,6 +55,6 @@ def measure_backlog(table: str, status: Mapping[str, Any], tags: Mapping[str, An
 
 
 def _name(*parts: Any) -> str:
-    """A metric's name; a dot in a part would be another level."""
+    """Build a metric's name; a dot inside a part would add a level."""
     whole = ".".join(str(part).replace(".", "_").replace("-", "_") for part in parts)
     return stats.normalize_name_for_stats(f"memwal.{whole}", log_warning=False)

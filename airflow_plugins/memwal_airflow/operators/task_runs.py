@@ -1,4 +1,4 @@
-"""The task that a run of memwal belongs to: its name in memwal, its addresses in Airflow. Pure."""
+"""The task behind a run of memwal: its name in memwal, its addresses in Airflow. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 
 def describe_task(instance: Any) -> dict[str, Any]:
-    """A try of a task, as run records, leases and logs have it."""
+    """Describe a try of a task, in the form that run records, leases and logs keep."""
     index = instance.map_index
     return {
         **{name: getattr(instance, name) for name in ("dag_id", "run_id", "task_id", "try_number")},
@@ -19,9 +19,9 @@ def describe_task(instance: Any) -> dict[str, Any]:
 
 
 def name_run(instance: Any) -> str:
-    """What memwal calls the run of a task: `DAG/RUN/TASK/TRY`, in the letters that it takes.
+    """Build memwal's id for the run of a task: `DAG/RUN/TASK/TRY`, in the letters that it allows.
 
-    It stands in the job's log, reports and run records, and in the table's lease.
+    The id is in the job's log, reports and run records, and in the table's lease.
     """
     task = describe_task(instance)
     mapped = "" if task["map_index"] < 0 else f":{task['map_index']}"
@@ -32,9 +32,10 @@ def name_run(instance: Any) -> str:
 
 
 def build_task_paths(task: Mapping[str, Any], root: str) -> dict[str, str]:
-    """The addresses of a task's DAG run and of its log, below Airflow's own path (`root`).
+    """Build the addresses of a task's DAG run and log, below Airflow's own path (`root`).
 
-    None of them for ids that an address can't hold: a browser takes dots for another folder.
+    Both are left out for ids that can't be part of an address: browsers resolve
+    `.` and `..` as folders.
     """
     ids = [task["dag_id"], task["run_id"], task["task_id"]]
     if any(text in (".", "..") for text in ids):

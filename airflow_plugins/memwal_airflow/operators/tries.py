@@ -1,9 +1,10 @@
-"""What the earlier tries of a task did: Airflow forgets a try's XComs when the next one starts.
+"""What the earlier tries of a task did; Airflow drops a try's XComs when the next one starts.
 
-Its task state outlives a try, a deferral and a reschedule. A try writes down that it begins and in
-which folder its job runs, and, if another one may follow, what it did and since when the lease is
-held. A try that began and never came to its end was lost by Airflow: its worker was killed, or it
-was found dead when it resumed. That is no failure of its job, which may have gone on.
+Airflow's task state outlives a try, a deferral and a reschedule. In it a try records that it began
+and in which folder its job runs, and, if another try may follow, what it did and since when the
+lease has been held. A try that began but never recorded its end was lost by Airflow: its worker was
+killed, or Airflow took it for dead when it resumed. That does not mean that its job failed; the job
+may still be running.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _KEY = "memwal_tries"
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """A try that began, the name of its job's folder, and how many tries its task had then.
+    """A try that began, the name of its job's folder, and its task's `max_tries` at that time.
 
-    Clearing a task gives it more of them.
+    Clearing a task raises `max_tries`.
     """
 
     number: int
@@ -32,7 +33,7 @@ class Begun:
 
 
 def find_lost_try(context: Any) -> Begun | None:
-    """The last try, if it began a job and never told how that ended."""
+    """Return the last try if it began a job and never recorded how that ended."""
     begun = _read(context["task_state_store"])["begun"]
     return Begun(**begun) if begun else None
 
@@ -40,10 +41,11 @@ def find_lost_try(context: Any) -> Begun | None:
 def find_lost_job(
     context: Any, directory: str, build_command: Callable[[Submission], list[str]]
 ) -> tuple[Submission | None, str | None]:
-    """The job of a try that was lost, if it runs or has ended by itself, and what to tell of it.
+    """Return the job of a lost try if it still runs or ended by itself, and a text about it.
 
-    Only if it is the job that this try would start: `build_command` says which that is. The state
-    of a task can be edited by whoever may clear it: another task's folder is let alone.
+    The job is returned only if it is the one that this try would start, whose command
+    `build_command` gives. Whoever may clear a task can edit its state, so another task's folder is
+    left alone.
     """
     begun = find_lost_try(context)
     if begun is None:
@@ -68,12 +70,12 @@ def find_lost_job(
 
 
 def begin_try(context: Any, folder: str) -> None:
-    """Note that this try waits for the job in `folder`, which may change tables."""
+    """Record that this try waits for the job in `folder`, which may change tables."""
     number, store = context["ti"].try_number, context["task_state_store"]
     known = _read(store)
     begun, unseen = known["begun"] or {}, {*known["unseen"], number}
     if begun.get("folder") == folder:
-        # The same job: its end will be seen after all.
+        # The same job as before: its end will be seen after all.
         unseen -= {begun["number"]} - {number}
     is_lost = begun.get("number", number) != number
     store.set(
@@ -90,9 +92,10 @@ def begin_try(context: Any, folder: str) -> None:
 def end_try(
     context: Any, found: dict[str, Any], *, is_reported: bool, is_held: bool, is_last: bool
 ) -> dict[str, Any]:
-    """The summary of this try and of those before; forgets them all if this was the last.
+    """Return the summary of this and all earlier tries; if this was the last, forget them all.
 
-    After a try that was not held up, a lease that is held is another one's.
+    `is_held` says whether the lease was held in this try. If it was not, the time since it was
+    first found held is reset: a lease that is held later is a different one.
     """
     number, store = context["ti"].try_number, context["task_state_store"]
     known = _read(store)
@@ -110,7 +113,7 @@ def end_try(
 
 
 def take_lost_try(context: Any) -> bool:
-    """Whether Airflow lost a try that this task has not had back yet. It has, after this."""
+    """Whether Airflow lost a try that the task was not given back; counts as given back now."""
     store = context["task_state_store"]
     known = _read(store)
     if not known["lost"]:
@@ -120,22 +123,23 @@ def take_lost_try(context: Any) -> bool:
 
 
 def measure_hold(context: Any, now_seconds: float) -> float:
-    """The seconds since a try of this task first found the lease held; 0 for the first."""
+    """Return the seconds since a try of this task first found the lease held; 0 if this is it."""
     store = context["task_state_store"]
     known = _read(store)
-    # Another host's clock, or this one's before it was set, may have been ahead.
+    # The earlier time may be from a clock that was ahead: another host's, or this one's before it
+    # was set.
     since = min(now_seconds, float(known.get("held_since", now_seconds)))
     store.set(_KEY, {**known, "held_since": since})
     return now_seconds - since
 
 
 def has_moved(table: dict[str, Any]) -> bool:
-    """Whether a table of a summary was changed, by any of its jobs."""
+    """Whether any job changed a table of a summary."""
     return any(part["progress"] for part in (table, *table.get("jobs", [])))
 
 
 def _is_same(task: Any, instance: Any) -> bool:
-    """Whether a job was started by a try of this task."""
+    """Whether a try of this very task started the job."""
     own = describe_task(instance)
     return isinstance(task, dict) and {**task, "try_number": own["try_number"]} == own
 

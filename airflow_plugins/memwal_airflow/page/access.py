@@ -1,8 +1,8 @@
 """Who may see the page, and which requests may change something.
 
-The guard stands in front of the whole application, not in front of its routes: pages, data, static
-files, paths that don't exist and routes that are yet to be written all need a user. Airflow mounts
-a plugin's application as it is, and puts no guard of its own before it.
+The guard protects the whole application rather than single routes: pages, data, static files, paths
+that don't exist and routes that are yet to be written all need a user. Airflow mounts a plugin's
+application as it is, without any guard of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# A browser sends a header that is not on its short list to another site only after that site has
-# agreed (a CORS preflight), and this one never does.
+# A browser sends an unusual header to another site only if that site agrees to it first (a CORS
+# preflight), and this one never does.
 ACTION_HEADER = "x-memwal-action"
 USER_KEY = "memwal.user"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -58,8 +58,8 @@ class Access(Protocol):
 class AirflowAccess:
     """Airflow's own users and permissions, whichever auth manager is set up.
 
-    Viewing takes the right to see plugins, the one that Airflow's navigation asks for too.
-    Starting a backfill takes the right to create a run of that DAG, as in Airflow's own API.
+    Viewing needs the right to see plugins, which Airflow's navigation checks too. Starting a
+    backfill needs the right to create a run of that DAG, as in Airflow's own API.
     """
 
     def __init__(self, dag_id: str) -> None:
@@ -71,7 +71,7 @@ class AirflowAccess:
 
         self._security = security
         self.require_view: Callable[..., None] = security.requires_access_view(AccessView.PLUGINS)
-        # Asks the database.
+        # Queries the database.
         self.require_trigger: Callable[..., None] = security.requires_access_dag(
             method="POST", access_entity=DagAccessEntity.RUN, param_dag_id=dag_id
         )
@@ -83,9 +83,9 @@ class AirflowAccess:
 
 
 class Guard:
-    """Lets a request through to `app` when its user may see the page, and refuses it otherwise.
+    """Lets a request through to `app` if its user may see the page, and refuses it otherwise.
 
-    Requests that may change something also have to come from the page itself.
+    Requests that may change something must also come from the page itself.
     """
 
     def __init__(self, app: ASGIApp, access: Access, base_url: str) -> None:
@@ -94,7 +94,7 @@ class Guard:
         self._base_url = base_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Check and serve a request, as ASGI has it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -116,9 +116,9 @@ class Guard:
 
 
 def _refuse(request: Request, error: HTTPException) -> Response:
-    """The answer to a request without a user or a right.
+    """Return the answer to a request that lacks a user or a right.
 
-    Whoever opens the page itself without being logged in gets the way to do that.
+    Somebody who opens the page itself without being logged in is shown how to log in.
     """
     opened = request.scope["path"].removeprefix(request.scope.get("root_path", "")) in ("", "/")
     if error.status_code == 401 and opened and "text/html" in request.headers.get("accept", ""):
@@ -140,14 +140,14 @@ def _add_headers(send: Send) -> Send:
 
 
 def list_origins(request: Request, base_url: str) -> frozenset[str]:
-    """`scheme://host:port` of this server: that of `[api] base_url` alone.
+    """Return this server's `scheme://host:port`, only that of `[api] base_url` if it is set.
 
-    Where that is not set, the request's own host counts, with both schemes, since a proxy that ends
-    TLS may not tell us. A request can claim any host.
+    Otherwise the request's own host counts, with both schemes, since a proxy that terminates TLS
+    may not say so. That is weaker: a request can claim any host.
     """
     public = urlsplit(base_url.lower())
     if public.scheme and public.netloc:
-        # As a browser gives it: without a scheme's own port.
+        # As a browser writes it: without the scheme's default port.
         port = {"http": ":80", "https": ":443"}.get(public.scheme, "")
         return frozenset({f"{public.scheme}://{public.netloc.removesuffix(port)}"})
     host = request.headers.get("host", "").lower()
@@ -157,8 +157,8 @@ def list_origins(request: Request, base_url: str) -> frozenset[str]:
 def refuse_cross_site(headers: Headers, origins: frozenset[str]) -> None:
     """Raise HTTPException unless a request that changes something comes from the page itself.
 
-    Airflow's session cookie is accepted on any request, so the cookie alone proves nothing. Every
-    one of these has to hold; a request that does not show where it comes from is refused.
+    Airflow's session cookie is accepted on any request, so the cookie alone proves nothing. All of
+    these checks have to pass; a request that does not show where it comes from is refused.
     """
     if headers.get(ACTION_HEADER) != "1":
         raise HTTPException(403, f"refused: no {ACTION_HEADER} header")

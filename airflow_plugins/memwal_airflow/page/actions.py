@@ -1,4 +1,4 @@
-"""Starts the backfill DAG for a user who may."""
+"""Starts the backfill DAG for users who may do so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILED_MAX = 10
 TABLES_SHOWN_MAX = 1_000
 Job = Literal["merge", "index-catchup", "snapshot", "garbage", "compaction"]
 _MERGE, _BACKFILL = ("merge",), ("merge", "index-catchup")
-# Which of the jobs take notice of an option.
+# Which jobs make use of an option.
 NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("shards", "until_generation"), _MERGE),
     **dict.fromkeys(("generations_per_commit_max", "bytes_per_commit_max"), _MERGE),
@@ -27,7 +27,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 class Backfill(BaseModel):
-    """The parameters of the backfill DAG, under the same names; checked by what needs what."""
+    """The backfill DAG's parameters, under their names; an option needs a job that uses it."""
 
     model_config = _STRICT
 
@@ -55,7 +55,7 @@ class Backfill(BaseModel):
 
 
 class Refresh(BaseModel):
-    """Which table to look at again; None: all."""
+    """Which table to look at again; None means all."""
 
     model_config = _STRICT
 
@@ -79,7 +79,7 @@ def parse(model: type[Body], body: bytes) -> Body:
 
 
 def find_obstacle() -> Rejected | None:
-    """Why the backfill DAG can't be started now; None if it can. Asks the database."""
+    """Return why the backfill DAG can't be started now; None if it can. Queries the database."""
     from airflow.models.dag import DagModel
     from airflow.utils.session import create_session
 
@@ -99,7 +99,7 @@ def find_obstacle() -> Rejected | None:
 
 
 def trigger(order: Backfill, user: Any) -> str:
-    """Start the DAG in the user's name, as Airflow's own API does; the run's id.
+    """Start the DAG in the user's name, as Airflow's own API does, and return the run's id.
 
     Raises Rejected: no such DAG (404), paused or broken (409), parameters refused (400).
     """
@@ -134,7 +134,7 @@ def trigger(order: Backfill, user: Any) -> str:
 
 
 def read_run(run_id: str) -> dict[str, Any]:
-    """What became of a run of the backfill DAG so far. Asks the database. Raises Rejected (404)."""
+    """Return how a backfill run stands. Queries the database. Raises Rejected (404)."""
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
@@ -175,7 +175,7 @@ def read_run(run_id: str) -> dict[str, Any]:
 
 
 def _make_audit_entry(order: Backfill, user: Any, run_id: str) -> Any:
-    """A line for Airflow's audit log, beside those that its own API writes."""
+    """Make an entry for Airflow's audit log, like those that its own API writes."""
     from airflow.models.log import Log
 
     return Log(

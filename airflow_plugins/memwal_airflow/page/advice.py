@@ -1,4 +1,4 @@
-"""What to do about what is wrong, by memwal's own pages, which it brings along."""
+"""What to do about a problem, taken from the documentation pages that come with memwal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
-# What a message without a code says, behind the state of its table, and how the row of OPERATING.md
-# begins that tells what to do; the first that fits counts.
+# Maps what a message without a code says, after the state of its table, to the beginning of the row
+# in OPERATING.md that says what to do; the first match counts.
 ROWS = (
     (r"^unreachable: |no answer within", "page: unreachable"),
     (r"the disk is full", "No space left on device"),
@@ -33,9 +33,9 @@ _SHELL_SAFE = re.compile(r"[\w.][\w.-]*")
 
 
 def find_advice(text: str, exit_code: int | None, table: str) -> str | None:
-    """What to do about a message, by its code, by what it says, or by the run's exit code.
+    """Return what to do about a message, by its code, its text, or the run's exit code.
 
-    None where that is not known. A message that quotes another one ends with its own code.
+    None if nothing is known. A message that quotes another one ends with its own code.
     """
     codes = _CODE.findall(text)
     begins = next((begins for pattern, begins in ROWS if re.search(pattern, text)), None)
@@ -50,19 +50,19 @@ def find_advice(text: str, exit_code: int | None, table: str) -> str | None:
 
 
 def name_table(advice: str, table: str) -> str:
-    """With the table's name in commands, where a shell takes it as it is."""
+    """Put the table's name into the commands, if a shell takes the name unquoted."""
     return advice.replace("TABLE", table) if _SHELL_SAFE.fullmatch(table) else advice
 
 
 @cache
 def read_entries() -> dict[str, str]:
-    """What to do by TROUBLE.md, by code."""
+    """Read what to do about each code from TROUBLE.md."""
     return {code: _strip(" ".join(do.split())) for code, do in _ENTRY.findall(_read("TROUBLE.md"))}
 
 
 @cache
 def read_rows(page: str, heading: str) -> tuple[tuple[str, str], ...]:
-    """The first and last cells of the table below a heading; links as their texts alone."""
+    """Read the first and last cells of the table below a heading; links become their texts."""
     section = _read(page).partition(f"\n## {heading}\n")[2]
     lines = section.partition("\n## ")[0].splitlines()
     cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]

@@ -1,4 +1,4 @@
-"""What is wrong with a table, since when, and what to do; and how its freshness target is kept."""
+"""What is wrong with a table, since when, what to do, and whether it meets its freshness target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def list_alerts(look: Look, health: Health) -> list[Json]:
-    """Findings that are trouble, the worst first; then what memwal warns of beside them."""
+    """List the findings that are trouble, the worst first, then memwal's other warnings."""
     found = [f for f in health.findings if f.state not in (DUE, HELD)]
     if look.status is None and look.error is None:
         return []
@@ -25,7 +25,7 @@ def list_alerts(look: Look, health: Health) -> list[Json]:
         text = f"the last look failed: {look.error}"
         found.append(Finding(state=LAGGING, text=text, since=look.error_since))
     for text in look.status.warnings if look.status and not look.unreadable else ():
-        # Abandoned shards are among the findings.
+        # Abandoned shards are among the findings already.
         if "looks abandoned" not in text:
             found.append(Finding(state="warning", text=text))
     compaction = look.status.compaction if look.status and not look.unreadable else None
@@ -43,10 +43,10 @@ def list_alerts(look: Look, health: Health) -> list[Json]:
 
 
 def show_target(look: Look, now: datetime) -> Json | None:
-    """The freshness target and how it is kept; None where none is configured.
+    """Return the freshness target and how it is met; None if none is configured.
 
-    `kept` counts the merges, of `merges`, that left nothing waiting for longer than the target. Of
-    a merge that came later, nobody recorded how old the generations were that it found.
+    `kept` counts those of the `merges` that provably left nothing waiting for longer than the
+    target. For any other merge, nothing records how old the generations were that it found.
     """
     if look.freshness_seconds is None:
         return None
@@ -63,7 +63,7 @@ def show_target(look: Look, now: datetime) -> Json | None:
 
 
 def _was_kept(newer: Run, older: Run, target: timedelta) -> bool:
-    """Whether all that a merge found had been flushed after the one before began, in time."""
+    """Whether all that a merge found was flushed after the previous merge began, and in time."""
     began, ended = parse_time(older["started_at"]), parse_time(newer["finished_at"])
     left = (older.get("backlog") or {}).get("generations_after")
     return left == 0 and began is not None and ended is not None and ended - began <= target

@@ -19,13 +19,13 @@ SHARDS_KEPT_MAX = 5_000
 NAMED_MAX = 20
 WELL = (DONE, NOTHING_TO_DO)
 
-# A run record that RunRecord has checked, as JSON has it.
+# A run record in JSON's form, checked by RunRecord.
 Run = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pending:
-    """Sums over shards. `partly`: some shards' values are unknown, and not in them."""
+    """Sums over shards; `partly` says that they leave out shards whose values are unknown."""
 
     generations: int
     bytes: int | None
@@ -35,9 +35,9 @@ class Pending:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Totals:
-    """All shards together, summed up once, since it is shown often.
+    """All shards of a table, summed up once because the sums are shown often.
 
-    `broken` and `abandoned` have a sentence for each of the first such shards.
+    `broken` and `abandoned` hold a sentence for each of the first such shards.
     """
 
     shards: int
@@ -50,13 +50,14 @@ class Totals:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """What is known of one table. `status` and `runs` are the last good ones, whatever came later.
+    """What is known of one table.
 
-    `error` is what went wrong in the newest look, None when it went well. `unreadable`: memwal
-    answered that the table can't be read. `unreachable_since`: its store has given no answer since
-    then; `next_try_at`: it is left alone until then. `error_since` is of the first look in a row
-    that went wrong, `broken_since` of the first that found a broken shard. `freshness_seconds` is
-    what the configuration holds the table to.
+    `status` and `runs` are from the last good look, whatever came later. `error` is what went wrong
+    in the newest look, None if it went well; `error_since` is the time of the first failed look in
+    the current row of failures. `unreadable`: memwal answered that the table can't be read.
+    `unreachable_since`: its store has not answered since then. `next_try_at`: the table is left
+    alone until then. `broken_since` is the time of the first look that found a broken shard.
+    `freshness_seconds` is the configured freshness target.
     """
 
     name: str
@@ -79,11 +80,11 @@ class Look:
 
 
 class Unclear(Exception):
-    """The answer is not the document that was asked for."""
+    """The answer is not the document that was expected."""
 
 
 def read_tables(stdout: bytes, job: str) -> dict[str, Mapping[str, Any]]:
-    """The tables of a report, by name. Raises Unclear."""
+    """Read the tables of a report, by name. Raises Unclear."""
     try:
         document = json.loads(stdout)
         found = {table["table"]: table for table in document["tables"]}
@@ -95,7 +96,7 @@ def read_tables(stdout: bytes, job: str) -> dict[str, Mapping[str, Any]]:
 
 
 def read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
-    """The tables of an answer. Raises Unclear, which says what came instead."""
+    """Read the tables of an answer. Raises Unclear, which says what came instead."""
     if output.why is not None:
         raise Unclear(output.why)
     try:
@@ -108,7 +109,7 @@ def read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
 
 
 def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Redactor) -> Look:
-    """The look after a status answer."""
+    """Return the look updated with a status answer."""
     try:
         status = StatusTableReport.model_validate(table)
     except ValidationError as error:
@@ -146,7 +147,7 @@ def is_broken(shard: ShardStatusReport) -> bool:
 
 
 def read_lease(status: StatusTableReport, now: datetime) -> LeaseReport | None:
-    """The newest claim; as expired, if it ran out since the look."""
+    """Return the newest claim, marked as expired if it has run out since the look."""
     lease = status.lease
     expires = parse_time(lease.expires_at) if lease else None
     if lease is None or lease.state != HELD or expires is None or expires > now:
@@ -155,7 +156,7 @@ def read_lease(status: StatusTableReport, now: datetime) -> LeaseReport | None:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """An ISO time with a zone, or None."""
+    """Parse an ISO time with a zone; None for anything else."""
     try:
         time = datetime.fromisoformat(text) if text else None
     except ValueError:
@@ -194,13 +195,13 @@ def _totals(shards: Sequence[ShardStatusReport], now: datetime, secrets: Redacto
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
-    """What is known; None when nothing is."""
+    """Return the sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known or not values else None
 
 
 def add_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
-    """The look after a runs answer. A record that can't be understood is counted, not shown."""
+    """Return the look updated with a runs answer; unreadable records are counted, not shown."""
     runs, unreadable = read_runs(table, secrets)
     error = table.get("error")
     return replace(
@@ -212,7 +213,7 @@ def add_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
 
 
 def read_runs(table: Mapping[str, Any], secrets: Redactor) -> tuple[tuple[Run, ...], int]:
-    """The records of a runs answer, and how many documents can't be understood."""
+    """Return the records of a runs answer, and how many documents can't be understood."""
     runs = []
     unclear = 0
     found = table.get("runs")
@@ -228,20 +229,20 @@ def read_runs(table: Mapping[str, Any], secrets: Redactor) -> tuple[tuple[Run, .
 
 
 def add_error(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
-    """The look after one that failed: the last good data stay."""
+    """Return the look updated after a failure; the last good data stay."""
     failed = replace(look, error=secrets.clean(text), error_at=now)
     failed = replace(failed, error_since=look.error_since or now)
     return replace(failed, unreadable=False, unreachable_since=None)
 
 
 def add_unreachable(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
-    """The look after one that the table's store did not answer."""
+    """Return the look updated after the table's store gave no answer."""
     failed = add_error(look, text, now, secrets)
     return replace(failed, unreachable_since=look.unreachable_since or now)
 
 
 def explain(error: ValidationError) -> str:
-    """The first of the problems, with its place."""
+    """Return the first problem, with its place in the document."""
     problem = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in problem["loc"])
     text = problem["msg"].removeprefix("Value error, ")

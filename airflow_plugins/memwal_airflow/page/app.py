@@ -1,4 +1,4 @@
-"""The page's web application. Serves from memory; what is slow happens in the feed."""
+"""The page's web application, which serves from memory; slow work happens in the feed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StaticFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Actions:
-    """What the page may start; see the functions of the same names in `actions`."""
+    """The actions of the page: the functions of the same names in `actions`."""
 
     find_obstacle: Callable[[], actions.Rejected | None] = actions.find_obstacle
     trigger: Callable[[actions.Backfill, Any], str] = actions.trigger
@@ -93,7 +93,7 @@ def create_app(
     base_url: str = "",
     health_limits: HealthLimits | None = None,
 ) -> FastAPI:
-    """The application. Everything in it is behind the guard."""
+    """Build the application, with everything in it behind the guard."""
     app = FastAPI(title="MemWAL", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Guard, access=access, base_url=base_url)
     _serve_files(app)
@@ -105,7 +105,7 @@ def create_app(
 
 
 def read_static_files() -> dict[str, StaticFile]:
-    """Every file of the page, by name."""
+    """Read every file of the page, by name."""
     found = {}
     for file in files("memwal_airflow.page").joinpath("static").iterdir():
         kind = _KINDS.get(file.name.rpartition(".")[2])
@@ -162,7 +162,7 @@ def _serve_data(
         if look is None:
             if seen.planned_at is not None:
                 raise HTTPException(404, "no such table in the configuration")
-            # It is not known yet which tables there are.
+            # The tables are not known yet.
             waiting = {"now": iso(clock.now()), "waiting": True, "problem": seen.problem}
             return JSONResponse(waiting, status_code=202)
         query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
@@ -184,7 +184,7 @@ def _serve_data(
 def _serve_actions(app: FastAPI, feed: Feed, access: Access, allowed: Actions, root: str) -> None:
     @app.get("/data/session.json")
     def session(request: Request) -> JSONResponse:
-        """Who is looking and what they may do. Apart from the data: it asks Airflow's database."""
+        """Say who the user is and what they may do; separate, as it queries Airflow's database."""
         user = request.scope[USER_KEY]
         obstacle = None
         try:
@@ -206,7 +206,7 @@ def _serve_actions(app: FastAPI, feed: Feed, access: Access, allowed: Actions, r
 
     @app.get("/data/backfill.json")
     def backfill_run(request: Request, run_id: str = Query(max_length=250)) -> JSONResponse:
-        """What became of a backfill, for those who may start one."""
+        """Say how a backfill stands, to those who may start one."""
         access.require_trigger(request, request.scope[USER_KEY])
         try:
             return JSONResponse(dict(allowed.read_run(run_id)))
@@ -251,7 +251,7 @@ def _refresh(feed: Feed, body: bytes) -> JSONResponse:
 
 
 async def _answer(act: Callable[[bytes], JSONResponse], request: Request) -> JSONResponse:
-    """Read a bounded body and act on it in a thread. The answer to a rejected one says why."""
+    """Read a bounded body and act on it in a thread; if it is rejected, the answer says why."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

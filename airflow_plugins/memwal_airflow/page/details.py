@@ -1,7 +1,7 @@
-"""Looks at one table that only happen when somebody asks: all run records, and the garbage.
+"""Looks at one table that are only made on request: all its run records, and its garbage.
 
-They cost more than the feed's looks. One command runs at a time, few answers are kept, and an
-answer is given again until it is old.
+They cost more than the feed's looks. So one command runs at a time, only a few answers are kept,
+and an answer is reused until it is old.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Kind = Literal["runs", "garbage"]
 
 @dataclass(frozen=True, kw_only=True)
 class DetailLimits:
-    """Bounds. An answer is asked for anew when it is older than `old_seconds`."""
+    """Limits of these looks. An answer older than `old_seconds` is asked for again."""
 
     seconds_max: float = 120.0
     old_seconds: float = 300.0
@@ -37,7 +37,7 @@ class DetailLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What garbage collection says of things of one kind for one reason."""
+    """What garbage collection says about all things of one kind, action and reason."""
 
     kind: str
     action: str
@@ -48,7 +48,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Detail:
-    """The last good answer; `error` is what went wrong since. `looking`: a newer one is due."""
+    """The last good answer and the `error` since; `looking` says that a newer one is on its way."""
 
     at: datetime | None = None
     asked: float = float("-inf")
@@ -60,7 +60,7 @@ class Detail:
 
 
 class Details:
-    """Answers at once, with what is known; looks in the background."""
+    """Answers at once with what is known, and looks in the background."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Details:
         self._closed = False
 
     def look(self, kind: Kind, name: str, uri: str | None) -> Detail:
-        """What is known of a table. Sets off a look when that is old.
+        """Return what is known of a table, and start a look if that is old.
 
-        A name that leads somewhere else now (`uri`) is another table.
+        A name whose address (`uri`) has changed is a different table.
         """
         with self._lock:
             key = (kind, name, uri)
@@ -99,12 +99,12 @@ class Details:
             return found
 
     def recall(self, kind: Kind, name: str, uri: str | None) -> Detail:
-        """What is known of a table, without a look."""
+        """Return what is known of a table, without starting a look."""
         with self._lock:
             return self._known.get((kind, name, uri), Detail())
 
     def close(self) -> None:
-        """End a running command and start no more."""
+        """End the running command, and start no more."""
         with self._lock:
             self._closed = True
         self._runner.close()
@@ -116,7 +116,7 @@ class Details:
                 if not waiting or self._closed:
                     self._works = False
                     return
-                key = waiting[-1]  # what was asked for last is what somebody looks at
+                key = waiting[-1]  # somebody is looking at what was asked for last
             try:
                 change = self._ask(*key[:2])
             except Unclear as unclear:
@@ -129,7 +129,7 @@ class Details:
                     self._known[key] = replace(self._known[key], **done)
 
     def _ask(self, kind: Kind, name: str) -> dict[str, Any]:
-        """What one command says of the table. Raises Unclear."""
+        """Run one command, and return the changed fields of the Detail. Raises Unclear."""
         order, limits = self._source(), self._limits
         options = [f"--limit={RUNS_MAX}"] if kind == "runs" else order.garbage_options
         try:
@@ -154,9 +154,9 @@ class Details:
 
 
 def sum_up(table: Mapping[str, Any]) -> list[Held]:
-    """The candidates of a garbage report by kind, action and reason, the most bytes first.
+    """Sum up a garbage report by kind, action and reason, the most bytes first.
 
-    What is beyond the bound is one line.
+    Groups beyond the bound are combined into one line.
     """
     sums: dict[tuple[str, str, str], list[int]] = {}
     for item in table["items"]:
@@ -177,7 +177,7 @@ def sum_up(table: Mapping[str, Any]) -> list[Held]:
 
 
 def show_garbage(detail: Detail, now: datetime) -> dict[str, Any]:
-    """What a look at the garbage found."""
+    """Show what a look at the garbage found."""
     return {
         "now": iso(now),
         "looked_at": iso(detail.at),

@@ -1,10 +1,11 @@
 """Looks at the tables in the background, so that no request ever waits for a store.
 
-A request gets what the feed knows and, if that is old, starts another look; it never waits for
-one. Threads start when somebody looks and end when nothing is left to do. Good tables are looked
-at in batches, since starting memwal costs more than reading a small table. A table that made its
-batch fail is looked at alone from then on, and those whose store does not answer among themselves:
-less and less often, and never by more than one thread, so that the others are not held up.
+A request gets what the feed knows and, if that is old, starts another look without waiting for it.
+Threads start when somebody looks and end when nothing is left to do. Healthy tables are looked at
+in batches, since starting memwal costs more than reading a small table. From then on, a table that
+made its batch fail is looked at alone, and tables whose store does not answer are looked at
+together: less and less often, and never by more than one thread, so that the others are not held
+up.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from memwal_airflow.processes.process import Output, Runner
 
 @dataclass(frozen=True, kw_only=True)
 class FeedLimits:
-    """Bounds. `seconds_max` is for one command; `refresh_seconds` is how old data may get."""
+    """Limits: `seconds_max` is for one command, `refresh_seconds` how old data may get."""
 
     refresh_seconds: float = 30.0
     seconds_max: float = 60.0
@@ -66,8 +67,9 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _History:
-    """When the last look at a table was, and how many in a row have failed. `spoils`: there was no
-    answer at all, nor would there be for others in its batch.
+    """When a table was last looked at, and how many looks in a row have failed.
+
+    `spoils`: memwal gave no answer at all, and would not for other tables in the same batch either.
     """
 
     queried: float = float("-inf")
@@ -85,8 +87,9 @@ class _Batch:
 
 
 class Feed:
-    """Knows the tables as of their last look. Every method returns at once; all may be called from
-    any thread.
+    """Knows the tables as of their last look.
+
+    Every method returns at once, and may be called from any thread.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class Feed:
         self._closed = False
 
     def seen(self) -> Seen:
-        """What is known now. Sets off a look when that is old."""
+        """Return what is known now, and start a look if that is old."""
         with self._lock:
             self._wake_if_old()
             return Seen(
@@ -125,7 +128,7 @@ class Feed:
             )
 
     def look(self, name: str) -> Look | None:
-        """One table, None when the configuration has no such table. Sets off a look if needed."""
+        """Return one table, None if it is not configured; starts a look if needed."""
         with self._lock:
             self._wake_if_old()
             return self._looks.get(name)
@@ -133,7 +136,7 @@ class Feed:
     def ask_refresh(self, name: str | None = None) -> float:
         """Look at one table or all, however new the data are.
 
-        Returns 0, or the seconds to wait when there was a request a moment ago.
+        Returns 0, or how many seconds to wait if there was a request just before.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -165,7 +168,7 @@ class Feed:
             self._wake()
 
     def _wake(self) -> None:
-        """Have enough threads for what waits. Needs the lock."""
+        """Start enough threads for the waiting work. The caller holds the lock."""
         waiting = len(self._batches) + (1 if self._plan_waits else 0)
         free = 0 if self._closed else self.limits.threads_max - self._threads
         for _ in range(min(waiting, free)):
@@ -173,7 +176,7 @@ class Feed:
             threading.Thread(target=self._work, name="memwal-page-feed", daemon=True).start()
 
     def _work(self) -> None:
-        """Do what waits until nothing does."""
+        """Do the waiting work until there is none."""
         while True:
             with self._lock:
                 task = self._next()
@@ -186,7 +189,7 @@ class Feed:
                 self._show_fault(error)
 
     def _next(self) -> Callable[[], None] | None:
-        """The next thing to do: a plan, then good tables, then some that have to be apart."""
+        """Return the next thing to do: a plan, else a batch of good tables, else one kept apart."""
         if self._closed:
             return None
         if self._plan_waits and not self._planning:
@@ -225,13 +228,13 @@ class Feed:
 
     def _take_over(self, order: Order) -> None:
         if order.jobs is None:
-            # Nothing can be read now; what was known stays, with its age.
+            # Nothing can be read now; what is known stays, and shows its age.
             self._order = replace(self._order, problem=order.problem)
             return
         names = list(order.tables)[: self.limits.tables_max]
         self._left_out = len(order.tables) - len(names)
         before, self._order = self._order.tables, order
-        # A name that leads somewhere else now is another table, of which nothing is known yet.
+        # A name whose address has changed is a different table, of which nothing is known yet.
         self._looks = {
             name: self._looks[name]
             if name in self._looks and before.get(name) == order.tables[name]
@@ -259,20 +262,21 @@ class Feed:
                 self._queue(_Batch(names=tuple(names[start : start + size]), apart=apart))
 
     def _choose_group(self, name: str) -> tuple[bool, str]:
-        """Whether a table is looked at apart, and with which others."""
+        """Return whether a table is looked at apart, and a key that its group has in common."""
         history = self._known(name)
         if history.failures:
             return True, name if history.spoils else ""
-        # Of a new one nobody knows whether its store answers, and it shows nothing until it does.
+        # A new table shows nothing before its first answer, and its store may give none: so new
+        # tables are grouped by store.
         return False, "" if name in self._history else _find_place(self._looks[name].uri or "")
 
     def _known(self, name: str) -> _History:
         return self._history.get(name, _NEVER)
 
     def _due_at(self, name: str) -> float:
-        """When to look next: less and less often at a table that keeps failing."""
+        """Return when to look next: less and less often if the table keeps failing."""
         history = self._known(name)
-        # A plan comes every `refresh_seconds`; a table looked at during the last one is due.
+        # A plan is made every `refresh_seconds`; with half of that, those of the last plan are due.
         wait = self.limits.refresh_seconds * 0.5
         if history.failures:
             backoff = self.limits.refresh_seconds * 2.0 ** min(history.failures - 1, 20)
@@ -284,7 +288,7 @@ class Feed:
         self._change(batch.names, lambda look: replace(look, looking=True))
 
     def _look_at(self, batch: _Batch) -> None:
-        """Query the tables of a batch, and keep the answers."""
+        """Query the tables of a batch, and store the answers."""
         with self._lock:
             order = self._order
         try:
@@ -309,8 +313,10 @@ class Feed:
             return frozenset(look.name for look in known if look and look.unreachable_since)
 
     def _settle(self, batch: _Batch, failed: frozenset[str], silent: frozenset[str]) -> None:
-        """Remember which tables failed; those of a batch get another try, alone. `silent` ones are
-        unreachable, and need none.
+        """Record which tables failed, and queue another try for each of them, alone.
+
+        A failed table that was alone already gets none, nor do the `silent` ones, which are
+        unreachable.
         """
         now, today = self._clock.monotonic(), self._clock.now()
         tries: dict[str, datetime] = {}
@@ -327,15 +333,15 @@ class Feed:
             self._wake()
 
     def _ask_status(self, batch: _Batch, order: Order) -> frozenset[str]:
-        """Keep the status of each table; the names of those without an answer.
+        """Store the status of each table, and return the names of those without an answer.
 
-        A table that memwal reports as broken has an answer.
+        A table that memwal reports as broken does have an answer.
         """
         output = self._run(order, "status", ["--json"], batch.names)
         try:
             tables = read_answer(output, "status")
         except Unclear as unclear:
-            # One of several may be to blame: no table is shown as failed before its look alone.
+            # Any of several may be to blame: no table is shown as failed before a look at it alone.
             if len(batch.names) == 1 or not output.started:
                 self._fail(batch.names, str(unclear), order, late=output.late)
             return frozenset(batch.names)
@@ -346,7 +352,7 @@ class Feed:
         return silent
 
     def _ask_runs(self, names: tuple[str, ...], order: Order) -> frozenset[str]:
-        """Keep the run records of each table; the names of those that need a look alone."""
+        """Store the run records of each table, and return the names that need a look alone."""
         limit = f"--limit={self.limits.runs_max}"
         output = self._run(order, "runs", [limit, "--json"], names)
         try:
@@ -373,7 +379,7 @@ class Feed:
         self._change(names, lambda look: add(look, text, now, order.redactor))
 
     def _change(self, names: Iterable[str], change: Callable[[Look], Look]) -> None:
-        """Change what is known of those tables that are still in the configuration."""
+        """Change what is known of the tables, those that are still configured."""
         with self._lock:
             for name in names:
                 if name in self._looks:
@@ -381,6 +387,6 @@ class Feed:
 
 
 def _find_place(uri: str) -> str:
-    """The bucket or namespace of an address; the same for all local folders."""
+    """Return the bucket or namespace of an address; the same for all local folders."""
     parts = uri.split("/")
     return parts[2] if "://" in uri else parts[0].partition(":")[0]

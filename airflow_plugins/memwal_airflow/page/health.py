@@ -27,8 +27,10 @@ REASONS_MAX = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthLimits:
-    """`overdue`: how long work may wait before the table counts as lagging. `stale`: how old data
-    may get before they no longer count.
+    """Limits for judging a table.
+
+    `overdue` is how long work may wait before the table counts as lagging, `stale` how old data may
+    get before they no longer count.
     """
 
     overdue: timedelta = timedelta(minutes=30)
@@ -37,9 +39,9 @@ class HealthLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One reason for a state, a sentence for people. `since` is None where nobody knows.
+    """One reason for a state, as a sentence for people; `since` is None if unknown.
 
-    `exit_code` is of the run that tells of it; `mark` is one of MARKS, whatever the state.
+    `exit_code` is that of the run with the trouble; `mark` is one of MARKS, whatever the state.
     """
 
     state: str
@@ -51,14 +53,14 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """`state` is one of STATES; `findings` say why, the worst first."""
+    """The health of a table: `state` is one of STATES, `findings` say why, the worst first."""
 
     state: str
     findings: tuple[Finding, ...] = ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What the findings say, the first few of them."""
+        """The texts of the first few findings."""
         unique = tuple(dict.fromkeys(finding.text for finding in self.findings))
         if len(unique) <= REASONS_MAX:
             return unique
@@ -66,13 +68,13 @@ class Health:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """All that apply of MARKS, whatever the state."""
+        """All of MARKS that apply, whatever the state."""
         found = {finding.mark for finding in self.findings}
         return tuple(mark for mark in MARKS if mark in found)
 
 
 def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
-    """The state of a table.
+    """Judge the state of a table.
 
     broken   memwal can't read the table or a shard of it, or a job's newest run failed in a way
              that the next one won't put right
@@ -123,14 +125,14 @@ def _name(
 
 
 def _name_failed_runs(runs: Sequence[Run]) -> Iterator[Finding]:
-    """A finding for each job whose newest run went wrong; `runs` has the newest first.
+    """Yield a finding for each job whose newest run failed; `runs` has the newest first.
 
-    The trouble is as old as the first of the runs in a row that went wrong.
+    The trouble dates from the first run of the current row of failures.
     """
     for job in dict.fromkeys(run["job"] for run in runs):
         of_job = (run for run in runs if run["job"] == job)
         failed = list(takewhile(lambda run: run["outcome"] not in WELL, of_job))
-        # A file that can't be ingested is no trouble of the table.
+        # A file that can't be ingested is not a problem of the table.
         if failed and (job, failed[0].get("exit_code")) != ("ingest", EXIT_USAGE):
             run, code = failed[0], failed[0].get("exit_code")
             yield Finding(
@@ -161,7 +163,7 @@ def _describe_late(
 
 
 def find_late_since(look: Look, now: datetime) -> datetime | None:
-    """When the table's oldest generation became older than the freshness target, if it is."""
+    """Return when the oldest generation exceeded the freshness target; None if it has not."""
     oldest = look.totals.oldest_pending_at if look.totals else None
     if oldest is None or look.freshness_seconds is None:
         return None

@@ -1,4 +1,4 @@
-"""A table's run records as the page shows them: filtered, and a page at a time. Pure."""
+"""A table's run records as the page shows them: filtered, one page at a time. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunQuery:
-    """Which runs of a table to show; "" is any. `run_id` may be the beginning of one."""
+    """Which runs of a table to show; "" matches any, and `run_id` may be the beginning of an id."""
 
     job: str = ""
     outcome: str = ""
@@ -28,17 +28,17 @@ class RunQuery:
     limit: int = 25
 
     def needs_older(self, runs: Sequence[Run]) -> bool:
-        """Whether runs beyond those of the look may be among what is asked for."""
+        """Whether the query may need older runs than those of the look."""
         narrowed = self.job or self.outcome or self.run_id
         full = len(runs) >= FeedLimits.runs_max
         return full and bool(narrowed or self.offset + self.limit > len(runs))
 
 
 def run_page(newest: Sequence[Run], older: Detail, query: RunQuery, root: str = "") -> Json:
-    """One page of the runs that fit the query.
+    """Return one page of the runs that match the query.
 
-    `jobs` and `outcomes` say how many there are of each, as far as is known; `more` whether there
-    are records that nobody asked for yet.
+    `jobs` and `outcomes` say how many runs there are of each, as far as is known; `more` says
+    whether there are further records that have not been asked for yet.
     """
     runs = join(newest, older.runs)
     fitting = [
@@ -49,7 +49,7 @@ def run_page(newest: Sequence[Run], older: Detail, query: RunQuery, root: str = 
         and run["run_id"].startswith(query.run_id)
     ]
     limit = max(1, min(query.limit, RUNS_PAGE_MAX))
-    # Until all is known, a page may be empty yet.
+    # Until all records are known, a page may be empty for now.
     offset = query.offset if older.looking else min(query.offset, max(len(fitting) - 1, 0))
     return {
         "total": len(runs),
@@ -68,14 +68,15 @@ def run_page(newest: Sequence[Run], older: Detail, query: RunQuery, root: str = 
 
 
 def join(newest: Sequence[Run], older: Sequence[Run]) -> list[Run]:
-    """Both, each record once, newest first."""
+    """Join both lists, each record once, newest first."""
     found = {(run["run_id"], run["job"], run["finished_at"]): run for run in (*newest, *older)}
     return sorted(found.values(), key=lambda run: str(run["finished_at"]), reverse=True)
 
 
 def show_run(run: Run, root: str = "") -> Json:
-    """One run, with what it did in a few words, and where Airflow shows the task that started it:
-    `run_path` and `log_path` beside the task's ids.
+    """Show one run, with a few words on what it did.
+
+    For the task that started it there are `run_path` and `log_path` in Airflow, beside its ids.
     """
     task = run.get("airflow")
     shown = task and {**task, **build_task_paths(task, root)}
@@ -90,7 +91,7 @@ _RUN_FIELDS = (
     *("run_id", "job", "outcome", "exit_code", "started_at", "finished_at"),
     *("seconds", "engine", "holder", "error"),
 )
-# What is shown of a job's summary: key, and the unit that the page puts behind the number.
+# What is shown of a job's summary: the key, and the unit that the page puts after the number.
 _DEEDS = (
     ("generations", "generations"),
     ("rows_inserted", "inserted"),

@@ -1,4 +1,4 @@
-"""The series that the page draws, out of run records. Pure."""
+"""The series that the page draws, made from run records. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TREND_POINTS_MAX = 24
 
 
 def backlog(runs: Sequence[Run], now: str | None, pending: Pending | None) -> list[Any]:
-    """The backlog before and after each run, oldest first, ending with that of now.
+    """Return the backlog before and after each run, oldest first, then the present one.
 
-    A point is {"at", "generations", "bytes", "label"}; a value that nobody knows is None.
+    A point is {"at", "generations", "bytes", "label"}; an unknown value is None.
     """
     points = []
     for run in reversed(runs):
@@ -37,7 +37,7 @@ def backlog(runs: Sequence[Run], now: str | None, pending: Pending | None) -> li
 
 
 def throughput(runs: Iterable[Run]) -> list[Any]:
-    """Rows and bytes a second of each merge that moved something, oldest first."""
+    """Return rows and bytes per second of each merge that moved something, oldest first."""
     points = []
     for run in runs:
         seconds = run.get("seconds") or 0
@@ -59,16 +59,16 @@ def throughput(runs: Iterable[Run]) -> list[Any]:
 
 
 def count_merged_rows(run: Run) -> int:
-    """Rows that a merge inserted, updated or deleted."""
+    """Count the rows that a merge inserted, updated or deleted."""
     summary = run.get("summary") or {}
     return sum(summary.get(f"rows_{what}") or 0 for what in ("inserted", "updated", "deleted"))
 
 
 def trend(points: Sequence[Any]) -> list[int]:
-    """The last backlogs in generations, for a line the size of a word."""
+    """Return the last backlogs in generations, for a sparkline."""
     return [p["generations"] for p in points if p["generations"] is not None][-TREND_POINTS_MAX:]
 
 
 def iso(time: datetime | None) -> str | None:
-    """ISO text, to the millisecond."""
+    """Format a time as ISO text, to the millisecond; None for None."""
     return None if time is None else time.isoformat(timespec="milliseconds")

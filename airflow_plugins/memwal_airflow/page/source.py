@@ -15,7 +15,7 @@ from memwal_airflow.settings import read_config
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """What a configuration lacks that is not wrong, only not there yet: `lines` go into `file`."""
+    """What the configuration lacks so far, without being wrong: `lines` to add to `file`."""
 
     says: str
     file: str
@@ -26,8 +26,8 @@ class Missing:
 class Order:
     """Which tables there are and how to query them, as of one moment.
 
-    `tables` maps a name to an address without credentials. `problem` says why they can't be known,
-    `missing` why there are none.
+    `tables` maps names to addresses without credentials. `problem` says why the tables can't be
+    known, `missing` why there are none.
     """
 
     tables: Mapping[str, str] = field(default_factory=dict)
@@ -48,11 +48,11 @@ class Order:
 
 
 def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
-    """Read the connection and the configuration file. What is wrong ends up in `problem`."""
+    """Read the connection and the configuration file; errors end up in `problem`."""
     try:
         jobs = environment()
     except Exception as error:
-        # Secrets backends raise whatever they like.
+        # Secrets backends may raise anything.
         text = f"the connection can't be read: {type(error).__name__}: {error}"
         return Order(problem=Redactor().clean(text))
     redactor = Redactor(_secrets(Config(), jobs))
@@ -86,7 +86,7 @@ def _find_targets(config: Config) -> dict[str, float]:
 
 
 def _list_garbage_options(dags: AirflowDags) -> tuple[str, ...]:
-    """What `memwal_garbage` would collect by, for a look that deletes nothing."""
+    """The options that `memwal_garbage` uses, for a look that deletes nothing."""
     limits = {"retention": dags.retention, "grace": dags.grace}
     return (
         "--engine=local",
@@ -115,7 +115,7 @@ def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:
         try:
             found |= find_secrets(resolve_table(name, config, {}, os.environ).storage_options)
         except Usage:
-            # The variable is not set here, so its value can't be in a text either.
+            # The variable is not set here, so its value can't be in any text either.
             continue
     for name, namespace in config.namespaces.items():
         try:
@@ -126,7 +126,7 @@ def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:
 
 
 def read_airflow_order() -> Order:
-    """The order by Airflow's configuration and the memwal connection."""
+    """Read the order from Airflow's configuration and the memwal connection."""
     from memwal_airflow.hooks.memwal import MemWalHook
     from memwal_airflow.settings import read_settings
 

@@ -1,4 +1,4 @@
-"""What the page shows of what the feed knows. Pure: no clock, no file, no network."""
+"""Turns what the feed knows into what the page shows. Pure: no clock, no file, no network."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ShardQuery:
 
 
 def show_overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
-    """All tables, the worst first, and how many there are in each state."""
+    """Show all tables, the worst first, and how many there are in each state."""
     lines = [show_line(look, now, limits) for look in seen.looks]
     rank = {state: place for place, state in enumerate(STATES)}
     lines.sort(
@@ -64,13 +64,13 @@ def show_overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
 
 
 def _looked_at(seen: Seen) -> datetime | None:
-    """Since when every table has been looked at, but for those whose last look failed."""
+    """Return the oldest of the tables' last looks, except for tables whose last look failed."""
     well = [look.status_at for look in seen.looks if look.status_at and look.error is None]
     return min(well, default=None)
 
 
 def show_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
-    """One table in the overview."""
+    """Show one table as a line of the overview."""
     status, totals = look.status or _NOTHING, look.totals
     lease = read_lease(status, now)
     return {
@@ -85,7 +85,7 @@ def show_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
         "snapshot_at": status.snapshot.taken_at if status.snapshot else None,
         "lease": lease.model_dump() if lease else None,
         "last_run": show_run(look.runs[0]) if look.runs else None,
-        # Two points a run, so that many runs are enough.
+        # Each run makes two points, so this many runs are more than enough.
         "trend": plots.trend(_backlog(look, runs_max=plots.TREND_POINTS_MAX)),
     }
 
@@ -99,10 +99,10 @@ def show_table(
     runs: RunQuery = _NEWEST_RUNS,
     older: Detail = _NONE_OLDER,
 ) -> Json:
-    """Everything about one table, with one page of its shards, and one of its runs.
+    """Show everything about one table, with one page of its shards and one of its runs.
 
-    `root` is Airflow's own path; `older` are run records beyond those of the look, as far as
-    somebody asked for them.
+    `root` is Airflow's own path; `older` holds older run records than those of the look, as far as
+    they have been asked for.
     """
     status = look.status or _NOTHING
     return {
@@ -124,7 +124,7 @@ def show_table(
 
 
 def _show_freshness(look: Look, health: Health) -> Json:
-    """How the table is, and how old and how sure that is."""
+    """Show the table's health, and how old and how certain the data behind it are."""
     return {
         "health": {
             "state": health.state,
@@ -146,7 +146,7 @@ def _backlog(look: Look, runs_max: int | None = None) -> list[Any]:
 
 
 def _show_index_lag(status: StatusTableReport) -> Json | None:
-    """The index that is furthest behind. None where there is no index."""
+    """Show the index that is furthest behind; None if there is no index."""
     if not status.indexes:
         return None
     lags = [index.lag_generations for index in status.indexes]
@@ -160,7 +160,7 @@ def _show_index_lag(status: StatusTableReport) -> Json | None:
 
 
 def shard_page(look: Look, query: ShardQuery) -> Json:
-    """One page of the shards that fit the query, and how many there are."""
+    """Return one page of the shards that match the query, and how many match."""
     shards = look.status.shards if look.status else ()
     total = look.totals.shards if look.totals else 0
     text = query.text.strip().lower()
@@ -186,7 +186,7 @@ _SHARD_FIELDS = {
 
 
 def show_shard(shard: ShardStatusReport) -> Json:
-    """One shard. `flushed_generation` is the newest one that its writer has flushed."""
+    """Show one shard; `flushed_generation` is the newest that its writer has flushed."""
     current = shard.current_generation
     pending = shard.pending_generations
     return {

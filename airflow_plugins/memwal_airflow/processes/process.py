@@ -20,8 +20,10 @@ _LATE = "late"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """What a command printed. `exit_code` is None when it had to be ended or could not be started;
-    `why` then says why, `late` that time ran out.
+    """What a command printed, and how it ended.
+
+    `exit_code` is None if it could not be started or had to be ended; `why` then says why, and
+    `late` whether time ran out.
     """
 
     stdout: bytes = b""
@@ -33,7 +35,7 @@ class Output:
 
 
 class Runner:
-    """Starts commands, and can end all that are running. Safe to use from several threads."""
+    """Starts commands, and can end all that are running. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -48,9 +50,9 @@ class Runner:
         seconds_max: float,
         stdout_bytes_max: int,
     ) -> Output:
-        """Run to the end, the deadline, or the byte limit. Never raises for what the command does.
+        """Run to the end, the deadline or the byte limit; never raises for what the command does.
 
-        The command gets a process group of its own, so that whatever it starts ends with it.
+        The command gets its own process group, so that whatever it starts ends with it.
         """
         try:
             process = self._start(argv, environment)
@@ -106,7 +108,7 @@ class Runner:
         deadline: float,
         stdout_bytes_max: int,
     ) -> str | None:
-        """Read both streams to their end. None, or why the command had to be ended."""
+        """Read both streams to their end; return None, or why the command has to be ended."""
         with selectors.DefaultSelector() as selector, process:
             for stream, kept in ((process.stdout, stdout), (process.stderr, stderr)):
                 if stream is not None:
@@ -134,7 +136,7 @@ class Runner:
 
 
 def read_messages(text: str) -> list[str]:
-    """The lines that a command said; of those that are JSON (`--log-format json`), the messages."""
+    """Split a command's output into lines; for JSON (`--log-format json`), take the messages."""
     return [_read_message(line.strip()) for line in text.splitlines() if line.strip()]
 
 
@@ -149,7 +151,7 @@ def _read_message(line: str) -> str:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """TERM, and after a moment KILL, to whatever is left of the command's process group."""
+    """Send TERM, and after a moment KILL, to what is left of the command's process group."""
     if not _signal(process.pid, signal.SIGTERM):
         process.poll()
         return
@@ -160,7 +162,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(group: int, number: int) -> bool:
-    """False when there is no such group any more."""
+    """Send a signal to a process group; False if there is no such group any more."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):

@@ -1,7 +1,7 @@
-"""One job's process, held by `supervise.py`, and the folder through which it is watched.
+"""One job's process, run by `supervise.py`, and the folder through which it is watched.
 
-The folder survives a restart of the task, the worker's slot or the triggerer: whoever comes next
-goes on reading where the last one stopped.
+The folder survives the task's process, the worker's slot and a restart of the triggerer: whoever
+watches next goes on reading where the last one stopped.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 25.0
 SILENCE_SECONDS_MAX = 90.0
 UNWATCHED_SECONDS_MAX = (300.0, 1800.0)
-"""Before a trigger has taken a released job over, and after; triggerers may be away for a while."""
+"""Limits before a trigger has taken over a released job, and after: triggerers may be away."""
 FOLDER_AGE_SECONDS_MAX = 86_400.0
 RESULT_AGE_SECONDS_MAX = 7 * 86_400.0
-"""Of a folder with a result that somebody may still come for; triggerers may be away for days."""
+"""For a folder whose result may still be collected; triggerers may be away for days."""
 LOG_BYTES_PER_READ_MAX = 256 * 1024
 REPORT_BYTES_MAX = 64 * 1024 * 1024
 LOST = "lost"
@@ -42,7 +42,7 @@ _NAME = re.compile(r"[\w-]*-[0-9a-f]{12}\.run")
 class Ended:
     """How a job's process ended.
 
-    `why` is None when it ended by itself, else `cancelled`, `timed_out`, `detached`, `unwatched`
+    `why` is None if it ended by itself, else `cancelled`, `timed_out`, `detached`, `unwatched`
     or `lost` (its supervisor fell silent; whether the job still runs is not known).
     """
 
@@ -51,7 +51,7 @@ class Ended:
 
 
 class Submission:
-    """A run's folder, from either side."""
+    """A run's folder, as used by the task and by the trigger."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -60,11 +60,11 @@ class Submission:
 
     @property
     def report_file(self) -> Path:
-        """Where the job leaves its report, unless it goes to an object store."""
+        """Where the job writes its report, unless that goes to an object store."""
         return self.folder / "report.json"
 
     def read_end(self) -> Ended | None:
-        """How the job ended; None while it runs."""
+        """Return how the job ended; None while it runs."""
         try:
             found = json.loads((self.folder / "exit.json").read_text())
         except FileNotFoundError:
@@ -72,9 +72,10 @@ class Submission:
         return Ended(exit_code=int(found["exit_code"]), why=found["why"])
 
     def check_heartbeat(self) -> Ended | None:
-        """`lost` once the supervisor's heartbeat stands still for too long, else None.
+        """Return `lost` if the supervisor's heartbeat has stopped for too long, else None.
 
-        Compares the heartbeat with itself: the clocks of two machines prove nothing.
+        The heartbeat is only compared with its own earlier values, since the clocks of two machines
+        may differ.
         """
         try:
             beat = (self.folder / "heartbeat").stat().st_mtime_ns
@@ -88,12 +89,12 @@ class Submission:
         return None
 
     def follow(self) -> tuple[Ended | None, list[str]]:
-        """How the job ended, if it did, and the log's lines since the last call."""
+        """Return how the job ended, if it did, and the log's lines since the last call."""
         ended = self.read_end() or self.check_heartbeat()
         return ended, self.read_new_lines() if ended is None else self.read_remaining_lines()
 
     def read_new_lines(self) -> list[str]:
-        """The log's whole lines since the last call; of too many, the rest comes later."""
+        """Return the log's complete lines since the last call, or the first of very many."""
         piece = self._read_log(self.log_position)
         whole = piece.rfind(b"\n") + 1
         if not whole and len(piece) == LOG_BYTES_PER_READ_MAX:
@@ -102,23 +103,24 @@ class Submission:
         return _lines(piece[:whole])
 
     def read_remaining_lines(self) -> list[str]:
-        """The rest of the log once the job is over, with a last line that has no end."""
+        """Return the rest of the log once the job is over, including an incomplete last line."""
         lines: list[str] = []
         while more := self.read_new_lines():
             lines += more
         return [*lines, *_lines(self._read_log(self.log_position, None))]
 
     def read_last_line(self) -> str | None:
-        """The log's last line that tells of an error, else its last that is not empty.
+        """Return the log's last error line, else its last line that is not empty.
 
-        Of its last 256 KiB. Spark may say goodbye after a job that did not even begin.
+        Looks at the last 256 KiB. Error lines come first because Spark prints more lines at its
+        end, even after a job that did not begin.
         """
         lines = read_messages(self._read_log(-LOG_BYTES_PER_READ_MAX).decode(errors="replace"))
         errors = [line for line in lines if line.lower().startswith("error: ")]
         return next(reversed(errors or lines), None)
 
     def _read_log(self, start: int, bytes_max: int | None = LOG_BYTES_PER_READ_MAX) -> bytes:
-        """A part of the log; a negative `start` counts from its end."""
+        """Read a part of the log; a negative `start` counts from its end."""
         try:
             with (self.folder / "log.txt").open("rb") as log:
                 log.seek(start if start >= 0 else max(0, log.seek(0, os.SEEK_END) + start))
@@ -127,7 +129,7 @@ class Submission:
             return b""
 
     def read_report(self) -> Mapping[str, Any] | None:
-        """The job's report; None when it left none, or one that is no JSON object."""
+        """Return the job's report; None if there is none, or if it is not a JSON object."""
         try:
             if self.report_file.stat().st_size > REPORT_BYTES_MAX:
                 return None
@@ -137,7 +139,7 @@ class Submission:
         return found if isinstance(found, dict) else None
 
     def read_order(self) -> dict[str, Any]:
-        """What was started here; empty if nothing was, or the folder can't be seen from here."""
+        """Return what was started in the folder; empty if nothing was, or it can't be read here."""
         try:
             found = json.loads((self.folder / "order.json").read_text())
         except (OSError, ValueError):
@@ -145,11 +147,11 @@ class Submission:
         return found if isinstance(found, dict) else {}
 
     def release(self) -> None:
-        """Let the job go on without the task that started it, for somebody else to watch."""
+        """Let the job go on without the task that started it, watched by somebody else."""
         self._touch("released")
 
     def mark_watched(self) -> None:
-        """Show the supervisor that somebody waits for the released job."""
+        """Show the supervisor that somebody is waiting for the released job."""
         self._touch("watched")
 
     def cancel(self) -> None:
@@ -173,9 +175,9 @@ class Submission:
 
 
 def make_folder(directory: str, label: str) -> Submission:
-    """Make a run folder that only this user can read, and remove those that are long out of use.
+    """Make a run folder that only this user can read, and remove folders long out of use.
 
-    Raises Usage when others may write to the directory: they could change what is run from it.
+    Raises Usage if others may write to the directory: they could change what is run from it.
     """
     parent = Path(directory)
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -193,7 +195,7 @@ def make_folder(directory: str, label: str) -> Submission:
 
 
 def find_folder(directory: str, name: str) -> Submission | None:
-    """The run folder of that name. The name may have been changed on its way."""
+    """Return the run folder of that name, if we made it; the name itself is not trusted."""
     folder = Path(directory) / Path(name).name
     return Submission(folder) if _is_own(folder) else None
 
@@ -206,8 +208,10 @@ def start(
     seconds_max: float,
     task: Mapping[str, Any] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start the supervisor. It ends its job when the returned process's stdin closes, unless the
-    job was released before. `task` is whose it is (`describe_task`).
+    """Start the supervisor and return its process.
+
+    The supervisor ends the job when the process's stdin closes, unless the job was released before.
+    `task` is the Airflow task that the job belongs to (see `describe_task`).
     """
     order = {
         "task": task,
@@ -230,13 +234,13 @@ def start(
 
 
 def _lines(piece: bytes) -> list[str]:
-    """Lines as they may go to a log: nobody escapes what Spark writes."""
-    # Tabs begin the lines of a stack trace.
+    """Split into lines that are safe to log; what Spark writes has not been escaped."""
+    # The lines of a stack trace begin with tabs.
     return [one_line(line.expandtabs(4)) for line in piece.decode(errors="replace").splitlines()]
 
 
 def _remove_old(parent: Path) -> None:
-    """Remove what killed tasks left behind. What is no run folder stays."""
+    """Remove old run folders that killed tasks left behind, and nothing else."""
     now = time.time()
     for folder in filter(_is_own, parent.iterdir()):
         try:
@@ -252,5 +256,5 @@ def _remove_old(parent: Path) -> None:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether `make_folder` made it, whoever else keeps folders there."""
+    """Whether `make_folder` made this folder; others may keep folders there too."""
     return bool(_NAME.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink()

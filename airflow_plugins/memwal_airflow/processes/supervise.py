@@ -2,23 +2,23 @@
 
     python -I supervise.py RUN_FOLDER
 
-Standard library only, and run by its path: it starts in milliseconds and needs neither Airflow nor
-this package. The run's folder is all that it shares with the task and the trigger:
+It uses only the standard library and is run by its path, so it starts in milliseconds and needs
+neither Airflow nor this package. It shares only the run's folder with the task and the trigger:
 
     order.json      what to run: {"argv", "seconds_max", "unwatched_seconds_max", "grace_seconds"};
-                    `unwatched_seconds_max` is [before the first watch, after it]; "task", whose
-                    it is, is for later tries
+                    `unwatched_seconds_max` is [before the first watch, after it]; "task", the task
+                    that the job belongs to, is for later tries
     heartbeat       touched all the time while this process lives
-    released        made by the task once it will be somebody else who waits for the job
+    released        made by the task when somebody else will be waiting for the job
     watched         touched by whoever waits for a released job
     log.txt         stdout and stderr of the job
     cancel          made by whoever wants the job to stop
     exit.json       made once the job is over: {"exit_code", "why"}
 
 `why` is null when the job ended by itself, else cancelled, detached, unwatched or timed_out.
-A job ends when this process's standard input does: the task that started it is gone, and nobody
-would look at the result. Once released it ends when nobody has watched it for long: its task may
-have been killed before a trigger took over, which Airflow reports to nobody.
+The job is ended when this process's standard input ends: the task that started it is gone, and
+nobody would look at the result. A released job is ended if nobody has watched it for too long: its
+task may have been killed before a trigger took over, which Airflow reports to nobody.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(folder: Path) -> int:
     (folder / "heartbeat").touch()
     try:
         with (folder / "log.txt").open("ab") as log:
-            # A session of its own, so that the whole tree (spark-submit, its JVM, its Python) can
+            # Its own session, so that the whole tree (spark-submit, its JVM, its Python) can
             # be told to stop at once.
             process = subprocess.Popen(
                 order["argv"],
@@ -66,7 +66,7 @@ def main(folder: Path) -> int:
     try:
         why = watch(process, folder, order, stop)
     except OSError:
-        # The folder is gone or out of reach: nobody can watch the job through it any more.
+        # The folder is gone or can't be reached, so nobody can watch the job any more.
         why = "unwatched"
     if why is not None:
         end_group(process, float(order["grace_seconds"]))
@@ -78,7 +78,7 @@ def main(folder: Path) -> int:
 def watch(
     process: subprocess.Popen[bytes], folder: Path, order: dict[str, Any], stop: threading.Event
 ) -> str | None:
-    """Wait for the job's end; None, or why it has to be ended."""
+    """Wait for the job's end; return None, or why it has to be ended."""
     deadline = time.monotonic() + float(order["seconds_max"])
     watcher, released = None, folder / "released"
     while process.poll() is None:
@@ -94,13 +94,16 @@ def watch(
         elif released.exists():
             watcher = Watcher(folder / "watched", *order["unwatched_seconds_max"])
         elif has_input_ended() and not released.exists():
-            # Looked at once more: a task that releases its job goes away at once.
+            # Check `released` once more: a task that releases its job goes away right after.
             return "detached"
     return None
 
 
 class Watcher:
-    """Notices when a file is not touched any more; compares it with itself, not with a clock."""
+    """Notices when a file is no longer touched.
+
+    It compares the file's time with the one seen before, not with a clock.
+    """
 
     def __init__(self, file: Path, first_seconds_max: float, later_seconds_max: float) -> None:
         self.file = file
@@ -110,7 +113,7 @@ class Watcher:
         self.seen = time.monotonic()
 
     def is_gone(self) -> bool:
-        """Whether nobody touched the file for too long."""
+        """Whether nobody has touched the file for too long."""
         try:
             touched = self.file.stat().st_mtime_ns
         except FileNotFoundError:
@@ -122,19 +125,19 @@ class Watcher:
 
 
 def has_input_ended() -> bool:
-    """Wait a moment for the end of standard input."""
+    """Wait a moment for the end of standard input, and return whether it came."""
     readable, _, _ = select.select([sys.stdin], [], [], TICK_SECONDS)
     return bool(readable) and not os.read(sys.stdin.fileno(), 1)
 
 
 def end_with_parent() -> None:
-    """Run in the job's process before its program: TERM comes to it when this supervisor dies."""
+    """Have TERM sent to the job when this supervisor dies; runs in its process before exec."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
-    """TERM to the job's process group, then KILL to what is left of it."""
+    """Send TERM to the job's process group, then KILL to what is left of it."""
     signal_group(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while is_group_alive(process) and time.monotonic() < deadline:
@@ -143,7 +146,7 @@ def end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
 
 
 def is_group_alive(process: subprocess.Popen[bytes]) -> bool:
-    """Whether any process of the group is left. Reaps the leader first, since a zombie counts."""
+    """Whether any process of the group is left; reaps the leader first, as zombies count."""
     process.poll()
     try:
         os.killpg(process.pid, 0)
@@ -161,12 +164,12 @@ def signal_group(group: int, number: int) -> None:
 
 
 def finish(folder: Path, code: int, why: str | None) -> None:
-    """Report the end, after which nobody waits any more."""
+    """Report the job's end, after which nobody waits any more."""
     write_whole(folder / "exit.json", json.dumps({"exit_code": code, "why": why}))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file atomically: it is there whole or not at all."""
     partial = path.with_suffix(".partial")
     partial.write_text(text)
     partial.replace(path)

@@ -1,4 +1,4 @@
-"""Sensors: they wait for a table.
+"""Sensors, which wait for a table.
 
-They ask the memwal command, and change nothing.
+They query the memwal command, and change nothing.
 """

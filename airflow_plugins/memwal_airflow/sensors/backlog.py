@@ -39,15 +39,15 @@ class TableBroken(Exception):
 async def check_progress(
     jobs: JobsEnvironment, table: str, until: str, generations: Mapping[str, int]
 ) -> tuple[bool, dict[str, Any]]:
-    """Look once: whether the wait is over, and what was seen.
+    """Look once, and return whether the wait is over and what was seen.
 
-    That is {"due_reasons"} or {"target", "missing"}. Raises NoAnswer, TableBroken.
+    What was seen is {"due_reasons"} or {"target", "missing"}. Raises NoAnswer, TableBroken.
     """
     if until == DUE:
         found = _read_table(
             await query(jobs, "status", [table], seconds_max=_LOOK_SECONDS_MAX), table
         )
-        # In the triggerer, where Airflow sets no metrics up for this, it does nothing.
+        # Does nothing in the triggerer, where Airflow does not set up metrics.
         measure_backlog(table, found, {})
         return bool(found.get("due")), {"due_reasons": list(found.get("due_reasons") or [])[:20]}
     wanted = [f"--generation={shard}={n}" for shard, n in generations.items()]
@@ -73,8 +73,9 @@ class MemWalBacklogSensor(BaseSensorOperator):
 
     :param table: a name in memwal.toml, or an address (templated)
     :param until: due, merged, indexed or collected (templated)
-    :param generations: shard -> generation that has to be reached; None: each shard's highest
-        flushed generation at the first look (templated, also as a JSON text). Not for `due`
+    :param generations: maps shards to the generations that have to be reached; by default each
+        shard's highest flushed generation at the first look (templated, also as a JSON text). Not
+        for `due`
     :param conn_id: a `memwal` connection
     :param deferrable: wait in the triggerer
 
@@ -110,7 +111,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         # The first look is made here: it may be enough, and it fixes the target, which a restart of
-        # the triggerer would forget.
+        # the triggerer would lose.
         first = self.poke(context)
         if first.is_done:
             return first.xcom_value
@@ -144,7 +145,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=False)
         except TableBroken as error:
             raise AirflowFailException(str(error)) from None
-        # The target of the first look stays: later flushes would keep moving it away.
+        # Keep the target of the first look; otherwise later flushes would keep moving it away.
         self.generations = self._parse_generations() or seen.get("target")
         self.log.info("%s, until %s: %s", self.table, self.until, seen)
         return PokeReturnValue(is_done=over, xcom_value=seen)
@@ -170,7 +171,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
             raise AirflowFailException("generations: not for until='due'")
         needs_target = self.until != DUE and not self.generations
         if self.mode == "reschedule" and not self.deferrable and needs_target:
-            # Every reschedule is a fresh process, which would forget the target.
+            # Every reschedule starts a fresh process, which would not know the target.
             raise AirflowFailException(
                 f"mode='reschedule' with until={self.until!r} needs generations=…; "
                 "or use deferrable=True"
@@ -178,9 +179,9 @@ class MemWalBacklogSensor(BaseSensorOperator):
 
 
 class MemWalBacklogTrigger(BaseTrigger):
-    """Fires once: {"seen"} when the wait is over, {"error"} when it can never be.
+    """Fires once: {"seen"} when the wait is over, {"error"} if it can never be over.
 
-    Only the connection's name travels to the triggerer, nothing of what is in it.
+    Only the connection's name is sent to the triggerer, none of its contents.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class MemWalBacklogTrigger(BaseTrigger):
         self.poll_seconds = poll_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """How the triggerer makes it again."""
+        """Return what the triggerer needs to recreate it."""
         fields = ("table", "until", "generations", "conn_id", "poll_seconds")
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
@@ -208,7 +209,7 @@ class MemWalBacklogTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again until the wait is over. The task itself has just looked."""
+        """Keep looking until the wait is over; first pause, as the task has just looked."""
         jobs = await MemWalHook(self.conn_id).environment_async()
         await asyncio.sleep(max(self.poll_seconds, SETTLE_SECONDS))
         while True:

@@ -1,4 +1,4 @@
-"""What waits in Airflow's triggerer.
+"""The triggers that wait in Airflow's triggerer.
 
-Nothing here blocks, or starts a job.
+They neither block nor start jobs.
 """

@@ -17,8 +17,9 @@ from memwal_airflow.operators.outcomes import judge, summarize
 from memwal_airflow.processes.submission import GRACE_SECONDS, Submission
 
 SETTLE_SECONDS = 10.0
-"""No trigger fires sooner, and no task is rescheduled sooner. Airflow's scheduler hears late that a
-task's process ended for it; if the task runs again by then, it is taken for dead: a try is lost."""
+"""No trigger fires, and no task is rescheduled, sooner than this. Airflow's scheduler learns late
+that a task's process has ended in order to wait; if the task runs again before that, the scheduler
+takes it for dead, and a try is lost."""
 
 
 JOB_LOG = "The job's log"
@@ -26,7 +27,7 @@ JOB_LOG = "The job's log"
 
 @contextmanager
 def log_group(log: Any, name: str) -> Iterator[None]:
-    """Airflow's page folds up the lines in between, under this name."""
+    """Have Airflow's page fold the lines logged in between into a group of this name."""
     log.info("::group::%s", name)
     try:
         yield
@@ -37,9 +38,9 @@ def log_group(log: Any, name: str) -> Iterator[None]:
 class MemWalJobTrigger(BaseTrigger):
     """Fires once, when the job in `folder` is over.
 
-    The event: {"folder", "exit_code", "why", "verdict", "text", "summary"}. The job's log goes to
-    the task's log while it runs, from `log_position` on. A restart of the triggerer begins there
-    again, and nothing else.
+    The event is {"folder", "exit_code", "why", "verdict", "text", "summary"}. The job's log is
+    copied to the task's log while it runs, from `log_position` on. If the triggerer restarts, only
+    this copying starts over.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class MemWalJobTrigger(BaseTrigger):
         self.log_position = log_position
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """How the triggerer makes it again."""
+        """Return what the triggerer needs to recreate it."""
         names = ("folder", "conn_id", "poll_seconds", "log_position")
         fields = {name: getattr(self, name) for name in names}
         return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Watch until the end."""
+        """Watch the job until it ends."""
         began = time.monotonic()
         submission = Submission(self.folder)
         submission.log_position = self.log_position
@@ -80,7 +81,7 @@ class MemWalJobTrigger(BaseTrigger):
         yield TriggerEvent({"folder": self.folder, **asdict(ended), **event})
 
     async def _secrets(self) -> list[str]:
-        # A job keeps its secrets to itself; if one did not, this process has to know what to hide.
+        # A job keeps its secrets to itself; in case one does not, this process must know them.
         try:
             return (await MemWalHook(self.conn_id).environment_async()).secrets
         except Exception as error:
@@ -88,10 +89,10 @@ class MemWalJobTrigger(BaseTrigger):
             return []
 
     async def on_kill(self) -> None:
-        """The task was cleared or marked by somebody: the job ends too.
+        """End the job, because somebody cleared or marked the task.
 
-        Airflow may call this as well when another triggerer has taken the trigger over: then the
-        job is ended and tried again, which loses time and nothing else.
+        Airflow may also call this when another triggerer has taken over the trigger. The job is
+        then ended and tried again, which loses only time.
         """
         submission = Submission(self.folder)
         await asyncio.to_thread(submission.cancel)

@@ -1,4 +1,4 @@
-"""The write coordinator: epochs, watermarks, who waits for them. Generic, and without Lance.
+"""The write coordinator: epochs, watermarks and their waiters. Generic, and without Lance.
 
-What it writes and where is its caller's: `shards.py` beside this folder has a MemWAL table's.
+What is written, and where, is up to its caller: for a MemWAL table, `shards.py` beside this folder.
 """

@@ -1,4 +1,4 @@
-"""The write coordinator for callers without an event loop: same words, plain calls."""
+"""The write coordinator for callers without an event loop: the same methods, as plain calls."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class BlockingCoordinator(
 ):
     """Runs a coordinator on an event loop in a thread of its own. Any thread may call it.
 
-    As a context manager it shuts down at the end; after an error in the block what is pending may
-    be left unflushed.
+    As a context manager it shuts down at the end; after an error in the block, pending writes may
+    stay unflushed.
     """
 
     def __init__(self, make: Callable[[], WriteCoordinator[DeltaT, SnapshotT]]) -> None:
-        """`make` is called on the event loop; what it raises is raised here."""
+        """`make` is called on the event loop; its errors are raised here."""
         self._made_in = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="write coordinator", daemon=True)
@@ -58,20 +58,20 @@ class BlockingCoordinator(
 
     @property
     def _here(self) -> WriteCoordinator[DeltaT, SnapshotT]:
-        """The coordinator, in its own process only."""
+        """The coordinator. Raises Usage in a forked process."""
         check_process(self._made_in)
         return self._coordinator
 
     def follow(self, told: Callable[[Published[SnapshotT]], None]) -> None:
-        """Call `told` with each newer snapshot, some passed over, in the coordinator's own thread.
+        """Call `told` with newer snapshots, in the coordinator's thread; some may be skipped.
 
-        It should be quick. The last call is over when `shutdown` returns, which raises what it
-        raised.
+        It should be quick. The last call is over when `shutdown` returns, which also raises any
+        error of `told`.
         """
         self._followers.append(self._call(_follow(self._coordinator.subscribe(), told)))
 
     def write(self, delta: DeltaT) -> int:
-        """Hand over a delta; its epoch."""
+        """Hand over a delta; returns its epoch."""
         return self._call(self._coordinator.write(delta))
 
     def flush(self, epoch: int | None = None, until: Reached = Reached.DURABLE) -> int:
@@ -79,7 +79,7 @@ class BlockingCoordinator(
         return self._call(self._coordinator.flush(epoch, until))
 
     def write_durable(self, delta: DeltaT) -> int:
-        """Write, and wait until it is durable; its epoch."""
+        """Write a delta and wait until it is durable; returns its epoch."""
         return self._call(self._coordinator.write_durable(delta))
 
     def shutdown(self) -> None:
@@ -124,7 +124,7 @@ async def _follow(
     subscription: Subscription[SnapshotT], told: Callable[[Published[SnapshotT]], None]
 ) -> asyncio.Task[None]:
     async def follow() -> None:
-        with suppress(Closed, FlushFailed):  # whoever writes gets them
+        with suppress(Closed, FlushFailed):  # the writer gets these errors
             while True:
                 told(await subscription.changed())
 

@@ -1,4 +1,4 @@
-"""The current snapshot, in one place, and those who follow it."""
+"""The current snapshot, and subscriptions to it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Broadcast(Generic[SnapshotT]):
         self._changed = asyncio.Event()
 
     def publish(self, published: Published[SnapshotT]) -> None:
-        """Replace the snapshot and wake those who wait for a newer one."""
+        """Replace the snapshot and wake those that wait for a newer one."""
         self.current = published
         self._wake()
 
     def end(self, error: BaseException) -> None:
-        """No further snapshot will come."""
+        """Make waiters fail with `error`: no further snapshot will come."""
         self._ended = error
         self._wake()
 
     def _wake(self) -> None:
-        # Each event wakes once: who comes later waits for the next one.
+        # Each event wakes once: later waiters wait for the next one.
         self._changed.set()
         self._changed = asyncio.Event()
 

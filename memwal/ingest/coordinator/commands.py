@@ -1,4 +1,4 @@
-"""What callers ask of the write coordinator, and what it waits for."""
+"""The commands of the write coordinator, and the tasks that it waits for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Write(Generic[DeltaT]):
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Flush:
-    """Wait for a watermark. Without an `epoch`: for everything that was written before."""
+    """Wait for a watermark to reach `epoch`, or everything written so far when that is None."""
 
     epoch: int | None
     until: Reached
@@ -60,7 +60,7 @@ class Shutdown:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Durability:
-    """A flush that is not known to be durable yet. Without a task there is nothing to wait for."""
+    """A flush that is not known to be durable yet; without a task it already is."""
 
     epoch: int
     task: asyncio.Task[None] | None
@@ -71,7 +71,7 @@ Command = Write[Any] | Flush | Shutdown
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Tasks:
-    """What the coordinator waits for."""
+    """The tasks that the coordinator waits for."""
 
     command: asyncio.Task[Command] | None = None
     flush: asyncio.Task[Any] | None = None
@@ -79,13 +79,13 @@ class Tasks:
     durable: deque[Durability] = field(default_factory=deque)
 
     def list_next(self, *, commands: bool) -> list[asyncio.Task[Any]]:
-        """The tasks that may be the next to end; `commands`: whether a new command is one."""
+        """The tasks that may end next; with `commands`, that includes the next command."""
         first = self.durable[0].task if self.durable else None
         found = [self.flush, first, self.timer, self.command if commands else None]
         return [task for task in found if task is not None]
 
     def list_all(self) -> list[asyncio.Task[Any]]:
-        """Every task that has not been dealt with."""
+        """Every task that has not been handled yet."""
         found = [self.command, self.flush, self.timer, *(d.task for d in self.durable)]
         return [task for task in found if task is not None]
 
@@ -96,7 +96,7 @@ def make_future() -> asyncio.Future[int]:
 
 
 async def wait_for(durable: Awaitable[None]) -> None:
-    """Make a coroutine of any awaitable: a task can't be made of less."""
+    """Wrap any awaitable in a coroutine, since a task needs one."""
     await durable
 
 

@@ -1,20 +1,20 @@
-"""The write coordinator: one task owns all state, and everybody else sends it commands.
+"""The write coordinator: one task owns all state, and everything else sends it commands.
 
-Source: OpenData RFC 0003. Writes gather in one pending delta. A flush takes it and leaves an empty
-one, so that writes go on meanwhile; one flush runs at a time. What starts one: a caller, the age of
-the oldest pending write, or its size. Watermarks and the snapshot change in one step of the task,
-so that nobody sees half of it.
+Source: OpenData RFC 0003. Writes accumulate in one pending delta. A flush takes it and leaves an
+empty one, so that writes go on meanwhile; one flush runs at a time. It is started by a caller, by
+the age of the oldest pending write, or by the delta's size. Watermarks and the snapshot change in
+one step of the task, so that no half-done change is visible.
 
-Back-pressure is twofold: the command queue is bounded, and a write that finds the pending delta
-full waits, with all commands behind it, until a flush has taken that delta.
+There is back-pressure in two places: the command queue is bounded, and a write that finds the
+pending delta full waits, with all commands behind it, until a flush has taken that delta.
 
-Every write gets the next epoch; epochs live in memory only. `flushed` is the highest epoch that is
-in the current snapshot, `durable` the highest that would survive a crash: two events, and the
-second never overtakes the first. For a MemWAL table both come at once, since pylance's put returns
-when it is durable; they are apart for handlers of stores that acknowledge later.
+Every write gets the next epoch; epochs live in memory only. The watermark `flushed` is the highest
+epoch in the current snapshot, `durable` the highest that would survive a crash, which never
+overtakes `flushed`. For a MemWAL table both advance together, since pylance's put returns when it
+is durable; they differ for handlers of stores that acknowledge later.
 
-A failure is final, as nobody knows what the failed flush left behind: every waiter and every later
-caller gets the error. Finding out what a new coordinator has to write again is up to the caller.
+A failure is final, because what the failed flush left behind is unknown: every waiter and every
+later caller gets the error. The caller has to find out what a new coordinator must write again.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ Waiter = TypeVar("Waiter")
 
 @dataclass(kw_only=True, slots=True)
 class Epochs:
-    """What was given out, and how far it has come."""
+    """The last epoch that was assigned, and the two watermarks."""
 
     assigned: int = 0
     flushed: int = 0
     durable: int = 0
 
     def next(self) -> int:
-        """The epoch of a new write."""
+        """Assign the epoch of a new write."""
         self.assigned += 1
         return self.assigned
 
     def advance_flushed(self, epoch: int) -> None:
-        """Everything up to `epoch` is in the snapshot."""
+        """Advance `flushed`: everything up to `epoch` is in the snapshot."""
         if not self.flushed <= epoch <= self.assigned:
             raise AssertionError(f"flushed goes from {self.flushed} to {epoch}: {self}")
         self.flushed = epoch
 
     def advance_durable(self, epoch: int) -> None:
-        """Everything up to `epoch` is safe."""
+        """Advance `durable`: everything up to `epoch` would survive a crash."""
         if not self.durable <= epoch <= self.flushed:
             raise AssertionError(f"durable goes from {self.durable} to {epoch}: {self}")
         self.durable = epoch
@@ -84,16 +84,16 @@ class Epochs:
 
 @dataclass(kw_only=True, slots=True)
 class Waiters(Generic[Waiter]):
-    """Who waits for which epoch."""
+    """The waiters of each epoch."""
 
     _by_epoch: dict[int, list[Waiter]] = field(default_factory=dict)
 
     def add(self, epoch: int, waiter: Waiter) -> None:
-        """`waiter` wants to know when `epoch` is reached."""
+        """Add a waiter for `epoch`."""
         self._by_epoch.setdefault(epoch, []).append(waiter)
 
     def take_reached(self, epoch: int) -> list[Waiter]:
-        """Take out everybody who waited for `epoch` or an earlier one, in the epochs' order."""
+        """Remove and return the waiters for `epoch` and earlier ones, in order of epochs."""
         reached = sorted(e for e in self._by_epoch if e <= epoch)
         return [waiter for e in reached for waiter in self._by_epoch.pop(e)]
 
@@ -105,7 +105,7 @@ _CLOSED = "the write coordinator was shut down"
 
 
 def check_process(made_in: int) -> None:
-    """Raise Usage in another process than `made_in`: no thread or event loop survives a fork."""
+    """Raise Usage outside the process `made_in`: no thread or event loop survives a fork."""
     if os.getpid() != made_in:
         raise Usage(
             f"this writer was made in process {made_in}, and this is a child that was forked from "
@@ -115,7 +115,7 @@ def check_process(made_in: int) -> None:
 
 
 class WriteCoordinator(Generic[DeltaT, SnapshotT]):
-    """Serialises writes. Make it inside a running event loop; use it from that loop only."""
+    """Serialises writes. Create it inside a running event loop; use it from that loop only."""
 
     def __init__(
         self,
@@ -226,10 +226,10 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         finally:
             self._asked.discard(command.answer)
             if command.answer.done() and not command.answer.cancelled():
-                command.answer.exception()  # asyncio logs what nobody has looked at
+                command.answer.exception()  # asyncio would log an exception that is never retrieved
 
     async def _enqueue(self, command: Command) -> None:
-        """Wait for a place in the queue. When the coordinator ends first, this raises its error."""
+        """Wait for a place in the queue. Raises the coordinator's error when that ends first."""
         if not self._queue.full() and not self._putting:
             self._queue.put_nowait(command)
             return
@@ -265,7 +265,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
             await self._end()
 
     async def _turn(self) -> None:
-        """Wait until something happens, and act on it: completions first, then one command."""
+        """Wait for an event and handle it: completions first, then one command."""
         if self._tasks.command is None:
             self._tasks.command = asyncio.ensure_future(self._queue.get())
         tasks = self._tasks.list_next(commands=self._parked is None)
@@ -296,13 +296,13 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
                 self._flush_wanted = True
 
     def _take_write(self, write: Write[DeltaT]) -> None:
-        """Add the delta to the pending one, or set it aside while that is full."""
+        """Add the delta to the pending one, or park it while that is full."""
         self._parked = None
         if self._stopping:
             refuse(write.answer, Closed("MW-I02", _CLOSED))
             return
         if write.answer.cancelled():
-            return  # nobody was told an epoch, so nobody may find the write in the store
+            return  # the caller got no epoch, so the write must not reach the store
         if self._pending is not None and self.pending_bytes >= self._limits.pending_bytes_max:
             self._parked = write
             return
@@ -361,7 +361,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         self._tasks.flush = self._flushing_epoch = None
         flushed: Flushed[SnapshotT] = task.result()
         if self._pending is None:
-            epoch = self._epochs.assigned  # what came since was empty
+            epoch = self._epochs.assigned  # writes since then were empty
         self._broadcast.publish(Published(snapshot=flushed.snapshot, epoch=epoch))
         self._advance_flushed(epoch)
         self._track_durability(epoch, flushed.durable)
@@ -380,7 +380,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         self._advance_durable()
 
     def _advance_durable(self) -> None:
-        """Advance over what is safe, in order: no flush counts as durable before an earlier one."""
+        """Advance over durable flushes in order: none counts as durable before an earlier one."""
         while self._tasks.durable:
             first = self._tasks.durable[0]
             if first.task is not None:
@@ -408,7 +408,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         self._error = FlushFailed(error, self._epochs.durable)
 
     async def _end(self) -> None:
-        """Answer everybody who is still waiting."""
+        """Answer all commands that still wait."""
         self._is_over = True
         over: BaseException = self._error or Closed("MW-I02", _CLOSED)
         self._broadcast.end(over)

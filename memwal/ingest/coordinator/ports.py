@@ -1,7 +1,7 @@
 """What the write coordinator is generic over, and the errors that it answers with.
 
 Source: OpenData RFC 0003. A delta is what was written and not flushed yet; a flush handler makes
-it part of the stored state. The coordinator knows nothing of either but this.
+it part of the stored state. The coordinator uses both only through these ports.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Delta(Protocol):
         ...
 
     def size_bytes(self) -> int:
-        """About how much memory it holds; asked for often."""
+        """About how much memory it takes; called often."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flushed(Generic[SnapshotT]):
-    """What a flush left behind: the new snapshot, and when it is safe.
+    """The result of a flush: the new snapshot, and when it is durable.
 
-    `durable` ends when the flushed writes would survive a crash, or raises when they will not.
-    None: they would already.
+    `durable` ends when the flushed writes would survive a crash, or raises when they will not. None
+    means that they would already.
     """
 
     snapshot: SnapshotT
@@ -54,10 +54,10 @@ class FlushHandler(Protocol[DeltaT_contra, SnapshotT]):
 
 
 class AsyncClock(Protocol):
-    """Time as the coordinator sees it, so that its runs can be replayed."""
+    """The coordinator's time, behind a port so that its runs can be replayed."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, without holding up others."""
+        """Wait without blocking other tasks."""
         ...
 
 
@@ -73,9 +73,9 @@ class SystemAsyncClock:
 class CoordinatorLimits:
     """Bounds on one coordinator.
 
-    `queue_depth_max` commands wait at most; more callers wait outside. From `pending_bytes_max` on
-    a flush begins, and no write is taken in before it has taken the pending ones. The oldest
-    pending write waits `flush_interval_seconds` at most for its flush to begin; None: for ever.
+    At most `queue_depth_max` commands are queued; further callers wait. At `pending_bytes_max` a
+    flush begins, and no write is accepted until it has taken the pending ones. The oldest pending
+    write waits at most `flush_interval_seconds` for its flush to begin; with None, for ever.
     """
 
     queue_depth_max: int = 1024
@@ -84,14 +84,14 @@ class CoordinatorLimits:
 
 
 class Closed(Refused):
-    """The coordinator was shut down: it takes no more commands."""
+    """The coordinator was shut down and takes no more commands."""
 
 
 class FlushFailed(MemWalError):
     """A flush, or the wait for its durability, failed; the coordinator is finished.
 
-    What a waiter asked for may or may not be stored: find out from the store before writing it
-    again. `__cause__` is what the flush handler raised; its exit code and outcome are kept.
+    What a waiter asked for may or may not be stored: check the store before writing it again.
+    `__cause__` is what the flush handler raised; its exit code and outcome are kept.
     """
 
     def __init__(self, cause: BaseException, durable_epoch: int) -> None:

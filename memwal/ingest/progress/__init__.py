@@ -1,4 +1,4 @@
-"""How far an ingest is, and what of it is in the table already: so that each row goes in once.
+"""How far an ingest is, and what is written already, so that each row is ingested once.
 
-Nothing here reads values for their meaning, or chooses shards.
+Nothing here interprets values or chooses shards.
 """

@@ -1,4 +1,4 @@
-"""The generations that wait for a merge: an ingest does not run too far ahead of merging."""
+"""Keeps an ingest from running too far ahead of merging."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BACKLOG_POLL_SECONDS = 1.0
 class Backlog:
     """Holds an ingest back while too many generations wait for a merge.
 
-    `merge` merges the table, and returns False while another run holds it. Without it, somebody
-    else's merges are waited for, up to `wait_seconds_max`.
+    `merge` merges the table, and returns False while another run holds it. Without it, this waits
+    up to `wait_seconds_max` for merges by other runs.
     """
 
     stores: Stores
@@ -32,7 +32,7 @@ class Backlog:
     _checked_at: float | None = None
 
     def __call__(self) -> None:
-        """Look every few seconds; return when there is room. Raises Refused when none comes."""
+        """Wait until there is room, checking every few seconds. Raises Refused when none comes."""
         if self.generations_max is None:
             return
         now = self.stores.clock.monotonic_seconds()
@@ -49,7 +49,7 @@ class Backlog:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Merge in a thread while others write; what went wrong is raised at the end."""
+        """Merge in a thread while the block writes; its error is raised at the end."""
         if self.generations_max is None or self.merge is None:
             yield
             return

@@ -1,4 +1,4 @@
-"""Goes on with sources that were mended: what is written of them has to be as it was."""
+"""Resumes an ingest whose sources were corrected, if the rows already written are unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMED_MAX = 3
 
 
 def add_to_read(read: ReadRecord, rows: int, sifted: Sifted) -> ReadRecord:
-    """What was read of a split, with a chunk of so many rows behind it."""
+    """The record of what was read of a split, extended by a chunk of `rows` rows."""
     rejected = [reject.row for reject in sifted.rejects]
     digest = digest_rows(f"{read.digest} {rows} {rejected}", sifted.rows, sifted.deleted)
     return ReadRecord(rows=read.rows + rows, digest=digest)
@@ -33,7 +33,7 @@ def add_to_read(read: ReadRecord, rows: int, sifted: Sifted) -> ReadRecord:
 def _take_mended(
     files: SourceFiles, plan: PlanRecord, there: Sequence[SourceFile], *, allowed: bool
 ) -> PlanRecord:
-    """The plan, with its files as they are now where they were changed. Raises Refused."""
+    """The plan, with its files as they are now if they changed; raises Refused unless `allowed`."""
     try:
         check_unchanged(files, plan.sources, there)
     except Refused:
@@ -55,10 +55,10 @@ def settle_sources(
     *,
     allowed: bool,
 ) -> PlanRecord:
-    """The plan with its files as they are `there`: mended at most where nothing is written.
+    """The plan with its files as they are now (`there`).
 
-    Stores that they were. Raises Refused for files that were changed when that is not `allowed`, or
-    not only there.
+    Files may only differ in rows that are not written yet; that they were corrected is then stored.
+    Raises Refused for files that changed when that is not `allowed`, or in written rows.
     """
     mended = _take_mended(files, plan, there, allowed=allowed)
     if mended is not plan:
@@ -69,7 +69,7 @@ def settle_sources(
 
 
 def check_read(splits: Sequence[Split], shape: Shape, progress: ProgressRecord) -> None:
-    """Read what is written of sources again. Raises Refused unless it is what it was."""
+    """Read the written part of the sources again. Raises Refused if it has changed."""
     if progress.rows and not progress.read:
         raise Refused(
             "MW-I03",

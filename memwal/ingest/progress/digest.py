@@ -1,4 +1,4 @@
-"""A digest of rows by their values, whatever they lie in: files, buffers, chunks of Arrow. Pure."""
+"""Digests of rows by their values, independent of files, buffers and Arrow chunks. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bytes = Any
 
 
 def digest_rows(before: str, rows: pa.Table, *more: pa.Array | None) -> str:
-    """The digest of what `before` is of, with these rows behind it; `more` are columns besides."""
+    """The digest `before` extended by these rows; `more` are further columns of them."""
     digest = hashlib.blake2b(before.encode(), digest_size=_DIGEST_BYTES)
     for column in (*rows.columns, *more):
         for part in _list_bytes(column):
@@ -26,9 +26,9 @@ def digest_rows(before: str, rows: pa.Table, *more: pa.Array | None) -> str:
 
 
 def digest_each(rows: pa.Table) -> int:
-    """A digest of rows in any order: those of two tables add up to that of both.
+    """A digest that does not depend on the rows' order: digests of two tables can be added up.
 
-    NULLs and columns of them count for nothing, so that a table may get new columns in between.
+    NULLs are left out, so that the digest stays the same when the table gets new columns.
     """
     digests = [hashlib.blake2b(digest_size=_DIGEST_BYTES) for _ in range(len(rows))]
     for name, column in zip(rows.column_names, rows.columns, strict=True):
@@ -40,18 +40,18 @@ def digest_each(rows: pa.Table) -> int:
 
 
 def add_digests(digests: Iterable[int]) -> int:
-    """The digest of all rows, of those of parts of them."""
+    """The digest of all rows, from the digests of parts of them (`digest_each`)."""
     return sum(digests) % _DIGESTS
 
 
 def _list_values_of(column: pa.ChunkedArray) -> Iterator[Bytes | None]:
-    """Each row's value; how it is written depends on its type alone."""
+    """Each row's value as bytes, whose encoding depends on the type alone."""
     for chunk in column.chunks:
         array = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
         kind, first, size = array.type, array.offset, 1
         is_vector = pa.types.is_fixed_size_list(kind) and kind.value_type in _VECTORS
         valid = array.is_valid().to_pylist()
-        if is_vector:  # without Python's objects, which are slow
+        if is_vector:  # avoids Python objects, which are slow
             kind, size, array = kind.value_type, kind.list_size, array.values
             array = array.fill_null(0) if array.null_count else array
             first = first * size + array.offset
@@ -67,12 +67,12 @@ def _list_values_of(column: pa.ChunkedArray) -> Iterator[Bytes | None]:
 
 
 def _list_bytes(column: pa.ChunkedArray | pa.Array | None) -> Iterator[Bytes]:
-    """Where the NULLs are, and then values only: what lies under a NULL may be anything."""
+    """The places of NULLs, and then the other values: what is stored under a NULL is arbitrary."""
     if column is None:
         yield b"-"
         return
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # no chunk at all, or too much for one
+    if isinstance(array, pa.ChunkedArray):  # no chunks, or too large for one
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -84,7 +84,7 @@ def _list_bytes(column: pa.ChunkedArray | pa.Array | None) -> Iterator[Bytes]:
 
 
 def _list_values(array: pa.Array) -> Iterator[Bytes]:
-    """An array without NULLs."""
+    """The bytes of an array without NULLs."""
     kind = array.type
     if not len(array) or pa.types.is_null(kind):
         return

@@ -1,8 +1,9 @@
-"""Which files were ingested already: told by their addresses and their content, not by times alone.
+"""Which files were ingested already, by their addresses and content, not by times alone.
 
-Under another address a file is another one. A file of the same size, time and etag is taken for the
-same without reading it, and so is one with the same etag. Otherwise its bytes are read, and their
-digest is compared with the recorded one. A Lance table goes on behind the fragments that it had.
+A file with another address is another file. A file of the same size is taken for the same, without
+reading it, when its etag is the same, or its time where an etag is not known. Otherwise its bytes
+are read, and their digest is compared with the recorded one. Of a Lance table, the fragments that
+were appended since are ingested.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _READERS_MAX = 8
 def select_new(
     files: SourceFiles, found: Sequence[SourceFile], plan: PlanRecord | None, *, again: bool
 ) -> tuple[list[SourceFile], list[SourceFile]]:
-    """What no finished round ingested as it is now (all of it `again`); and what those ingested.
+    """The files to ingest, and those that finished rounds have ingested.
 
-    Raises Refused where that can't be told, or a Lance source did not only grow.
+    The first are the files that are new or changed, or all of them with `again`. Raises Refused
+    when that can't be told, or when a Lance source was changed other than by appending.
     """
     known = {} if plan is None else {f.uri: f for f in (*plan.before, *plan.sources)}
     new: list[SourceFile] = []
@@ -36,7 +38,7 @@ def select_new(
             more = _find_appended(files, before, file)
             new += [] if more is None else [more]
         elif is_same(files, before, file):
-            # With its new time, so that it need not be read again.
+            # Recorded with its new time, so that it need not be read again.
             seen = {"stamp": file.stamp, "etag": file.etag}
             known[file.uri] = before.model_copy(update=seen)
         else:
@@ -47,14 +49,14 @@ def select_new(
 def add_digests(
     files: SourceFiles, new: Sequence[SourceFile], on_read: Callable[[int], None]
 ) -> list[SourceFile]:
-    """The files with what tells their content later: reads all of them, so many bytes at a time."""
+    """The files with digests of their content; `on_read` gets the number of bytes of each read."""
     return side_by_side(lambda file: add_digest(files, file, on_read), new, _READERS_MAX)
 
 
 def add_digest(
     files: SourceFiles, file: SourceFile, on_read: Callable[[int], None] = lambda size_bytes: None
 ) -> SourceFile:
-    """One of them."""
+    """The file with a digest of its content, which is read unless it has one already."""
     if file.digest is not None:
         return file
     if file.format is Format.LANCE:
@@ -66,14 +68,14 @@ def add_digest(
 def read_digests_of(
     files: SourceFiles, found: Sequence[SourceFile], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Numbers of files -> the files with their digests, as their records have them."""
+    """Numbers of files -> the files with their digests, as JSON records."""
     for place in (n for batch in batches for n in batch.column("id").to_pylist()):
         file = add_digest(files, found[place]).model_dump_json()
         yield pa.record_batch({"place": [place], "file": [file]})
 
 
 def is_same(files: SourceFiles, before: SourceFile, now: SourceFile) -> bool:
-    """Whether a file has the content that it had. Raises Refused where that can't be told."""
+    """Whether a file's content is unchanged. Raises Refused when that can't be told."""
     if before.size_bytes != now.size_bytes:
         return False
     if before.etag and now.etag and before.etag == now.etag:
@@ -115,12 +117,12 @@ def check_unchanged(
 
 
 def is_untouched(before: SourceFile, now: SourceFile) -> bool:
-    """Whether it has the same size and time."""
+    """Whether the file has the same size and time."""
     return (before.size_bytes, before.stamp) == (now.size_bytes, now.stamp)
 
 
 def _find_change(files: SourceFiles, planned: SourceFile) -> str:
-    """How the version of a table that is being ingested has changed; empty if it has not."""
+    """How the table version that is being ingested has changed; empty if it has not."""
     try:
         now = files.describe_fragments(planned)
     except Missing:
@@ -129,7 +131,10 @@ def _find_change(files: SourceFiles, planned: SourceFile) -> str:
 
 
 def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> SourceFile | None:
-    """What was appended to a table; None when nothing was. Raises Refused when it has changed."""
+    """The source of rows appended to a table since; None without any.
+
+    Raises Refused when rows that were ingested have changed.
+    """
     if before.digest is None or before.last_fragment is None:
         if before.stamp == now.stamp:
             return None

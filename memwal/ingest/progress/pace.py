@@ -1,4 +1,4 @@
-"""How far an ingest is, for whoever waits: rows that are durable, and the bytes of their files."""
+"""Shows how far an ingest is: rows that are durable, and the bytes of their files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_BYTES_MIN = 256 * 1024 * 1024
 
 
 def show_reading(progress: Progress, files: Sequence[SourceFile]) -> Callable[[int], None]:
-    """Shows how much of large files was read before the first row; to be told of bytes."""
+    """Show how much of large files is read before the first row; call the result with bytes."""
     total = sum(file.size_bytes for file in files)
     lock, read = Lock(), 0
     if total < _SHOWN_BYTES_MIN:
@@ -36,7 +36,7 @@ def show_reading(progress: Progress, files: Sequence[SourceFile]) -> Callable[[i
 
 @dataclass(kw_only=True)
 class Pace:
-    """Shows how far a track through files is. `rows` has those whose number of rows is known."""
+    """Shows how far a track through files is. `rows` are the files' numbers of rows, if known."""
 
     progress: Progress
     sources: SourceFiles
@@ -52,11 +52,11 @@ class Pace:
             self(began)
 
     def __call__(self, mark: ProgressRecord) -> None:
-        """Everything up to `mark` is durable."""
+        """Show that everything up to `mark` is durable."""
         self.progress.done(mark.rows, self._measure(mark))
 
     def _measure(self, mark: ProgressRecord) -> int:
-        """About how many of the files' bytes are behind: within a file, by its rows."""
+        """About how many of the files' bytes are done; within a file, estimated by rows."""
         whole = sum(file.size_bytes for file in self.files[: mark.split])
         here = self.files[mark.split : mark.split + 1]
         rows = self._guess_rows(mark.split) if here else None
@@ -68,19 +68,19 @@ class Pace:
             try:
                 self._guessed[place] = self.sources.guess_rows(self.files[place])
             except MemWalError:
-                self._guessed[place] = None  # who reads it says what is wrong
+                self._guessed[place] = None  # reading the file reports the error
         return known or self._guessed.get(place)
 
 
 @contextmanager
 def show_tracks(progress: Progress, records: Round, plan: PlanRecord) -> Iterator[None]:
-    """Show how far the tracks of staged rows are, by what their writers record."""
+    """Show how far the tracks of staged rows are, from the progress that their writers record."""
     rows = sum(staged.rows for staged in plan.staged or ())
     size_bytes = sum(file.size_bytes for file in plan.sources)
     seen: dict[str, ProgressRecord] = {}
 
     def look() -> None:
-        with suppress(MemWalError):  # whoever writes the rows has to know, not who waits
+        with suppress(MemWalError):  # the writers of the rows report errors, not this display
             records.refresh_progress(seen)
         done = sum(record.rows for record in seen.values())
         progress.done(done, size_bytes * done // rows if rows else 0)
@@ -94,7 +94,7 @@ def show_tracks(progress: Progress, records: Round, plan: PlanRecord) -> Iterato
 
 @contextmanager
 def _repeat(look: Callable[[], None]) -> Iterator[None]:
-    """Look every few seconds, in a thread."""
+    """Call `look` every few seconds in a thread, while the block runs."""
     ended = Event()
 
     def run() -> None:

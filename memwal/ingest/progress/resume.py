@@ -1,9 +1,9 @@
-"""Writers that resume: calls whose entries are in the WAL already are skipped.
+"""Writers that resume: they skip calls whose entries are in the WAL already.
 
-See `memwal.store.records.ingests` for why entries can be counted. What is counted is read after our
-own claim, whose sentinel ends every earlier writer's entries. An entry that is still stored is
-compared with the call that it is taken for. One that was collected in the meantime had been merged:
-it is counted by its position alone, as the sentinels around it are never collected (invariant 7).
+See `memwal.store.records.ingests` for why entries can be counted. They are counted after our own
+claim, whose sentinel ends every earlier writer's entries. An entry that is still stored is compared
+with the call that it is taken for. One that was collected in the meantime had been merged: it is
+counted by its position alone, as the sentinels around it are never collected (invariant 7).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _READERS_MAX = 8
 
 @dataclass(kw_only=True, slots=True)
 class ShardCounts:
-    """What one run did to one shard. `bytes_written` are of the rows, in memory."""
+    """What one run did to one shard. `bytes_written` is the rows' size in memory."""
 
     writer_epoch: int
     entries: int = 0
@@ -49,8 +49,8 @@ class ShardCounts:
 class ResumingWriters:
     """Opens shards for writing, and skips what this round wrote to them before.
 
-    `tips` says where each WAL stood at the row where reading starts. `steps` is called with the
-    name of each step before it is taken.
+    `tips` are the ends of the WALs at the row where reading starts. `steps` is called with the name
+    of each step before it is taken.
     """
 
     writers: ShardWriters
@@ -58,14 +58,14 @@ class ResumingWriters:
     tips: Mapping[ShardId, Tip]
     key: tuple[str, ...]
     mended: bool = False
-    """Whether the source was mended since: then entries are compared by all columns."""
+    """Whether the source was corrected since; if so, entries are compared by all columns."""
     steps: Steps = no_steps
     opened: dict[ShardId, ResumedShard] = field(init=False, default_factory=dict)
 
     def open(
         self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
     ) -> ResumedShard:
-        """Claim the shard, and find out which calls are done."""
+        """Claim the shard, and find out which calls are in its WAL already."""
         self.steps("claim")
         inner = self.writers.open(shard_id, spec_id, entries)
         own = self.records.read_sessions(shard_id)
@@ -80,9 +80,10 @@ class ResumingWriters:
         return opened
 
     def check_all_used(self, shards: Mapping[ShardId, ResumedShard] | None = None) -> None:
-        """Raise Corruption when the WAL has entries of ours that no row of the source led to.
+        """Raise Corruption when the WAL has entries of ours for which the source has no row.
 
-        `shards` are those to look at; None: all that are open. Raises Refused in a mended source.
+        For a corrected source it raises Refused instead. `shards` are those to check; None means
+        all that are open.
         """
         for shard_id, shard in (self.opened if shards is None else shards).items():
             if left := shard.entries_left:
@@ -92,7 +93,7 @@ class ResumingWriters:
                 )
 
     def make_error(self, text: str) -> MemWalError:
-        """The error for a source that is not what was written of it."""
+        """The error for a source that does not match what was written of it."""
         if self.mended:
             return Refused(
                 "MW-I05", f"{text}. Bring it back as it was: what is written would be counted twice"
@@ -107,7 +108,7 @@ class ResumingWriters:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Call:
-    """What was asked of a writer: the number of the call, and its rows as they are written."""
+    """A call of a writer: its number, its kind, and its rows as they are written."""
 
     number: int
     kind: Kind
@@ -115,11 +116,11 @@ class _Call:
 
     @property
     def batches(self) -> int:
-        """How many batches its rows are written in: not as many as the last call's, if possible."""
+        """How many batches the rows are written in; if possible, other than the last call's."""
         return 1 + self.number % 2 if self.rows.num_rows > 1 else 1
 
     def looks_like(self, last: _Call, key: tuple[str, ...]) -> bool:
-        """Whether its entry could be taken for a copy of the last call's."""
+        """Whether this call's entry could be taken for a copy of the last call's."""
         alike = self.kind is last.kind and self.batches == last.batches
         return alike and _is_same(self.rows, last, key)
 
@@ -132,7 +133,7 @@ class _Call:
 
 
 class ResumedShard:
-    """The writer of one shard, which skips calls that are done."""
+    """The writer of one shard, which skips calls whose entries are in the WAL already."""
 
     def __init__(
         self,
@@ -146,8 +147,8 @@ class ResumedShard:
     ) -> None:
         """`done` are the entries of the calls from number `calls` on.
 
-        `begun` are the positions behind which recorded calls begin; the epochs in `older` recorded
-        none.
+        `begun` has, by number of the recorded calls, the position after which each begins; writers
+        of the epochs in `older` recorded no calls.
         """
         self._owner = owner
         self.inner = inner
@@ -182,7 +183,7 @@ class ResumedShard:
         return probe
 
     def is_done(self, kind: Kind, rows: pa.Table) -> bool:
-        """Whether the next call is in the WAL. Raises as a call does whose entry has other rows."""
+        """Whether the next call is in the WAL. Raises as `put` does if its entry has other rows."""
         call = _Call(number=self._calls, kind=kind, rows=rows)
         done = self._is_done(call)
         self._calls, self._last = self._calls + 1, call
@@ -195,14 +196,14 @@ class ResumedShard:
         self.counts.generations = self.inner.count_generations()
 
     def abandon(self) -> None:
-        """Close, whatever comes of it."""
+        """Close the writer after a failure, ignoring errors."""
         self.inner.abandon()
         with suppress(MemWalError):
             self.counts.generations = self.inner.count_generations()
 
     @property
     def entries_left(self) -> int:
-        """How many entries are left that no call accounts for."""
+        """How many entries no call has accounted for yet."""
         return len(self._done)
 
     def _write(self, kind: Kind, rows: pa.Table) -> bool:
@@ -234,7 +235,7 @@ class ResumedShard:
         self._owner.steps("entry")
 
     def _is_done(self, call: _Call) -> bool:
-        """Whether the call is in the WAL; takes its entry, and what are copies of that."""
+        """Whether the call is in the WAL; if so, consumes its entry and any copies of it."""
         if not self._done:
             return False
         self._tip = self._done.popleft()
@@ -246,9 +247,9 @@ class ResumedShard:
         return True
 
     def _check_own(self, position: int, call: _Call) -> None:
-        """Raise Corruption where an entry has other rows than the call; Refused in a mended source.
+        """Raise Corruption when an entry has other rows than the call; Refused if corrected.
 
-        One that was collected counts by its position alone, if the source is as it was.
+        An entry that was collected counts by its position alone, unless the source was corrected.
         """
         stored, where = self._read(position), f"shard {self.inner.claim.shard_id}: WAL position"
         if stored is not None and not self._holds(stored, call):
@@ -264,7 +265,7 @@ class ResumedShard:
             )
 
     def _is_copy(self, found: Tip, last: _Call) -> bool:
-        """Whether an entry is a second copy of the last call's. Raises Refused in doubt."""
+        """Whether an entry is another copy of the last call's. Raises Refused in doubt."""
         if last.number + 1 in self._begun:
             return found.position <= self._begun[last.number + 1]
         stored = self._read(found.position)
@@ -280,14 +281,14 @@ class ResumedShard:
                 "whether it is another row or a copy can't be told. Ingest under another --id, "
                 "which writes all rows again",
             )
-        return True  # the next call would be recorded, if it had been made
+        return True  # a next call that looks like this one would have been recorded
 
     def _holds(self, stored: ReadEntry, call: _Call) -> bool:
         rows = pa.Table.from_batches(stored.batches, schema=stored.schema)
         return _is_same(rows, call, None if self._owner.mended else self._owner.key)
 
     def _read(self, position: int) -> ReadEntry | None:
-        """An entry, None where it was collected. One is compared with two calls, and read once."""
+        """An entry; None when it was collected. The last one read is kept: it is compared twice."""
         if self._seen is None or self._seen[0] != position:
             try:
                 stored = self._owner.writers.wal.rows(self.inner.claim.shard_id, position)
@@ -298,9 +299,9 @@ class ResumedShard:
 
 
 def _is_same(stored: pa.Table, call: _Call, columns: tuple[str, ...] | None) -> bool:
-    """Whether an entry is what the call would write: as many rows, the same in these columns.
+    """Whether an entry is what the call would write: as many rows, with equal values in `columns`.
 
-    None: in all that the call has.
+    None means all columns of the call.
     """
     if stored.num_rows != call.rows.num_rows:
         return False
@@ -335,8 +336,8 @@ def find_written(
     epoch, found = tip.writer_epoch, []
     for position in positions:
         head = heads.get(position)
-        # Where there is no entry now, one was collected. It was no sentinel: those never are. A
-        # claim that was beaten may leave its sentinel above the next one's, and writes no more.
+        # A missing entry was collected, so it was not a sentinel: those never are. A superseded
+        # claim may leave its sentinel above the next claim's, and writes nothing after it.
         whose = epoch if head is None else head.writer_epoch
         epoch = max(epoch, whose)
         if whose in earlier and (head is None or not head.fence_sentinel):

@@ -1,4 +1,4 @@
-"""Files and tables that an ingest reads: found, opened, and cut into chunks the same way each time.
+"""Finds and opens the files and tables that an ingest reads, and cuts them into the same chunks.
 
-Nothing here knows the table that the rows go to, but for the types that its columns want.
+Of the table that the rows go to, nothing here knows more than its columns' types.
 """

@@ -1,4 +1,4 @@
-"""Batches of a source -> chunks of so many rows, wherever reading starts. Pure."""
+"""Batches of a source -> chunks of a fixed number of rows, wherever reading starts. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find_groups(metadata: pq.FileMetaData, first_row: int) -> tuple[list[int], i
 def skip_rows(
     batches: Iterator[pa.RecordBatch], rows: int, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """All but the first `rows` rows."""
+    """The `columns` (None: all) of all but the first `rows` rows."""
     for batch in batches:
         if rows >= batch.num_rows:
             rows -= batch.num_rows

@@ -1,6 +1,6 @@
-"""What a source's columns become: renamed (`--map`), or filled in where it has none (`--default`).
+"""Maps a source's columns to the table's: renamed (`--map`), or filled in (`--default`).
 
-For formats without types of their own, the table's are wanted.
+Formats without types of their own are read with the table's types.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Pairs = tuple[tuple[str, str], ...]
 class SourceColumns:
     """The columns that are wanted of every source, under the table's names.
 
-    `renamed` leads from the source's names to the table's. `needed` have to be in each row of a
-    format whose rows have columns of their own, unless `deleted_by` is true there.
+    `renamed` maps the source's names to the table's. Where each row has its own columns (JSON
+    lines), `needed` must be in every row in which `deleted_by` is not true.
     """
 
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
@@ -36,33 +36,33 @@ class SourceColumns:
 
     @property
     def source_types(self) -> dict[str, pa.DataType]:
-        """The wanted types by the source's names."""
+        """The wanted types, by the source's column names."""
         new = set(self.renamed.values())
         types = {name: kind for name, kind in self.types.items() if name not in new}
         return types | {a: self.types[b] for a, b in self.renamed.items() if b in self.types}
 
     @property
     def changes(self) -> bool:
-        """Whether sources become anything else than they are."""
+        """Whether sources are changed: renamed or filled in."""
         return bool(self.renamed or self.defaults)
 
     def get_source_name(self, name: str) -> str:
-        """The source's name of a column of the table."""
+        """The source's name for a column of the table."""
         return next((old for old, new in self.renamed.items() if new == name), name)
 
     def list_named(self) -> set[str]:
-        """The source's columns that somebody named, and that have to be there."""
+        """The source's columns that options name, and that therefore must be there."""
         old = {a for a, b in self.renamed.items() if b not in self.defaults}
         if self.deleted_by is not None and self.deleted_by not in self.defaults:
             old.add(self.get_source_name(self.deleted_by))
         return old
 
     def rename(self, name: str) -> str:
-        """The table's name of a source's column."""
+        """The table's name for a column of the source."""
         return self.renamed.get(name, name)
 
     def convert_schema(self, source: pa.Schema, where: str) -> pa.Schema:
-        """A source's columns, as they are once converted. Raises Usage."""
+        """A source's schema after conversion. Raises Usage when a column to map is missing."""
         for name, new in self.renamed.items():
             if name not in source.names and new not in self.defaults:
                 near = guess_name(name, source.names)
@@ -74,11 +74,11 @@ class SourceColumns:
         return pa.schema([*fields, *added])
 
     def find_source_names(self, wanted: Collection[str], source: Sequence[str]) -> list[str]:
-        """The source's names of the wanted columns, or one column, so that rows can be counted."""
+        """The source's names for the wanted columns; with none, one column, to count rows by."""
         return [name for name in source if self.rename(name) in wanted] or list(source[:1])
 
     def convert(self, rows: pa.Table, wanted: Collection[str]) -> pa.Table:
-        """A source's rows with the wanted columns."""
+        """A source's rows, converted, with only the wanted columns."""
         rows = rows.rename_columns([self.rename(name) for name in rows.column_names])
         for name, value in self.defaults.items():
             if name in wanted and name not in rows.column_names:
@@ -87,7 +87,7 @@ class SourceColumns:
 
 
 def make_columns(shape: Shape, renamed: Pairs, defaults: Pairs) -> SourceColumns:
-    """What a table of this shape wants of its sources. Raises Usage for names and values."""
+    """The columns that a table of this shape wants. Raises Usage for bad names or values."""
     types = shape.list_types()
     doubled = sorted(new for _, new in renamed if [n for _, n in renamed].count(new) > 1)
     if doubled:

@@ -1,8 +1,8 @@
-"""CSV as text: how a file is read whose values are not all of the types that are wanted.
+"""Reads CSV as text, for files in which not all values have the wanted types.
 
-pyarrow's reader gives a file up at its first bad value or row. Then the file's values are read as
-they are written, and converted by the same converter a column of a chunk at a time, and a part of
-one at a time where there are some that can't be.
+pyarrow's reader gives up at the first bad value or row of a file. In that case the values are read
+as text, and converted by the same converter, one column of a chunk at a time; a column with bad
+values is converted in ever smaller parts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from memwal.ingest.values.texts import find_csv_types, parse_texts
 from memwal.rows.json_values import Lenience, is_bytes
 
 # As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
-# are what they are in their column.
+# are ordinary values.
 _NULLS = {
     "null_values": [""],
     "strings_can_be_null": True,
@@ -43,13 +43,13 @@ def open_csv(
     types: Mapping[str, pa.DataType],
     invalid: Callable[[pacsv.InvalidRow], str] | None = None,
 ) -> pacsv.CSVStreamingReader:
-    """A reader of these types, which raises ArrowInvalid, now or later, for what has none of them.
+    """A reader for these types, which raises ArrowInvalid, now or later, for values that don't fit.
 
-    `invalid` is told of rows with more or fewer fields than the header.
+    `invalid` is called for rows with more or fewer fields than the header.
     """
     return pacsv.open_csv(
         source,
-        # Rows are only counted in one thread.
+        # Row numbers are only known when reading in one thread.
         read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=invalid is None),
         parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=invalid),
         convert_options=pacsv.ConvertOptions(column_types=dict(types), **_NULLS),
@@ -57,12 +57,12 @@ def open_csv(
 
 
 def read_names(source: Any) -> list[str]:
-    """The names of the columns, whatever is in them."""
+    """The names of the columns, whatever the values are."""
     return list(open_csv(source, {}, lambda row: "skip").schema.names)
 
 
 def check_separator(names: Sequence[str], wanted: Collection[str], uri: str) -> None:
-    """Raise Usage for another separator than commas: all columns look like one of a long name."""
+    """Raise Usage for a separator other than a comma, when the header looks like one long name."""
     for sign in ";\t|":
         if len(names) == 1 and sign in names[0] and set(names[0].split(sign)) & set(wanted):
             raise Usage(
@@ -76,9 +76,9 @@ def read_text(
     chunk_rows: int,
     columns: list[str] | None,
 ) -> Iterator[pa.Table]:
-    """Every chunk of a file, for `convert_text`.
+    """Every chunk of a file as text, for `convert_text`.
 
-    Rows with too many or few fields are in no chunk: chunks know of them (`mark_chunks`).
+    Rows with too many or too few fields are left out, and recorded with the chunks (`mark_chunks`).
     """
     left_out: list[Finding] = []
 
@@ -101,7 +101,7 @@ def read_text(
 
 
 def show_row(row: pa.Table) -> dict[str, Any]:
-    """A row of a chunk, as JSON has it; of text, its texts."""
+    """A row of a chunk as JSON values; columns that are still text, as that text."""
     shown = {}
     for field, column in zip(row.schema, row.columns, strict=True):
         value = column[0].as_py() if is_text_column(field) else show_value(column.chunk(0))
@@ -112,16 +112,16 @@ def show_row(row: pa.Table) -> dict[str, Any]:
 def convert_text(
     chunk: pa.Table, types: Mapping[str, pa.DataType], lenience: Lenience, most: int
 ) -> tuple[pa.Table, list[Finding], list[int]]:
-    """Values for text, what has none (and is NULL there), and each row's number in the file.
+    """The chunk's values, findings for text without one (NULL there), and row numbers in the file.
 
-    Raises ValueError for a column of which no value is to blame.
+    Raises ValueError when a column can't be converted though no single value is at fault.
     """
     marks = find_marks(chunk)
     found, arrays = list(marks.left_out), []
     for name in chunk.column_names:
         text, kind = chunk[name].combine_chunks(), types.get(name, pa.string())
         if not is_text_column(chunk.schema.field(name)):
-            arrays.append(text)  # it has its type already
+            arrays.append(text)  # it is typed already
             continue
         convert = partial(_convert, kind=kind, lenience=lenience)
         bad = find_failing(text, convert, most)
@@ -129,7 +129,7 @@ def convert_text(
             value = text[place].as_py().decode(errors="replace")
             reason = f"is no {kind}: {why.rpartition(f'error to {kind}: ')[2]}"
             found.append(Finding(place=place, column=name, value=value, reason=reason))
-        # Where there are more than anybody asked about, nobody looks behind the last of these.
+        # With more than `most` bad values, rows after the last one found are not converted.
         known = text[: bad[-1][0]] if len(bad) >= most else text
         values = convert(_blank(known, bad))
         arrays.append(pa.concat_arrays([values, pa.nulls(len(text) - len(values), values.type)]))
@@ -144,7 +144,7 @@ def _blank(text: pa.Array, bad: list[tuple[int, str]]) -> pa.Array:
 
 
 def _convert(text: pa.Array, kind: pa.DataType, lenience: Lenience) -> pa.Array:
-    """What reading the values as `kind` gives."""
+    """The text as values of `kind`, as the CSV reader would read them."""
     if is_bytes(kind):
         return parse_texts(text, kind, lenience)
     table = pa.table({"value": text.cast(pa.string())})

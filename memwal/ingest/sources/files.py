@@ -1,7 +1,7 @@
 """The files that an ingest reads: Parquet, Arrow, CSV, JSON lines and Lance, local and in buckets.
 
-A file is cut into chunks of so many rows from its beginning, wherever reading starts: what a run
-that goes on reads next is what the one before would have read.
+A file is cut into chunks of a fixed number of rows from its beginning, wherever reading starts, so
+that a run which resumes reads the same chunks as the run before it would have.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from memwal.threads import side_by_side
 _AZURE_KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 _ALIASES = {"access_key": "account_key", "master_key": "account_key", "sas_key": "sas_token"}
 _ALIASES |= {"endpoint_url": "endpoint"}
-# A token given as an option has no end that is known; pyarrow wants one.
+# The expiry of a token given as an option is not known, and pyarrow requires one.
 _NEVER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def open_system(scheme: str, options: Mapping[str, str], account: str = "") -> fs.FileSystem:
-    """The store of a scheme; `account` is Azure's, where the address names it.
+    """The store of a scheme; `account` is Azure's, if the address names it.
 
-    What no option says is looked for where the cloud's own tools look. Raises Unsupported.
+    What the options leave out is looked up where the cloud's own tools look. Raises Unsupported.
     """
     short = {_shorten(name): value for name, value in options.items()}
     endpoint = short.get("endpoint") or short.get("base_url") or ""
@@ -115,7 +115,7 @@ _ENDINGS = {
     **{f".csv{more}": Format.CSV for more in _COMPRESSED},
     **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
 }
-# In a folder it may be anything: of these, only what is named is read.
+# .json files may hold anything: they are read when named, not when found in a folder.
 _READ_PAST = (Format.CSV, Format.JSONL)
 _NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
 
@@ -123,7 +123,7 @@ _NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSE
 class SourceFiles:
     """Finds and reads source files with one set of storage options.
 
-    Raises Usage for what is not there or can't be read as what it claims to be, StoreUnavailable.
+    Raises Usage for a source that does not exist or can't be read as its format, StoreUnavailable.
     """
 
     def __init__(
@@ -132,18 +132,18 @@ class SourceFiles:
         columns: SourceColumns | None = None,
         spooled: SpooledInput | None = None,
     ) -> None:
-        """`spooled` is what standard input held."""
+        """`spooled` is the content of standard input."""
         self._options = dict(storage_options)
         self._columns = columns or SourceColumns()
         self._spooled = spooled
         self._systems: dict[str, fs.FileSystem] = {}
         self.passed_over: dict[str, list[str]] = {}
-        """Of folders, the files whose names are those of no source."""
+        """By folder, the files that were skipped because their names tell no format."""
 
     # ---- finding
 
     def find(self, addresses: Sequence[str], wanted: Format | None = None) -> list[SourceFile]:
-        """The files behind the addresses: in the order given, those of a folder by name."""
+        """The files at the addresses, in the order given; those of a folder by name."""
         files: dict[str, SourceFile] = {}
         for address in addresses:
             if address == STANDARD_INPUT:
@@ -166,13 +166,13 @@ class SourceFiles:
         )
 
     def _expand(self, uri: str) -> list[str]:
-        """The addresses that a pattern stands for."""
+        """The addresses that match a pattern."""
         system, path = self._system(uri)
         if not is_pattern(uri):
             return [uri]
         with self._translating(uri):
             if system.get_file_info(path).type != fs.FileType.NotFound:
-                return [uri]  # a name with such signs in it
+                return [uri]  # an existing name that contains wildcard characters
             found = find_matches(path, system)
         if not found:
             raise Usage(f"{uri}: nothing matches")
@@ -183,7 +183,7 @@ class SourceFiles:
         return [f"{scheme}://{bucket}/{match.partition('/')[2]}" for match in found]
 
     def _add_etag(self, file: SourceFile) -> SourceFile:
-        """With the etag that the store has of it, if it has one: a request."""
+        """The file with the etag that its store has for it, if any; takes a request."""
         system, path = self._system(file.uri)
         if file.format is Format.LANCE or isinstance(system, fs.LocalFileSystem):
             return file
@@ -195,7 +195,7 @@ class SourceFiles:
     def read_digest(
         self, file: SourceFile, on_read: Callable[[int], None] = lambda size_bytes: None
     ) -> str:
-        """Of the file's bytes: reads all of it, and tells how many each time."""
+        """The digest of the file's bytes; `on_read` gets the number of bytes of each read."""
         system, path = self._system(file.uri)
         digest = hashlib.sha256()
         with (
@@ -256,7 +256,7 @@ class SourceFiles:
     # ---- reading
 
     def read_schema(self, file: SourceFile) -> pa.Schema:
-        """The file's columns, under the names that the table has for them."""
+        """The file's columns, under the table's names for them."""
         return self._columns.convert_schema(self._read_own_schema(file), file.uri)
 
     def _read_own_schema(self, file: SourceFile) -> pa.Schema:
@@ -275,7 +275,7 @@ class SourceFiles:
             return self._open_stream(file)[0]
 
     def count_rows(self, file: SourceFile) -> int | None:
-        """How many rows it has, where that is known without reading them."""
+        """How many rows the file has; None when that takes reading them."""
         if file.format is Format.LANCE:
             return count_rows(self._open_lance(file), file)
         if file.format is not Format.PARQUET:
@@ -284,13 +284,13 @@ class SourceFiles:
             return int(self._open_parquet(file).metadata.num_rows)
 
     def guess_rows(self, file: SourceFile) -> int | None:
-        """About how many rows a file of lines has, by its first ones; None for another."""
+        """About how many rows a CSV or JSON lines file has, by its first lines; None for others."""
         if file.format not in (Format.CSV, Format.JSONL):
             return None
         system, path = self._system(file.uri)
         with self._translating(file.uri, file.format):
             opened = stream = system.open_input_file(path)
-            with suppress(TypeError, ValueError):  # by its name it is not compressed
+            with suppress(TypeError, ValueError):  # by its name, it is not compressed
                 stream = pa.CompressedInputStream(opened, pa.Codec.detect(path).name)
             text = bytes(stream.read(_GUESSED_BYTES))
             return file.size_bytes * text.count(b"\n") // max(1, opened.tell()) or None
@@ -319,9 +319,9 @@ class SourceFiles:
     ) -> Iterator[pa.Table]:
         """The rows from `first_row` on, `chunk_rows` at a time.
 
-        `first_row` is where a chunk of this size ended: only a file's last one may be smaller, so
-        that behind it there is nothing. From a value on that has not its column's type, chunks of
-        CSV are text (`memwal.ingest.sources.csv_text`).
+        `first_row` is where a chunk of this size ended. If it is not a multiple of `chunk_rows`,
+        that was the file's last chunk, and nothing follows. From the first value that does not have
+        its column's type, chunks of CSV are text (`memwal.ingest.sources.csv_text`).
         """
         if first_row % chunk_rows:
             return
@@ -344,7 +344,7 @@ class SourceFiles:
             for chunk in cut_batches(batches, chunk_rows):
                 yield chunk
                 read += 1
-        except ValueError:  # Arrow's and BadLine are among them
+        except ValueError:  # includes Arrow's errors and BadLine
             if file.format not in _READ_PAST:
                 raise
             chunks = self._read_past(file, chunk_rows, wanted)
@@ -377,7 +377,7 @@ class SourceFiles:
         return pq.ParquetFile(system.open_input_file(path))
 
     def _open_stream(self, file: SourceFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Schema and batches of any other file, from its beginning."""
+        """Schema and batches of an Arrow, CSV or JSON lines file, from its beginning."""
         system, path = self._system(file.uri)
         if file.format is Format.JSONL:
             stream = system.open_input_stream(path)
@@ -397,7 +397,7 @@ class SourceFiles:
     # ---- opening
 
     def open_bytes(self, file: SourceFile) -> Any:
-        """What is in the file, unpacked, as pyarrow reads it."""
+        """The file as a stream, decompressed by pyarrow."""
         system, path = self._system(file.uri)
         return system.open_input_stream(path)
 
@@ -420,12 +420,12 @@ class SourceFiles:
         return LanceTables(uri, self._options).base(version)
 
     def describe_fragments(self, file: SourceFile, last: int | None = None) -> Fragments:
-        """The fragments of a Lance source's version up to `last`; None: all. Raises Missing."""
+        """The fragments of a Lance source's version, up to `last` (None: all). Raises Missing."""
         return describe_fragments(self._open_lance(file), last)
 
     @contextmanager
     def _translating(self, uri: str, kind: Format | None = None) -> Iterator[None]:
-        """Errors become ours; those of what a file holds only where its `kind` is known."""
+        """Translate errors to ours; errors in a file's content only when its `kind` is given."""
         try:
             yield
         except (FileNotFoundError, Missing):

@@ -1,4 +1,4 @@
-"""Patterns among source addresses, for shells that did not expand them, and for buckets."""
+"""Expands patterns in source addresses that a shell did not expand, and those in buckets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_pattern(uri: str) -> bool:
 
 
 def find_matches(path: str, system: fs.FileSystem) -> list[str]:
-    """Paths that match, sorted; nothing hidden, and nothing below a folder that matches."""
+    """The paths that match, sorted, without hidden ones and those below a folder that matches."""
     parts = path.split("/")
     fixed = len(list(takewhile(lambda part: not is_pattern(part), parts)))
     if isinstance(system, fs.LocalFileSystem):
@@ -41,7 +41,7 @@ def find_matches(path: str, system: fs.FileSystem) -> list[str]:
 
 
 def does_match(path: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the parts of a path are what a pattern's parts stand for."""
+    """Whether the parts of a path match the parts of a pattern."""
     if not pattern or not path:
         return not path and all(part == "**" for part in pattern)
     if pattern[0] == "**":

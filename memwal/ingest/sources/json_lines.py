@@ -1,6 +1,6 @@
-"""JSON lines: an object a line, its values as `memwal read --json` shows them.
+"""Reads JSON lines: one object per line, with values as `memwal read --json` shows them.
 
-Rows need not have the same columns, so what a table needs is asked of every row.
+Rows need not have the same columns, so every row is checked for those that the table needs.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LINE_BYTES_MAX = 64 * 1024 * 1024
 _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_ROWS = 16 * 1024
 _Lines = list[tuple[int, int, dict[str, Any]]]
-"""(line, row, what is in it), both from 1: an empty line is no row."""
+"""(line number, row number, object); numbers start at 1, and an empty line is not a row."""
 
 
 class BadLine(ValueError):
-    """A line that is no row. `column` and `value` are those at fault, if it is an object."""
+    """A line that can't be a row. `column` and `value` are those at fault, if it is an object."""
 
     column: str | None = None
     value: Any = None
@@ -40,15 +40,16 @@ class BadLine(ValueError):
 
 
 OnBad = Callable[[int, BadLine], None]
-"""Told of the number of a row that is left out, and why."""
+"""Called with the number of a row that is left out, and the reason."""
 
 
 def read_json_lines(
     stream: Any, columns: SourceColumns, where: str, on_bad: OnBad | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The wanted columns and those that the first rows have besides; and the rows' batches.
+    """The schema and the batches of rows.
 
-    Raises BadLine, which names the line, the column and the value, unless `on_bad` takes them.
+    The schema has the wanted columns, and further ones of the first rows. Raises BadLine, which
+    names the line, the column and the value, unless `on_bad` takes it.
     """
     types = columns.source_types
     batches = _read_lines(stream, columns, where, on_bad)
@@ -56,7 +57,7 @@ def read_json_lines(
     unknown = {name: pa.null() for *_, row in first for name in row if name not in types}
     schema = pa.schema([*types.items(), *unknown.items()])
     for name in columns.list_named() & types.keys():
-        if first and not any(name in row for *_, row in first):  # a slip of the pen, perhaps
+        if first and not any(name in row for *_, row in first):  # perhaps a typo
             schema = schema.remove(schema.get_field_index(name))
 
     def convert() -> Iterator[pa.RecordBatch]:
@@ -80,7 +81,7 @@ def read_past_bad(
     chunk_rows: int,
     wanted: list[str] | None,
 ) -> Iterator[pa.Table]:
-    """Every chunk of what are rows, which knows of lines that are none."""
+    """Chunks of the good rows; the bad lines are recorded with the chunks (`mark_chunks`)."""
     left_out: list[Finding] = []
 
     def leave_out(row: int, bad: BadLine) -> None:
@@ -104,7 +105,7 @@ def read_past_bad(
 
 
 def _leave_out(lines: _Lines, convert: Callable[[_Lines], pa.RecordBatch], on_bad: OnBad) -> _Lines:
-    """The lines that can be converted."""
+    """The lines that can be converted; the others go to `on_bad`."""
     with suppress(BadLine):
         convert(lines)
         return lines
@@ -171,7 +172,7 @@ def _parse_line(
 def _check_missing(
     row: Mapping[str, Any], needed: Collection[str], columns: SourceColumns, where: str
 ) -> None:
-    """Raise Usage for a row that lacks what would become NULL, over what the table has."""
+    """Raise BadLine for a row that lacks columns, which NULL would overwrite in the table."""
     deleted_by = columns.deleted_by
     if deleted_by is not None and row.get(columns.get_source_name(deleted_by)) is True:
         return

@@ -1,7 +1,7 @@
-"""Lance tables as sources: a version of one, or what was appended since an earlier version.
+"""Lance tables as sources: one version, or what was appended since an earlier version.
 
-Fragments are numbered upwards and stay as they are while rows are only appended. So rows that came
-since are those of higher numbers, if the fragments up to there are still the same.
+Fragments have ascending ids, and don't change while rows are only appended. So appended rows are in
+the fragments with higher ids, provided that the earlier fragments are still the same.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import pyarrow as pa
 
 from memwal.store.records.ingests import SourceFile
 
-# What a row's being there, and its values, depend on.
+# What decides which rows a fragment has, and their values.
 _TOLD = ("id", "physical_rows", "deletion_file", "overlays")
 _TOLD_OF_FILES = ("path", "fields", "column_indices", "base_id")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fragments:
-    """The number of the last one, -1 for none; and a digest of them all."""
+    """The id of the last fragment (-1 without any), and a digest of all of them."""
 
     last: int
     digest: str
 
 
 def describe_fragments(dataset: Any, last: int | None = None) -> Fragments:
-    """The fragments up to the number `last`; None: all."""
+    """The fragments with ids up to `last` (None: all)."""
     found = sorted(dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
     kept = [f for f in found if last is None or f.fragment_id <= last]
     told = []
@@ -46,7 +46,7 @@ def describe_fragments(dataset: Any, last: int | None = None) -> Fragments:
 
 
 def count_rows(dataset: Any, file: SourceFile) -> int:
-    """How many rows are read of it."""
+    """How many rows of the source are read."""
     chosen = _choose_fragments(dataset, file)
     if chosen is None:
         return int(dataset.count_rows())

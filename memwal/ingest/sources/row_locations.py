@@ -1,4 +1,4 @@
-"""Where a row of a source is, in the words of whoever opens the file: a line, or a row group."""
+"""Locates a row of a source for somebody who opens the file: by line or row group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADERS = {Format.CSV: 1, Format.JSONL: 0}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowPlace:
-    """A row by its number from 1; its line (from 1) or row group (from 0) where there are any."""
+    """A row's number from 1, and its line (from 1) or row group (from 0) if the format has them."""
 
     row: int | None
     line: int | None = None
@@ -34,7 +34,7 @@ class RowPlace:
 
 
 class Places:
-    """Finds the places of one file's rows: quickly, if they are asked for in ascending order."""
+    """Locates one file's rows; fast when they are asked for in ascending order."""
 
     def __init__(self, files: SourceFiles, file: SourceFile) -> None:
         self._files = files
@@ -59,9 +59,9 @@ class Places:
 
 
 class _Lines:
-    """Counts lines as an editor does; records are those that are not empty.
+    """Counts lines as an editor does; a record is a line that is not empty.
 
-    A line break inside quotes ends that: which quotes begin a field only a reader of CSV knows.
+    Counting ends at a line break inside quotes: only a CSV reader knows which quotes begin a field.
     """
 
     def __init__(self, stream: Any, *, breaks_in_quotes: bool) -> None:
@@ -72,7 +72,7 @@ class _Lines:
         self._open = self._quoted = self._over = False
 
     def find(self, record: int) -> int | None:
-        """The line of a record, both from 1; None where that can't be told."""
+        """The line of a record, both numbered from 1; None when that can't be told."""
         while record > self._records + len(self._found):
             if self._over:
                 return None
@@ -93,7 +93,7 @@ class _Lines:
             self._over, block = True, block[: quoted[0]]
             ends, quotes = ends[ends < quoted[0]], quotes[: quoted[0]]
         self._quoted = bool(len(quotes) and quotes[-1] % 2)
-        # How many bytes that are no line break come before each line's end.
+        # How many non-blank bytes come before each line's end.
         filled = np.cumsum(~np.isin(block, list(self._blanks))) + self._open
         until = filled[ends]
         full = np.diff(until, prepend=0) > 0

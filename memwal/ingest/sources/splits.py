@@ -1,4 +1,4 @@
-"""The parts that a track reads: source files, and rows that were staged for one shard."""
+"""The parts that a track reads: source files, or files of rows staged for one shard."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from memwal.store.shards.arrow_streams import count_decoded_bytes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """A part of the source. `read` gives its rows from a row on, always cut in the same way."""
+    """A part of the source. `read` gives its rows from a row on, always in the same chunks."""
 
     name: str
-    """Its address or path, for messages."""
+    """The address or path, for messages."""
     read: Callable[[int], Iterator[pa.Table]]
     find_place: FindPlace = lambda row: RowPlace(row=row)
     """Where a row is, by its number from 1."""
@@ -45,9 +45,9 @@ def make_splits(
 
 
 def read_staged(objects: Objects, path: str, chunk_rows: int, first_row: int) -> Iterator[pa.Table]:
-    """One file of staged rows, an Arrow stream below the table's root; read whole."""
+    """Read one file of staged rows, an Arrow stream below the table's root, into memory."""
     if first_row % chunk_rows:
-        return  # behind the last chunk
+        return  # after the last chunk
     try:
         data = objects.get(path)
         if count_decoded_bytes(data) > len(data):

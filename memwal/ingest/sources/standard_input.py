@@ -1,6 +1,6 @@
-"""Standard input as a source: written to a file first, and known by its content.
+"""Standard input as a source: spooled to a file first, and identified by its content.
 
-So what came in by a pipe can be ingested exactly once as well: the same bytes, piped again, go on
+So piped data is ingested exactly once, too: when the same bytes are piped again, the run resumes
 where the run before stopped.
 """
 
@@ -22,7 +22,7 @@ _BLOCK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class SpooledInput:
-    """What standard input held, in a file that goes when the run ends."""
+    """The content of standard input, in a file that is deleted when the run ends."""
 
     path: str
     size_bytes: int

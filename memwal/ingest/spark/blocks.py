@@ -1,4 +1,4 @@
-"""What goes through Spark's shuffle: blocks of one shard's rows, and files of them. Pure."""
+"""Blocks of one shard's rows, which go through Spark's shuffle, and files of them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from memwal.store.records.ingests import StagedRecord
 def pack_block(
     shard: tuple[str, str], part: int, place: int, rows: int, data: bytes
 ) -> pa.RecordBatch:
-    """One block: some rows of (shard, entries), or lines of those that go nowhere."""
+    """One block: some rows of (shard, entries), or lines of JSON of rows that can't be written."""
     return pa.record_batch(
         {
             "shard": [shard[0]],
@@ -33,7 +33,7 @@ def pack_block(
 def gather_files(
     blocks: Iterator[dict[str, Any]], file_bytes: int
 ) -> Iterator[tuple[str, str, list[bytes], int]]:
-    """(shard, entries, blocks' data, rows) of each file, as large as files may be."""
+    """(shard, entries, blocks' data, rows) of each file, cut at about `file_bytes`."""
     for (shard, entries), group in groupby(blocks, key=itemgetter("shard", "entries")):
         parts: list[bytes] = []
         rows = size_bytes = 0
@@ -49,7 +49,7 @@ def gather_files(
 
 
 def gather_records(files: Iterable[tuple[str, str, str, int]]) -> tuple[StagedRecord, ...]:
-    """What was stored of each shard, of (shard, entries, path, rows) in the rows' order."""
+    """What was stored for each shard, from (shard, entries, path, rows) in the rows' order."""
     by_shard: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for shard, entries, path, rows in files:
         by_shard.setdefault((shard, entries), []).append((path, rows))
@@ -74,6 +74,6 @@ def encode_rows(tables: Sequence[pa.Table]) -> bytes:
 
 
 def decode_rows(data: bytes) -> pa.Table:
-    """The rows of such a stream."""
+    """The rows of an Arrow stream."""
     with pa.ipc.open_stream(data) as stream:
         return stream.read_all()

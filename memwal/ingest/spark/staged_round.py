@@ -1,4 +1,4 @@
-"""Rows that the tasks of a Spark write stored, and whether it is their turn. Pure."""
+"""Checks that the rows stored by a Spark write come in order, and plans their round. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from memwal.store.records.ingests import PlanRecord, Round, StagedRecord
 
 
 def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished: bool) -> None:
-    """Raise Refused when staged rows are neither the latest round nor one that follows it.
+    """Raise Refused unless staged rows are the latest round again, or a later one.
 
     Spark repeats a stream's last batch, with the same rows, when it does not know that the batch
-    was written. Where the rows are others, its checkpoint does not belong to what the table has.
+    was written. Other rows mean that its checkpoint does not match what the table has.
     """
     number = latest.number
     if staged.number < number:
@@ -45,7 +45,7 @@ def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished
 
 
 def _count_rows(records: Iterable[StagedRecord]) -> Counter[str]:
-    """By shard."""
+    """The number of rows by shard."""
     counts: Counter[str] = Counter()
     for record in records:
         counts[record.shard_id] += record.rows
@@ -53,7 +53,7 @@ def _count_rows(records: Iterable[StagedRecord]) -> Counter[str]:
 
 
 def plan_round(staged: StagedRound, request: IngestRequest, table: IngestTable) -> PlanRecord:
-    """The plan of their round. Raises StandDown when the table's shard spec is another by now."""
+    """The plan for staged rows. Raises StandDown when the table's shard spec has changed since."""
     if staged.spec_id != table.spec_id:
         raise StandDown("the table's shard spec was changed while these rows were stored")
     return make_plan(

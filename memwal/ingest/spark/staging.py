@@ -1,13 +1,13 @@
 """Stages an ingest's rows with Spark: routed, in order, and stored once, before any is written.
 
-A Spark source may give its rows in another order each time, or other rows. So a shard's writer
-can't read from the shuffle: what a restarted task reads would not be what its forerunner wrote.
-Rows are stored first, below the round's folder, by tasks that may run as often as Spark likes: the
-plan names the files of those that counted. From then on it is an ingest of files, a track a shard
-(`memwal.ingest.unit`), and the source is not asked again.
+A Spark source may give its rows in another order each time, or even other rows. So a shard's writer
+can't read from the shuffle: a restarted task would not read what the earlier attempt wrote. Rows
+are stored first, below the round's folder, by tasks that may run as often as Spark likes; the plan
+names the files of the attempts that counted. From then on it is an ingest of files, with one track
+per shard (`memwal.ingest.unit`), and the source is not read again.
 
-Through the shuffle go not rows but blocks of a shard's rows, as Arrow has them: types that Spark
-lacks come through, and there are few of them.
+What goes through the shuffle are not rows but a few blocks of a shard's rows in Arrow format, so
+that types which Spark lacks are kept.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _FILES = "shard string, entries string, place long, path string, rows long"
 _PARTITIONS_MIN = 8
 TABLE = "table"
 _REJECTED = ("", "")
-"""The shard, and the entries, of blocks of rows that can't be written: lines of JSON."""
+"""The shard and entries that mark blocks of rows that can't be written (lines of JSON)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """What the tasks need; travels to executors."""
+    """What the tasks need; sent to executors."""
 
     uri: str
     storage_options: Mapping[str, str] = field(repr=False)
@@ -68,12 +68,12 @@ class Staging:
     columns: SourceColumns
     name: str
     rejects_max: int | None = None
-    """How many rows may be set aside; None: none."""
+    """How many bad rows may be set aside; None: a bad row ends the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """What was stored: rows by shard, and files of those that can't be written."""
+    """What was stored: rows by shard, and files of rows that can't be written."""
 
     rows: tuple[StagedRecord, ...]
     rejects: tuple[str, ...]
@@ -113,10 +113,10 @@ def stage_plan(
     files: Sequence[SourceFile] | None,
     rejects_max: int | None = None,
 ) -> PlanRecord:
-    """Store the source's rows for a round; the plan that names them.
+    """Store the source's rows for a round; returns the plan that names them.
 
-    `files` are those that our own reader reads; None for a source of Spark's. Up to `rejects_max`
-    rows that can't be written are set aside; None: the first ends it.
+    `files` are read by our own reader; None means that Spark reads the source. Up to `rejects_max`
+    rows that can't be written are set aside; with None, the first one ends the run.
     """
     staging = Staging(
         uri=table.stores.uri,
@@ -167,7 +167,7 @@ def read_source(
             return rows
         reader = session.read.format(kind).options(**dict(options))
         rows = reader.load(list(sources)) if sources else reader.load()
-        _ = rows.schema  # a source that can't be read shows here
+        _ = rows.schema  # raises for a source that can't be read
         return rows
     except AnalysisException as error:
         raise Usage(f"{', '.join(sources)}: {str(error).splitlines()[0]}") from None
@@ -212,7 +212,7 @@ def read_digests(
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """Some rows of a file; None: all that there are."""
+    """Part of a file: `rows` rows from `first_row` on, or all with None."""
 
     file: SourceFile
     first_row: int
@@ -224,7 +224,7 @@ class _Part:
 
 @dataclass
 class _Held:
-    """Rows of one shard that are in no block yet."""
+    """Rows of one shard that are not in a block yet."""
 
     tables: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
@@ -273,7 +273,7 @@ def _read_part(files: SourceFiles, part: _Part, columns: Sequence[str]) -> Itera
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Rows:
-    """Rows of a source. Which ones they are nobody knows of one that Spark reads."""
+    """Rows of a source; their row numbers are not known when Spark reads it."""
 
     name: str
     rows: pa.Table
@@ -282,14 +282,14 @@ class _Rows:
 
 
 def _make_blocks(staging: Staging, tables: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
-    """Route rows and gather them into blocks; each knows its place in the part."""
+    """Route rows and gather them into blocks, each numbered within its partition."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     held: dict[Place, _Held] = {}
     places = count()
     sieve = Sieve(shape=staging.shape, rows_max=staging.rejects_max)
     for read in tables:
-        if not is_marked(read.rows):  # Spark's own sources showed no types before
+        if not is_marked(read.rows):  # the types of a source that Spark reads show here first
             staging.shape.check(read.rows.schema, read.name)
         sifted = sieve.sift(read.rows, read.name, read.first_row, read.find_place)
         if sifted.rejects:
@@ -331,7 +331,7 @@ def _store_blocks(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterat
     blocks = (row for batch in batches for row in batch.to_pylist())
     for place, (shard, entries, parts, rows) in enumerate(gather_files(blocks, _FILE_BYTES)):
         if (shard, entries) == _REJECTED:
-            # They stay, with the round's records.
+            # Rejects are kept with the round's records.
             folder = staging.folder.replace("/staged/", "/rejects/")
             path, data = f"{folder}/{attempt}-{place:06d}.jsonl", b"".join(parts)
         else:
@@ -350,7 +350,7 @@ def _store_blocks(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterat
 
 
 def _translate(error: PythonException) -> MemWalError:
-    """A task's error as one of ours. Spark keeps only its text, which begins with its kind."""
+    """A task's error as one of ours. Spark keeps only its text, which begins with its class."""
     lines = [line for line in str(error).splitlines() if line.startswith("memwal.errors.")]
     if not lines:
         return MemWalError(f"staging failed: {str(error).strip().splitlines()[-1]}")

@@ -1,14 +1,14 @@
 """The writing half of the Spark data source: a DataFrame's rows, or a stream's batches, ingested.
 
-Spark may run a task several times, beside itself too, and names in the end one attempt for each
-partition. So tasks write to no shard: they route rows and store them below `_maintenance/ingest/`,
-and say in their messages where. From those that Spark names, the driver's commit makes the plan of
-a round, and carries it out as an ingest of this process. A write is round 1 of its ingest, batch N
-of a stream round N + 1 of its query's: a batch that Spark repeats, since it died before it knew
-that the batch was written, is finished, or is nothing to do.
+Spark may run a task several times, even concurrently, and finally names one attempt for each
+partition. So tasks don't write to shards: they route rows, store them below `_maintenance/ingest/`,
+and return the paths in their commit messages. From the messages that Spark names, the driver's
+commit makes the plan of a round, and carries it out as an ingest in this process. A write is round
+1 of its ingest; batch N of a stream is round N + 1 of its query's ingest. So a batch that Spark
+repeats, because it died before it knew that the batch was written, is finished, or nothing to do.
 
-What tasks stored in vain, the abort removes as far as it is known, else the commit; and what both
-miss, `memwal.jobs.garbage.kinds.ingest`.
+Files that tasks stored for nothing are removed by the abort as far as it knows them, else by the
+commit; what both miss, `memwal.jobs.garbage.kinds.ingest` removes.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from memwal.store.records.ingests import Round
 
 _FIRST = 1
 _WHERE = "the DataFrame"
-# How Spark's driver tells its tasks of the batch that they are for.
+# The properties in which Spark's driver tells its tasks which batch they belong to.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """Rows of one shard that a task stored."""
+    """A file of one shard's rows that a task stored."""
 
     shard: str
     entries: str
@@ -63,7 +63,7 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRows(WriterCommitMessage):  # type: ignore[misc]
-    """What a task stored for a round, in its rows' order."""
+    """The files that a task stored for a round, in its rows' order."""
 
     ingest_id: str
     round: int
@@ -77,7 +77,7 @@ Messages = Sequence[StoredRows | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """Where rows go. Made on the driver, where a query is planned, and sent to its tasks."""
+    """Where rows go. Made where a query is planned, on the driver, and sent to its tasks."""
 
     options: IngestOptions = field(repr=False)
     staging: Staging
@@ -86,7 +86,7 @@ class Sink:
 
     @classmethod
     def open(cls, options: IngestOptions, schema: StructType) -> Sink:
-        """Look at the table. Raises what makes any row of these columns impossible to write."""
+        """Look at the table. Raises the error that any row with these columns would meet."""
         [table] = options.tables
         stores = open_stores(table.find_uri(), table.storage_options)
         view = stores.views.table()
@@ -102,7 +102,7 @@ class Sink:
         )
         columns = to_arrow_schema(schema, timezone="UTC")
         shape.check(columns, _WHERE)
-        # Which rows delete, and so need no more than a key, is not known yet.
+        # Rows that delete need only their key; which do is not known yet.
         replace(shape, missing_as_null=True).conform(columns.empty_table(), _WHERE)
         return cls(
             options=options,
@@ -121,7 +121,7 @@ class Sink:
 
     def store(self, ingest_id: str, number: int, batches: Iterator[pa.RecordBatch]) -> StoredRows:
         """Store a task's rows, by shard. Runs on an executor."""
-        # A name that no other attempt has.
+        # A unique name, so that attempts don't share a folder.
         folder = f"{_find_folder(ingest_id, number, self.write_id)}/{SystemClock().new_id()}"
         objects = open_stores(self.staging.uri, self.staging.storage_options).objects
         files: list[StoredFile] = []
@@ -148,7 +148,7 @@ class Sink:
         )
 
     def commit(self, name: str, messages: Messages) -> None:
-        """Ingest what the tasks stored. Raises the ingest's error."""
+        """Ingest the rows that the tasks stored. Raises the ingest's error."""
         stored = [message for message in messages if message is not None and message.files]
         if not stored:
             return
@@ -178,7 +178,7 @@ class Sink:
             raise error_of(report.exit_code, report.outcome, text)
 
     def abort(self, ingest_id: str, number: int, write_id: str) -> None:
-        """Remove what a write's tasks stored for a round, unless the round's plan names it."""
+        """Remove the files that a write's tasks stored for a round and its plan does not name."""
         objects = open_stores(self.staging.uri, self.staging.storage_options).objects
         plan = Round(objects, ingest_id, number, write_id).read_plan()
         named = {path for record in (plan and plan.staged) or () for path in record.files}
@@ -186,7 +186,7 @@ class Sink:
         objects.delete(sorted(mine - named))
 
     def forget(self, ingest_id: str) -> None:
-        """Remove what is remembered of a finished write, since nobody can ask for it again."""
+        """Remove the records of a finished write that got no id, since nothing can resume it."""
         objects = open_stores(self.staging.uri, self.staging.storage_options).objects
         with suppress(MemWalError):  # the rows are written, and what is left is small
             Round(objects, ingest_id, _FIRST, self.write_id).forget()
@@ -196,7 +196,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """One `df.write`."""
 
     def __init__(self, options: IngestOptions, schema: StructType, overwrite: bool) -> None:
-        """Raises what `Sink.open` raises, and Unsupported for the mode overwrite."""
+        """Raise what `Sink.open` raises, and Unsupported for the mode overwrite."""
         with _explained():
             _check_mode(overwrite, 'mode("append")')
             self._sink = Sink.open(options, schema)
@@ -210,7 +210,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return self._sink.store(self._id, _FIRST, iterator)
 
     def commit(self, messages: Messages) -> None:
-        """Ingest them."""
+        """Ingest the rows that the tasks stored."""
         with _explained(f"to go on with it, save the same again with the option id = {self._id}"):
             self._sink.commit(f"the write with id {self._id}", messages)
             if self._is_nameless:
@@ -223,13 +223,14 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """The batches of one `df.writeStream`. Spark makes one for a batch's tasks, and one to commit.
+    """Writes the batches of one `df.writeStream`.
 
-    What they have in common is in the tasks' messages.
+    Spark makes one object for a batch's tasks and another to commit; they share only what is in the
+    tasks' messages.
     """
 
     def __init__(self, options: IngestOptions, schema: StructType, overwrite: bool) -> None:
-        """Raises what `Sink.open` raises, and Unsupported for the mode complete and an id."""
+        """Raise what `Sink.open` raises, and Unsupported for the mode complete and an id."""
         with _explained():
             _check_mode(overwrite, 'outputMode("append")')
             if options.request.ingest_id is not None:
@@ -249,7 +250,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             return self._sink.store(f"stream-{query}", int(batch) + 1, iterator)
 
     def commit(self, messages: Messages, batch_id: int) -> None:
-        """Ingest them, unless an earlier run of the query has."""
+        """Ingest the stored rows, unless an earlier run of the query has."""
         with _explained("start the query again: it goes on with this batch"):
             self._sink.commit(f"batch {batch_id} of the query", messages)
 
@@ -275,7 +276,7 @@ def _check_mode(overwrite: bool, right: str) -> None:
 
 @contextmanager
 def _explained(advice: str | None = None) -> Iterator[None]:
-    """Errors that name the data source's options, not the command's, and say how to go on."""
+    """Reword errors: they name the data source's options, not the command's, and add `advice`."""
     try:
         yield
     except MemWalError as error:

@@ -1,4 +1,4 @@
-"""Rows as the table takes them: their shape, what can't be written, and what is set aside.
+"""Converts rows to the table's columns, and finds and sets aside what can't be written.
 
 Nothing here writes to a table; `rejects` writes the file of rows that were set aside.
 """

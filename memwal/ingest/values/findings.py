@@ -1,7 +1,7 @@
-"""Values that can't be written, found one by one in a chunk that does not fit the table. Pure.
+"""Finds the values that can't be written in a chunk that does not fit the table. Pure.
 
-Nothing here is asked of chunks that fit. In one that does not, a column is cast part by part, down
-to the rows that can't be.
+Chunks that fit don't come here. In one that does not, a column is cast in ever smaller parts, down
+to the rows that can't be cast.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from memwal.rows.json_values import to_json
 class Finding:
     """A value that can't be written, or a whole row where `column` is None.
 
-    `place` is the row's in its chunk; None for one that is in no chunk, whose number in the file
-    is `row`, from 1.
+    `place` is the row's place in its chunk; None for a row that was left out of the chunks. `row`
+    is its number in the file, from 1.
     """
 
     place: int | None
     reason: str
     column: str | None = None
     value: Any = None
-    """As JSON has it."""
+    """As a JSON value."""
     row: int | None = None
     data: dict[str, Any] | None = None
-    """The row as JSON has it, where it is in no chunk."""
+    """The row as JSON values, if it was left out of the chunks."""
 
 
 def find_bad(shape: Shape, chunk: pa.Table, most: int) -> Iterator[Finding]:
-    """What of the chunk the table can't take, column by column; of each about `most`.
+    """The values that the table can't take, column by column, about `most` of each.
 
-    Raises Usage for a column to delete by that can't be one.
+    Raises Usage when the column to delete by is not usable.
     """
     deleted = shape.read_deleted(chunk, "the source")
     for field in shape.schema:
@@ -73,7 +73,7 @@ def _validate(part: pa.Array) -> None:
 
 
 def show_value(one: pa.Array) -> Any:
-    """The only value of an array, as JSON has it; None for one that can't be shown."""
+    """The only value of an array as a JSON value; None if it can't be shown."""
     try:
         return to_json(one)[0]
     except UnicodeDecodeError:
@@ -85,7 +85,7 @@ def show_value(one: pa.Array) -> Any:
 def find_failing(
     column: pa.Array, convert: Callable[[pa.Array], object], most: int
 ) -> list[tuple[int, str]]:
-    """The first `most` places where `convert` raises, in order, and what it says of each."""
+    """The first `most` places where `convert` raises, in order, with its errors' texts."""
     found: list[tuple[int, str]] = []
     parts = [(0, len(column))]
     while parts and len(found) < most:

@@ -1,6 +1,6 @@
-"""Chunks that know of rows that are not in them, and which of the file's rows theirs are. Pure.
+"""Chunks that carry the numbers of their rows in the file, and the rows left out of them. Pure.
 
-A reader that can't give up at what is no row leaves it out, and tells of it beside.
+A reader that goes on after a bad row leaves it out, and reports it separately.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ LEFT_OUT_MAX = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
-    """`first` is the number of a chunk's first row, if it is not left out; `text` see csv_text."""
+    """What a chunk carries.
+
+    `first` is the number of its first row, counting those left out; `text` says whether its columns
+    are still text (`csv_text`).
+    """
 
     first: int = 1
     left_out: tuple[Finding, ...] = ()
     text: bool = False
 
     def number_rows(self, rows: int) -> list[int]:
-        """The numbers of the rows that are in the chunk."""
+        """The row numbers, in the file, of the `rows` rows in the chunk."""
         gone = {finding.row for finding in self.left_out}
         numbers: list[int] = []
         number = self.first
@@ -47,11 +51,12 @@ def mark_chunks(
     *,
     text: bool,
 ) -> Iterator[pa.Table]:
-    """Chunks that know of what was left out before their last row, and behind it in a small one.
+    """Chunks that carry what was left out before their last row.
 
-    So a chunk has the same rows, and knows the same, wherever reading began to leave rows out. Of
-    what is behind a last chunk that is full, an empty one knows. `left_out` grows while batches are
-    read, and has what comes before their rows by then; what is told is taken out of it.
+    A last chunk that is not full also carries what was left out after its last row; if the last one
+    is full, an empty chunk follows with that. So a chunk has the same rows, and carries the same,
+    wherever reading began to leave rows out. `left_out` grows while batches are read, and by then
+    has what comes before their rows; findings are removed from it when a chunk carries them.
     """
     waiting, number = list[Finding](), 1
     for chunk in cut_batches(batches, chunk_rows):
@@ -67,7 +72,7 @@ def mark_chunks(
 
 
 def check_left_out(left_out: list[Finding]) -> None:
-    """Raise ValueError where there are too many between two chunks' ends to hold in memory."""
+    """Raise ValueError when more rows were left out between two chunks than may be held."""
     if len(left_out) >= LEFT_OUT_MAX:
         first = min(left_out, key=_get_row)
         raise ValueError(
@@ -81,7 +86,7 @@ def _get_row(finding: Finding) -> int:
 
 
 def _take_over(left_out: list[Finding], into: list[Finding]) -> None:
-    """Move all of them, in their order, while a reader's thread may add some."""
+    """Move all findings, sorted by row; a reader's thread may add more meanwhile."""
     count = len(left_out)
     into += left_out[:count]
     del left_out[:count]
@@ -89,7 +94,7 @@ def _take_over(left_out: list[Finding], into: list[Finding]) -> None:
 
 
 def _count_before(last: int, left_out: list[Finding]) -> int:
-    """How many are left out before a row that has this number, if none is."""
+    """How many are left out before the row that would have the number `last` without any."""
     count = 0
     while count < len(left_out) and _get_row(left_out[count]) <= last + count:
         count += 1
@@ -98,24 +103,24 @@ def _count_before(last: int, left_out: list[Finding]) -> int:
 
 def _mark(chunk: pa.Table, first: int, left_out: list[Finding], *, text: bool) -> pa.Table:
     marks = {"first": first, "left_out": [asdict(f) for f in left_out], "text": text}
-    # With each field: renaming a table's columns loses what stands with its schema.
+    # Stored with each field: renaming a table's columns drops the schema's own metadata.
     text_of = json.dumps(marks, default=str, ensure_ascii=False)
-    known = {_MARK: text_of.encode(errors="replace")}  # half a character is none in UTF-8
+    known = {_MARK: text_of.encode(errors="replace")}  # lone surrogates are not valid UTF-8
     return chunk.cast(pa.schema([field.with_metadata(known) for field in chunk.schema]))
 
 
 def is_marked(chunk: pa.Table) -> bool:
-    """Whether there is something to know of a chunk."""
+    """Whether a chunk carries marks."""
     return any(_read(field) for field in chunk.schema)
 
 
 def is_text_column(field: pa.Field) -> bool:
-    """Whether a column's values are still to be made of its text."""
+    """Whether a column is still text that has to be converted."""
     return bool(_read(field).get("text"))
 
 
 def find_marks(chunk: pa.Table) -> Marks:
-    """What a chunk knows."""
+    """The marks of a chunk; the default ones if it has none."""
     for field in chunk.schema:
         if found := _read(field):
             left_out = tuple(Finding(**finding) for finding in found["left_out"])

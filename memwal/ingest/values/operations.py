@@ -1,11 +1,11 @@
-"""Rows with deletes among them -> the puts and deletes that a shard's writer is to make. Pure.
+"""Rows with deletes among them -> the puts and deletes for a shard's writer. Pure.
 
-A writer puts rows or deletes keys, but not both in one call. What was said of one key must keep its
-order, as a row-merge policy tells `5, delete, 7` from `5, 7, delete`; that of different keys does
-not matter. So rows go by how often their key was deleted before: first all puts of keys not deleted
-yet, then their first deletes, then what was put after those, and so on.
+A writer puts rows or deletes keys, but not both in one call. The operations on one key must keep
+their order, because a row-merge policy tells `5, delete, 7` from `5, 7, delete`; the order of
+different keys does not matter. So rows are grouped by how often their key was deleted before: first
+all puts of keys not deleted yet, then their first deletes, then the puts after those, and so on.
 
-The result depends on the rows alone: a run that starts again cuts them in the same way.
+The result depends on the rows alone, so a run that starts again makes the same calls.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def make_operations(
 
 
 def join_operations(before: Operation, after: Operation, *, rows_max: int) -> Operation | None:
-    """Both in one call, if that does the same and is not too much; else None."""
+    """Both operations as one, if they are of one kind and not over `rows_max`; else None."""
     if before.kind is not after.kind or len(before) + len(after) > rows_max:
         return None
     return Operation(kind=before.kind, rows=pa.concat_tables([before.rows, after.rows]))
@@ -85,7 +85,7 @@ def _filter_rows(rows: pa.Table, wanted: npt.NDArray[np.bool_]) -> pa.Table:
 
 
 def _encode_keys(rows: pa.Table, key: Sequence[str]) -> Codes:
-    """Equal numbers for equal keys."""
+    """A number for each row, equal for equal keys. Raises Refused for a NULL key."""
     columns = [rows[name] for name in key]
     if any(column.null_count for column in columns):
         raise Refused("MW-I11", f"a row's primary key ({', '.join(key)}) is NULL")
@@ -93,20 +93,20 @@ def _encode_keys(rows: pa.Table, key: Sequence[str]) -> Codes:
 
 
 def encode_columns(columns: Sequence[pa.ChunkedArray | pa.Array]) -> Codes:
-    """A number for each row: equal where all columns are equal, NULL being equal to NULL.
+    """A number for each row: equal where all columns are equal, with NULL equal to NULL.
 
-    Numbers are given out from 0 on, in the order of their first rows.
+    Numbers start at 0, in the order of their first rows.
     """
     codes, _ = _encode(columns[0])
     for column in columns[1:]:
         indices, size = _encode(column)
-        # Numbered anew after each column, so that products stay small.
+        # Renumbered after each column, so that products stay small.
         codes, _ = _encode(pa.array(codes * size + indices))
     return codes
 
 
 def _encode(column: pa.ChunkedArray | pa.Array) -> tuple[Codes, int]:
-    """A number for each value, and how many there are."""
+    """A number for each value, and how many different values there are."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     encoded = whole.dictionary_encode(null_encoding="encode")
     return np.asarray(encoded.indices, dtype=np.int64), len(encoded.dictionary)

@@ -1,4 +1,4 @@
-"""Rows as programs give them -> an Arrow table: any Arrow data, or a list of dicts. Pure."""
+"""Rows from programs (any Arrow data, or a list of dicts) -> an Arrow table. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ def read_rows(
 ) -> pa.Table:
     """The rows as a table; dicts get the types of `schema`, the table's own.
 
-    Raises Usage for a value that does not fit, naming row and column. A row that lacks a column of
-    other rows would get a NULL that nobody asked for: refused, unless it deletes.
+    Raises Usage for a value that does not fit, naming row and column, and for a row that lacks a
+    column of other rows, since that would become NULL; not with `missing_as_null`, nor if the row
+    deletes.
     """
     if isinstance(rows, pa.Table):
         return rows
@@ -52,13 +53,14 @@ def _name_columns(rows: Iterable[object]) -> list[str]:
 
 
 def _make_column(name: str, values: list[Any], kinds: Mapping[str, pa.DataType]) -> pa.Array:
-    """The values in a type that casts to the table's without loss, as a file's have to.
+    """The values in a type that casts to the table's without loss, as a file's values must.
 
-    Asked for a type, Arrow makes do: 1 of 1.5, a list of a text's letters. So it chooses, and is
-    asked for the table's type only where there is no cast, as of dicts to a map.
+    When asked for a type, Arrow converts with loss: 1.5 to 1, a text to a list of its letters. So
+    Arrow infers the type, and is asked for the table's type only where there is no cast, such as
+    from dicts to a map.
     """
     if name not in kinds:
-        return pa.nulls(len(values))  # that there is no such column, or that it is left out
+        return pa.nulls(len(values))  # unknown columns are handled later
     kind = kinds[name]
     try:
         return _infer(values, kind)
@@ -76,7 +78,7 @@ def _make_column(name: str, values: list[Any], kinds: Mapping[str, pa.DataType])
 
 
 def _infer(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Raises what `_UNFIT` lists."""
+    """The values in the type that Arrow infers, if it casts. Raises what `_UNFIT` lists."""
     inferred = pa.array(values)
     try:
         inferred.cast(kind)

@@ -1,4 +1,4 @@
-"""The file of rows that were set aside: what `--bad-rows` names."""
+"""The file of rows that were set aside (`--bad-rows`)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from memwal.store.records.ingests import WHOLE, PlanRecord, RejectRecord, Round
 
 
 class RejectsFile:
-    """A local file of JSON lines. What other ingests set aside stays in it.
+    """A local file of JSON lines; rows that other ingests set aside stay in it.
 
-    It is written from what an ingest's records have: whole, however many runs it took.
+    It is written from an ingest's records, so it is complete however many runs the ingest took.
     """
 
     def __init__(self, place: str, sources: Iterable[str]) -> None:
-        """Raises Usage where there can be no such file, is another one, or `sources` are read."""
+        """Raise Usage when the file can't be written, holds something else, or is in `sources`."""
         self._path = Path(place)
         if "://" in place:
             raise Usage(f"--bad-rows {place}: writes local files only")
         if not self._path.parent.is_dir():
             raise Usage(f"--bad-rows {place}: there is no folder {self._path.parent}")
-        if not os.access(self._path.parent, os.W_OK):  # else it shows when rows are written
+        if not os.access(self._path.parent, os.W_OK):  # checked early, not when rows are written
             raise Usage(f"--bad-rows {place}: {self._path.parent} can't be written to")
         self._read()
         self._check_apart(sources)
 
     def update(self, found: Round, plan: PlanRecord) -> None:
-        """Put what a round set aside in the place of what is there of it. Raises Usage."""
+        """Replace the round's rows in the file by those it has set aside. Raises Usage."""
         paths = (*plan.rejects, *found.read_progress(WHOLE).rejects)
         if paths:
             whose = {"table": found.uri, "ingest": "/".join(found.folder.split("/")[-2:])}
@@ -45,7 +45,7 @@ class RejectsFile:
     def _check_apart(self, sources: Iterable[str]) -> None:
         """Raise Usage for a file that a later run would ingest."""
         path = self._path.resolve()
-        hidden = path.name.startswith(("_", "."))  # what folders and patterns pass over
+        hidden = path.name.startswith(("_", "."))  # folders and patterns skip such names
         places = [] if hidden else [place.parts for place in (path, *path.parents)]
         for source in sources:
             named = Path(normalise_source(source))
@@ -63,7 +63,7 @@ class RejectsFile:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Another process' rows aren't lost that writes the same file; where folders have locks."""
+        """Lock the folder, if it supports locks, against other processes that write the file."""
         folder = os.open(self._path.resolve().parent, os.O_RDONLY)
         try:
             with suppress(OSError):

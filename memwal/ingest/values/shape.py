@@ -16,9 +16,10 @@ from memwal.text import name_columns
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Shape:
-    """What the table takes. `delete_column` is the source's own and does not go into the table.
+    """The rows that the table takes.
 
-    `missing_as_null`: what the source lacks becomes NULL, over what the table has of a key.
+    `delete_column` is a column of the source that does not go into the table. With
+    `missing_as_null`, columns that the source lacks become NULL, replacing the table's values.
     """
 
     schema: pa.Schema
@@ -50,7 +51,7 @@ class Shape:
             self.check_missing(source, where)
 
     def check_missing(self, source: pa.Schema, where: str, deleted: pa.Array | None = None) -> None:
-        """Raise Usage when rows would get a NULL that nobody asked for; a deleted one gets none."""
+        """Raise Usage when missing columns would become NULL in rows that are not deleted."""
         missing = () if self.missing_as_null else _find_gaps(source, self.schema)
         if missing and not (deleted is not None and pc.all(deleted).as_py()):
             raise Usage(
@@ -70,20 +71,20 @@ class Shape:
             raise Usage(f"{where}: column {name!r} to delete by is {kind}, and has to be boolean")
 
     def list_types(self) -> dict[str, pa.DataType]:
-        """The types wanted by column, for sources that have none of their own."""
+        """The wanted types by column, for sources without types of their own."""
         own = {} if self.delete_column is None else {self.delete_column: pa.bool_()}
         return {**own, **{field.name: field.type for field in self.schema}}
 
     def select_columns(self, source: pa.Schema) -> list[str]:
-        """The source's columns that are read."""
+        """The names of the source's columns that are read."""
         wanted = {*self.schema.names, self.delete_column}
         return [name for name in source.names if name in wanted]
 
     def conform(self, chunk: pa.Table, where: str) -> tuple[pa.Table, pa.Array | None]:
-        """The rows in the table's schema, and for each whether it deletes; None for none.
+        """The rows in the table's schema, and whether each deletes (None: no row does).
 
-        Raises Usage for a value that the table's type can't hold, or a NULL where none may be. A
-        deleted row has values in the key's and the shard's columns only as far as they are used.
+        Raises Usage for a value that the table's type can't hold, or a NULL where none is allowed.
+        Of a deleted row, only the values in the columns of the key and the shard are used.
         """
         deleted = self.read_deleted(chunk, where)
         self.check_missing(chunk.schema, where, deleted)
@@ -91,7 +92,7 @@ class Shape:
         return pa.Table.from_arrays(arrays, schema=self.schema), deleted
 
     def read_deleted(self, chunk: pa.Table, where: str) -> pa.Array | None:
-        """Which rows delete; None for none. Raises Usage for a column that can't say so."""
+        """Which rows delete; None if none does. Raises Usage for an unusable delete column."""
         if self.delete_column is None:
             return None
         self._check_delete_column(chunk.schema, self.delete_column, where)
@@ -113,7 +114,7 @@ class Shape:
                 f"{where}: column {field.name!r} is {column.type}, the table's {field.type}: {text}"
             ) from None
         try:
-            # Texts that are none, say: Lance writes them into files that nobody can read.
+            # Such as text that is not UTF-8, which Lance would write into unreadable files.
             found.validate(full=True)
         except pa.ArrowException as error:
             raise Usage(f"{where}: column {field.name!r} {explain_invalid(error)}") from None
@@ -125,7 +126,7 @@ class Shape:
 
 
 def explain_invalid(error: Exception) -> str:
-    """What is wrong with values that are not what their type says."""
+    """The text for values that are not valid for their type."""
     return f"holds what its type can't: {str(error).splitlines()[0]}"
 
 
@@ -133,7 +134,7 @@ def explain_invalid(error: Exception) -> str:
 class _Gap:
     """A column, or a struct's member, that one schema has and another lacks.
 
-    `near` is what the other has in its place, as far as names tell.
+    `near` is a column of the other schema with a similar name, if any.
     """
 
     path: str
@@ -147,7 +148,7 @@ class _Gap:
 def _find_gaps(
     there: Iterable[pa.Field], wanted: Iterable[pa.Field], prefix: str = ""
 ) -> tuple[_Gap, ...]:
-    """What of `wanted` is not `there`, members of structs too: Arrow casts pass over those."""
+    """The fields in `wanted` but not in `there`, including struct members, which casts ignore."""
     known = {field.name: field for field in there}
     wanted = tuple(wanted)
     left = sorted(known.keys() - {field.name for field in wanted})
@@ -165,7 +166,7 @@ def _find_gaps(
 
 
 def _list_members(kind: pa.DataType) -> list[pa.Field]:
-    """A struct's members, or those of a list's values."""
+    """The members of a struct, or of a list's structs."""
     if pa.types.is_struct(kind):
         return list(kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -174,6 +175,6 @@ def _list_members(kind: pa.DataType) -> list[pa.Field]:
 
 
 def guess_name(name: str, names: Sequence[str]) -> str | None:
-    """The name that was meant, perhaps: the same in another case, or one that is much alike."""
+    """The name that was probably meant: the same in another case, or a similar one."""
     alike = [n for n in names if n.casefold() == name.casefold()]
     return next(iter(alike or get_close_matches(name, names, n=1)), None)

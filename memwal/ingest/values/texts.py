@@ -1,7 +1,7 @@
-"""Texts as values of a table's types: what CSV has in its fields, and `--default` after its `=`.
+"""Parses text as values of a table's types: fields of CSV, and the values of `--default`.
 
-Nested columns are JSON, as `memwal read --output rows.csv` writes them, durations seconds. Bytes
-are hexadecimal after 0x where every value of a batch is; otherwise they are what is there.
+Nested columns are JSON, as `memwal read --output rows.csv` writes them; durations are seconds.
+Bytes are hexadecimal after 0x if every value of a batch is; otherwise they are taken as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEX = re.compile(rb"0x(?:[0-9a-f]{2})*")
 
 
 def find_csv_types(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-    """The types to ask Arrow's CSV reader for: text or bytes, where it has no such type."""
+    """The types to ask Arrow's CSV reader for: text or bytes for types that it can't read."""
     return {name: _find_csv_type(kind) for name, kind in types.items()}
 
 
@@ -39,7 +39,7 @@ def _find_csv_type(kind: pa.DataType) -> pa.DataType:
 def parse_columns(
     batch: pa.RecordBatch, types: Mapping[str, pa.DataType], lenience: Lenience
 ) -> pa.RecordBatch:
-    """The batch with its columns of text parsed. Raises ValueError naming the column."""
+    """The batch with its text columns parsed. Raises ValueError, which names the column."""
     arrays = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         kind = types.get(name, column.type)
@@ -53,7 +53,7 @@ def parse_columns(
 
 
 def parse_texts(texts: pa.Array, kind: pa.DataType, lenience: Lenience) -> pa.Array:
-    """Texts, or bytes for a binary type, as values. Raises ValueError for one that is none."""
+    """Texts (bytes for a binary type) as values. Raises ValueError for an invalid one."""
     if is_bytes(kind):
         return _parse_bytes(texts.cast(pa.binary()).to_pylist()).cast(kind)
     if pa.types.is_nested(kind):

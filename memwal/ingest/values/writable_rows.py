@@ -1,4 +1,4 @@
-"""Takes the rows of a chunk that can be written, and says of the others why they can't be."""
+"""Separates the rows of a chunk that can be written from those that can't, with reasons."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FindPlace = Callable[[int], RowPlace]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BadValue:
-    """A value that can't be written, or a whole row, and where its source has it."""
+    """A value, or a whole row, that can't be written, and its place in the source."""
 
     source: str
     place: RowPlace
     column: str | None
     value: Any
-    """As JSON has it."""
+    """As a JSON value."""
     reason: str
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class BadValue:
         return f"{self.source}:{at} {self.explain()}"
 
     def explain(self) -> str:
-        """What is wrong, without where."""
+        """What is wrong, without the place."""
         return self.reason if self.column is None else f"column {self.column!r} {self.reason}"
 
 
@@ -53,16 +53,16 @@ class Sifted:
 
 @dataclass(kw_only=True)
 class Sieve:
-    """Sifts the chunks of a source. Up to `rows_max` bad rows are set aside; None: one stops it."""
+    """Sifts the chunks of a source. Up to `rows_max` bad rows are set aside (None: none)."""
 
     shape: Shape
     rows_max: int | None = None
     rejected: int = 0
 
     def sift(self, chunk: pa.Table, source: str, first_row: int, find_place: FindPlace) -> Sifted:
-        """Sift rows from number `first_row` (from 0) on.
+        """Sift a chunk that begins at row `first_row` (counted from 0) of the source.
 
-        Raises Usage for a bad row that may not be set aside, and for what no row is to blame for.
+        Raises Usage for a bad row that may not be set aside, and for faults that are not a row's.
         """
         if not is_marked(chunk):
             try:
@@ -105,17 +105,17 @@ class Sieve:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Examined:
-    """A chunk's rows with types, and what is wrong with them, by row."""
+    """A chunk (`chunk`) with its typed rows (`rows`), and the findings in them, sorted by row."""
 
     source: str
     types: Mapping[str, pa.DataType]
-    """The table's."""
+    """The table's types."""
     chunk: pa.Table
     rows: pa.Table
     findings: tuple[Finding, ...]
 
     def tell(self, finding: Finding, place: RowPlace) -> BadValue:
-        """One finding in the source's words."""
+        """A finding, with its source and place."""
         return BadValue(
             source=self.source,
             place=place,
@@ -125,7 +125,7 @@ class Examined:
         )
 
     def show_row(self, group: Sequence[Finding]) -> dict[str, Any] | None:
-        """The row that these are of, as JSON has it, to be ingested once it is mended."""
+        """The row of these findings as JSON values, which can be corrected and ingested."""
         place = group[0].place
         if place is None:
             return None
@@ -140,7 +140,7 @@ class Examined:
 
 
 def examine(shape: Shape, chunk: pa.Table, source: str, first_row: int, most: int) -> Examined:
-    """Find what is wrong with a chunk's rows: all of it, if there is less than `most` in a column.
+    """Find what is wrong with a chunk's rows: all of it, if each column has less than `most`.
 
     Raises Usage for columns that can't be written, whatever the rows.
     """

@@ -1,7 +1,6 @@
 """`memwal backfill`: merges, index catch-ups or both on many tables, the largest backlog first.
 
-Each table's jobs are the ones that `memwal merge` and `memwal index-catchup` run, on engines that
-all tables share. What a killed run had done is done: a rerun finds nothing to do there.
+All tables share engines. A rerun after a kill finds nothing to do where the killed run was done.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ CONCURRENCY = 4
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillOptions(RunOptions):
-    """What `backfill` takes besides. `so_far` gets the run's document as it grows."""
+    """The options of `backfill`. `so_far` is called with the run's report as it grows."""
 
     jobs: Sequence[str] = ORDER
     shards: Sequence[str] = ()
@@ -96,7 +95,7 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
 
 
 def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBackfill]:
-    """The tables in the order to begin them; those that can't be read are over, and come last."""
+    """The tables in the order to begin them; unreadable ones come last, already finished."""
     check_shards([table.view for table in opened], options.shards)
     readable, broken = [], []
     for table in opened:
@@ -133,7 +132,7 @@ def _run_job(
     engine: EngineReport,
     progress: Progress,
 ) -> JobReport:
-    """One job on one table."""
+    """Run one job on one table."""
     tables, quiet = [table.resolved], Quiet(progress)
     if name != MERGE:
         chosen = options.for_job(IndexCatchupOptions, tables, steps=lambda step: cancel.check())

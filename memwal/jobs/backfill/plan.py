@@ -22,7 +22,7 @@ ORDER = (MERGE, INDEX_CATCHUP)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backlog:
-    """What one table's jobs have before them. Bytes are in memory; None where one is not known."""
+    """What one table's jobs have to do. Bytes are in-memory bytes; None if any is not known."""
 
     generations: int = 0
     in_memory_bytes: int | None = 0
@@ -36,14 +36,14 @@ class Backlog:
 
 
 def find_shards(view: TableView, asked: Sequence[str]) -> tuple[ShardId, ...]:
-    """Those of the shards that the table has. Raises Usage where one may be several of its own."""
+    """The shards asked for that the table has; raises Usage if one stands for several of them."""
     there = set(view.shard_ids)
     named = (s for s in asked if any(shard.startswith(s) for shard in there))
     return tuple(dict.fromkeys(find_shard(shard, there, view.uri) for shard in named))
 
 
 def check_shards(views: Sequence[TableView | None], asked: Sequence[str]) -> None:
-    """Raise Usage for a shard that no table has; one may be in a table that could not be read."""
+    """Raise Usage for a shard that no table has, unless a table could not be read (None)."""
     if None not in views:
         there = {shard for view in views if view is not None for shard in view.shard_ids}
         for shard in asked:
@@ -58,9 +58,9 @@ def measure_backlog(
     request: MergeRequest,
     count_unindexed_rows: Callable[[str], int | None],
 ) -> Backlog:
-    """What these jobs would do on a table. No `shards` stands for all of them.
+    """What these jobs would do on a table. Empty `shards` means all.
 
-    Unindexed rows are those before any merge; they count once for each index.
+    Unindexed rows are counted as they are before any merge, once for each index.
     """
     found = Backlog()
     if MERGE in jobs:
@@ -82,7 +82,7 @@ def measure_backlog(
 
 
 def sort_largest_first(backlogs: Sequence[Backlog]) -> list[int]:
-    """Positions in the order to begin in. A size that is not known may be large: it goes first."""
+    """Positions of the backlogs, largest first; an unknown size may be large, so it goes first."""
 
     def weight(position: int) -> tuple[float, int, int, int]:
         backlog = backlogs[position]
@@ -98,7 +98,7 @@ def sort_largest_first(backlogs: Sequence[Backlog]) -> list[int]:
 
 
 def estimate_bytes(backlog: Backlog, limits: MergeLimits) -> int:
-    """What a table merges, for the choice of an engine: unknown sizes count as full commits."""
+    """The bytes a table merges, to choose an engine; if unknown, a full commit per generation."""
     if backlog.in_memory_bytes is None:
         return backlog.generations * limits.bytes_per_commit_max
     return backlog.in_memory_bytes

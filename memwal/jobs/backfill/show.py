@@ -19,7 +19,7 @@ SECONDS: Column[BackfillTableReport] = numbers("seconds", lambda table: _format_
 
 
 def show_job(report: BackfillReport) -> list[RenderableType]:
-    """A line for each table, in the order in which they are begun, then what went wrong."""
+    """Render a line for each table, in the order they are begun, then errors and warnings."""
     tables = [table for table in report.tables if isinstance(table, BackfillTableReport)]
     names = dict.fromkeys(job.job for table in tables for job in table.jobs)
     columns = (*TABLES, *map(_make_column, names), SECONDS)

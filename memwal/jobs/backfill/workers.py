@@ -1,4 +1,4 @@
-"""Works through the tables of a backfill: a thread a table, and one that reports how far it is."""
+"""Works through the tables of a backfill in threads, and reports how far it is."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from memwal.run.reports import add_counts
 from memwal.run.workers import cancel
 from memwal.text import count_of
 
-# The document of a run on very many tables is large: it is not written for each of them.
+# A report on very many tables is large, so it is not written after each of them.
 DOCUMENT_SECONDS_MIN = 1.0
 
 
 @dataclass(kw_only=True)
 class Backfill:
-    """One run. `requests` are those of the look at the tables, to which each job's are added.
+    """One run. `requests` begins with those of opening the tables; each job's are added.
 
-    `forget` is called when a table may have changed. `cut_off` says so once the deadline has come
-    before a job of a table.
+    `forget` is called when a table may have changed. `cut_off` is set once the deadline has kept a
+    job from beginning.
     """
 
     tables: Sequence[TableBackfill]
@@ -90,7 +90,7 @@ class Backfill:
         return self.report(finished=True)
 
     def report(self, *, finished: bool) -> BackfillReport:
-        """The document as it stands; `finished` when nothing more will come."""
+        """The report as it stands; `finished` means that nothing more will come."""
         tables = tuple(table.report(dry_run=self.dry_run) for table in self.tables)
         outcome, code = sum_up_tables(tables)
         if finished and self.cut_off is not None:
@@ -111,7 +111,7 @@ class Backfill:
         )
 
     def _count_cut_off(self) -> str | None:
-        """What the deadline cut off, in a line for all tables."""
+        """Say in one line how many tables the deadline cut off; None for none."""
         waiting = sum(table.state == WAITING for table in self.tables)
         return (
             f"{waiting} of {count_of(len(self.tables), 'table')} {self.cut_off}"
@@ -120,7 +120,7 @@ class Backfill:
         )
 
     def _watch(self, futures: Sequence[Future[None]]) -> None:
-        """Wait for the tables; now and then report what is done: a kill leaves that behind."""
+        """Wait for the tables; report now and then, so that a killed run leaves a report."""
         left = set(futures)
         shown, news = self.clock.monotonic_seconds(), False
         while left:
@@ -135,7 +135,7 @@ class Backfill:
                 future.result()
 
     def _run_table(self, table: TableBackfill) -> None:
-        """One table's jobs, in a thread of its own; its trouble stays its own."""
+        """Run one table's jobs, in a thread; its errors affect no other table."""
         began = self.clock.monotonic_seconds()
         for name in self.jobs:
             if (why := self._find_stop()) is not None:
@@ -171,7 +171,7 @@ class Backfill:
         return JobOnTable(job=name, report=report)
 
     def _find_stop(self) -> MemWalError | None:
-        """Why no job may begin any more."""
+        """Why no more jobs may begin (cancelled, or past the deadline); None if they may."""
         try:
             cancel.check()
         except StandDown as cancelled:
@@ -184,7 +184,7 @@ class Backfill:
 
 
 def _explain(error: BaseException) -> MemWalError:
-    """What an unexpected error means; a cancelled run's Spark jobs end in some, too."""
+    """An unexpected error as a MemWalError; StandDown if cancelled, which causes such errors."""
     try:
         cancel.check()
     except StandDown as cancelled:
@@ -193,7 +193,7 @@ def _explain(error: BaseException) -> MemWalError:
 
 
 def choose_merge_engine(tables: Sequence[TableBackfill], asked: str) -> EngineReport:
-    """Where merges run: many small ones together are worth a JVM that none is worth alone."""
+    """Choose where merges run; many small ones together may be worth a JVM that none is alone."""
     known = [(table.backlog, table.limits) for table in tables if table.backlog is not None]
     choice = choose_engine(
         asked,

@@ -1,19 +1,19 @@
 """Makes a checkpoint: every step, and in which order.
 
-1. Take the lease, so that no job of ours works on the table meanwhile.
-2. Look, and store the record, which is not ready: from now on garbage keeps the cut's generations.
-3. Tag the version, and see that it still is the latest one. A cleanup that began before the tag was
-   there has then seen a latest version, which none removes; one that begins later sees the tag. If
-   it is not, another version has landed: remove all that, and try the new one.
-4. Mark the record as ready, and see that no other of its name is: of two that were made at a time,
-   the one that looks last sees both, so that no two stay.
+1. Take the lease, so that no other memwal job works on the table meanwhile.
+2. Look, and store the record, not yet ready: from now on garbage keeps the cut's generations.
+3. Tag the version, and check that it is still the latest. If so, a cleanup that began before the
+   tag saw it as the latest version, which no cleanup removes, and one that begins later sees the
+   tag. If not, another version has landed: remove record and tag, and try the new version.
+4. Mark the record as ready, and check that no other of its name is ready. Of two made at the same
+   time, the one that checks last sees both, so that never both stay.
 
-The lease spares work. Without it the order holds: no generation of the cut was merged at the
-version, which was there from its commit on, so that no garbage run finds it merged at every
-retained version, before the tag or after it (invariant 6).
+The lease only saves work; the order is safe without it. The version has not merged the pending
+generations of the cut, and it is retained from its commit on. So no garbage run finds them merged
+at every retained version, before the tag or after it (invariant 6).
 
-It may be killed anywhere (invariant 8): a record that is not ready can't be read, and goes with its
-tag, by the next checkpoint of its name, or a day later by garbage.
+It may be killed anywhere (invariant 8): a record that is not ready can't be read, and is removed
+with its tag, by the next checkpoint of its name or, a day later, by garbage.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class CheckpointMaker:
     steps: Steps = no_steps
 
     def plan(self, request: CheckpointRequest) -> Checkpoint:
-        """What would be kept now. Raises Refused for a name that is taken, or rows that miss."""
+        """The checkpoint that would be made; raises Refused if its name is taken or rows miss."""
         self._check_free(request.name)
         now, end = self.clock.now_nanos(), self.clock.new_id().replace("-", "")[:8]
         view = self.views.table(probed=True)
         return plan_checkpoint(view, request, key=f"{request.name}.{end}", now_nanos=now)
 
     def create(self, request: CheckpointRequest) -> Checkpoint:
-        """Keep this moment. Raises Refused, LostRace, LeaseHeld, Corruption, StoreUnavailable."""
+        """Make it. Raises Refused, LostRace, LeaseHeld, Corruption, StoreUnavailable."""
         self._check_free(request.name)
         self.take_lease()
         self._clear(request.name)
@@ -75,7 +75,7 @@ class CheckpointMaker:
         )
 
     def _hold(self, made: Checkpoint) -> bool:
-        """Steps 2 and 3; whether the version that was looked at is still the latest."""
+        """Steps 2 and 3; returns whether the tagged version is still the latest."""
         self.before_commit()
         self.steps("record")
         self.checkpoints.put(made)
@@ -110,7 +110,7 @@ class CheckpointMaker:
                 )
 
     def _clear(self, name: str) -> None:
-        """Remove what a run that was killed, and had the lease before, left of that name."""
+        """Remove unfinished checkpoints of that name, which earlier, killed runs left."""
         for other in self.checkpoints.list():
             if other.name == name and not other.ready:
                 self.before_commit()

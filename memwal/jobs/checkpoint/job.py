@@ -32,7 +32,7 @@ NAME = "checkpoint"
 
 @dataclass(frozen=True, kw_only=True)
 class CreateOptions(RunOptions):
-    """What `checkpoint create` takes."""
+    """The options of `checkpoint create`."""
 
     request: CheckpointRequest
 
@@ -40,7 +40,7 @@ class CreateOptions(RunOptions):
 def make_request(
     name: str, *, expires_seconds: float | None, holder: str | None
 ) -> CheckpointRequest:
-    """What is asked for, checked. The holder is this user and host where none is given."""
+    """Make a checked request; by default, the holder is this user and host."""
     request = CheckpointRequest(
         name=parse_checkpoint_name(name),
         holder=this_holder().partition(":")[0] if holder is None else holder,
@@ -51,7 +51,7 @@ def make_request(
 
 
 def run_create(options: CreateOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
-    """Keep this moment of the table."""
+    """Make a checkpoint of each table's present state."""
     if not options.lease and not options.dry_run:
         raise Refused(
             "MW-L01", "a checkpoint is made under the table's lease: run it without --no-lease"
@@ -84,7 +84,7 @@ def run_create(options: CreateOptions, progress: Progress, steps: Steps = no_ste
 
 
 def run_list(table: ResolvedTable) -> JobReport:
-    """Every checkpoint of the table, also of one that was overwritten and lost its MemWAL."""
+    """List the table's checkpoints, even if it was overwritten and has lost its MemWAL."""
 
     def look(stores: Stores) -> tuple[str, Sequence[Checkpoint]]:
         return DONE, stores.checkpoints.list()
@@ -93,9 +93,9 @@ def run_list(table: ResolvedTable) -> JobReport:
 
 
 def run_drop(table: ResolvedTable, name: str, *, dry_run: bool = False) -> JobReport:
-    """Drop all checkpoints of a name: expired and unfinished ones too.
+    """Drop all checkpoints of a name, including expired and unfinished ones.
 
-    Needs no lease: each is removed by a name that no other ever has.
+    It needs no lease, as each is removed by a key that no other checkpoint ever has.
     """
 
     def drop(stores: Stores) -> tuple[str, Sequence[Checkpoint]]:
@@ -115,7 +115,7 @@ def _report(
     fate: str | None = None,
     dry_run: bool = False,
 ) -> JobReport:
-    """What `work` found, and its `fate`; with `tagged`, whether the tags of these are there."""
+    """Report what `work` found, and its `fate`; with `tagged`, also whether each tag exists."""
     report: TableReport
     clock = SystemClock()
     started = clock.monotonic_seconds()

@@ -1,8 +1,8 @@
 """Chooses what a checkpoint keeps: the cut of a view. Pure.
 
-The base at the view's version, and of each shard every generation that was flushed by then. Those
-that the version has not merged are listed by their folders: whatever becomes of the shard's
-manifest, the cut is what a reader of that moment would have read.
+The cut has the base at the view's version, and every generation of each shard that was flushed by
+then. Those that the version has not merged are recorded with their folders. So whatever becomes of
+the shard's manifest, the cut is what a reader of that moment would have read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EXPIRES_SECONDS_MAX = 36_500 * 86_400.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointRequest:
-    """What is asked for. `expires_seconds` None keeps it until it is dropped."""
+    """What is asked for. With `expires_seconds` None, it is kept until it is dropped."""
 
     name: str
     holder: str
@@ -28,7 +28,7 @@ class CheckpointRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointLimits:
-    """How often a moment is tried to be kept, where others commit to the table meanwhile."""
+    """How many attempts are made if others commit to the table meanwhile."""
 
     attempts_max: int = 10
 
@@ -47,7 +47,10 @@ def check_request(request: CheckpointRequest) -> None:
 def plan_checkpoint(
     view: TableView, request: CheckpointRequest, *, key: str, now_nanos: int
 ) -> Checkpoint:
-    """The cut of a view, not yet ready. Raises Refused where a read of it would miss rows."""
+    """The checkpoint of a view, not yet ready.
+
+    Raises Refused if a read of it would miss rows, and the error of a broken shard.
+    """
     for broken in view.broken:
         raise broken.error
     for shard in view.shards:

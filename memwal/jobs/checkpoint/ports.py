@@ -1,4 +1,4 @@
-"""What making a checkpoint asks for: its record, and a tag."""
+"""The ports of making a checkpoint: views of the table, checkpoint records, tags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memwal.model import Checkpoint, TableView
 
 
 class ProbedViews(Protocol):
-    """Views whose shards are looked up one by one."""
+    """Views of a table whose shards can be looked up one by one."""
 
     def table(self, *, probed: bool = False) -> TableView:
         """The latest version with every shard; `probed` trusts no listing of manifests."""
@@ -24,15 +24,15 @@ class Checkpoints(Protocol):
     """The records of a table's checkpoints. Raises Corruption, StoreUnavailable."""
 
     def list(self) -> Sequence[Checkpoint]:
-        """All that are there."""
+        """All stored checkpoints."""
         ...
 
     def put(self, checkpoint: Checkpoint) -> None:
-        """Store it, over what was stored of the same one."""
+        """Store the checkpoint, replacing its earlier record."""
         ...
 
     def remove(self, checkpoint: Checkpoint) -> None:
-        """Expire it, then delete its tag and it."""
+        """Mark the checkpoint as expired, then delete its tag and its record."""
         ...
 
 

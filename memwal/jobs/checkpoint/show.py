@@ -10,7 +10,7 @@ from memwal.jobs.checkpoint.report import CheckpointTableReport
 
 
 def show_table(report: CheckpointTableReport) -> list[RenderableType]:
-    """The checkpoints."""
+    """Render a line for each checkpoint."""
     if not report.checkpoints:
         return [Text("  no checkpoints", style="dim")]
     return [build_table(report.checkpoints, CHECKPOINTS)]

@@ -1,9 +1,9 @@
-"""Rewrites a table's small fragments as fewer, and puts back what that takes from the indexes.
+"""Rewrites a table's small fragments as fewer, and restores what that takes from the indexes.
 
 Compaction erases `index_catchup` on pylance 14, and leaves fragments that zone maps and bloom
-filters don't cover. Index catch-up mends both: it runs before, so that fragments that differ only
-in what indexes cover can be put together, and after. A run that dies in between leaves entries
-missing; the next run of either job sees that as work.
+filters don't cover. Index catch-up repairs both, so it runs after compaction. It also runs before,
+so that fragments that differ only in index coverage can be combined. A run that dies in between
+leaves entries missing; the next run of either job sees that as work.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, sum_up
 
 Rewritten = RewrittenFragments | MemWalError
 Rewrite = Callable[[Sequence[CompactionTask]], Sequence[Rewritten]]
-"""Runs tasks side by side; results in the tasks' order, an error in place of fragments."""
+"""Runs tasks side by side; the results are in the tasks' order, with errors for failed tasks."""
 Indexes = Sequence[IndexCatchupReport]
 
 
 @dataclass(kw_only=True, slots=True)
 class _Run:
-    """The running totals of one table. `indexes` are as the last catch-up left them."""
+    """The running totals of one table. `indexes` is the report of the last catch-up."""
 
     before: TableFragments
     plan: CompactionPlan
@@ -59,7 +59,7 @@ class Compactor:
     """Compacts one table. Holds ports and limits; has no state of its own."""
 
     name: str
-    """The table's, in the report."""
+    """The table's name in the report."""
     views: Views
     table: CompactionTable
     clock: Clock
@@ -78,12 +78,12 @@ class Compactor:
     def run(self, view: TableView, *, dry_run: bool = False) -> CompactionTableReport:
         """Catch up, compact and catch up under the lease, if `view` shows something to do.
 
-        Otherwise, and in a dry run, it says what there is. Raises what concerns the whole table.
+        Otherwise, and in a dry run, it only reports. Raises errors of the whole table.
         """
         fragments, plan = self._foresee(view)
         run = _Run(before=fragments, plan=plan, indexes=self.foresee_indexes(view))
-        # An index that is behind is work too: a run that died before it put that right left it so,
-        # and fragments that differ in coverage only are not planned together.
+        # An index that is behind is work too: a killed run may have left it so, and Lance does not
+        # combine fragments that differ in index coverage.
         behind = any(i.outcome == DONE for i in run.indexes)
         if dry_run or not (plan.tasks or behind):
             run.tasks = len(plan.tasks)
@@ -91,7 +91,7 @@ class Compactor:
             return self._report(view, run, fragments, outcome)
         self.take_lease()
         started = self.clock.monotonic_seconds()
-        # What was planned without the lease may be out of date: everything is read again.
+        # The plan made without the lease may be out of date, so everything is read again.
         run.before = self._fragments()
         run.indexes = self.catch_up()
         self._compact(run)
@@ -113,7 +113,7 @@ class Compactor:
         return self.table.fragments(self.views.table().version)
 
     def _compact(self, run: _Run) -> None:
-        """One commit, from a new plan each time that a merge got there first."""
+        """Make one commit, with a new plan for each retry after a lost race."""
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             _, run.plan = self._foresee(self.views.table())
@@ -160,9 +160,9 @@ class Compactor:
         self.steps("committed")
 
     def _has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
-        """Whether a commit whose reply was lost is in the table: its old fragments are all gone.
+        """Whether a commit whose reply was lost has landed: then its old fragments are all gone.
 
-        A commit is whole, so one of them is enough to tell; a merge can't take all of a task.
+        A commit lands as a whole, and a merge can't remove all fragments of a task.
         """
         there = self._fragments().fragment_ids
         return not any(there.intersection(r.fragment_ids) for r in rewritten)

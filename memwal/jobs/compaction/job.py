@@ -25,14 +25,14 @@ from memwal.run.tables import OpenTable
 
 @dataclass(frozen=True, kw_only=True)
 class CompactionOptions(RunOptions):
-    """What `compaction` takes besides. `steps` is called at the steps of every table."""
+    """The options of `compaction`. `steps` is called at the steps of every table."""
 
     limits: Settings = Settings()
     steps: Steps = no_steps
 
 
 def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
-    """Compact each table, or with `dry_run` say what that would do."""
+    """Compact each table; with `dry_run`, only report what that would do."""
     catchup_options = IndexCatchupOptions(
         tables=options.tables, limits=options.limits, steps=options.steps
     )

@@ -1,9 +1,9 @@
 """Chooses which of Lance's compaction tasks a run takes. Pure.
 
-Lance plans: neighbouring fragments below the target size, or with many deleted rows, that the same
-index SEGMENTS cover. Indexed and unindexed ones are never put together, so index catch-up comes
-first; and each delta segment of an index keeps its fragments apart from the others', so it is index
-catch-up's merging of segments that lets fragments grow over time.
+Lance plans the tasks: neighbouring fragments that are below the target size or have many deleted
+rows, and that the same index SEGMENTS cover. It never combines indexed and unindexed ones, so index
+catch-up comes first. And each delta segment of an index keeps its fragments apart from others, so
+fragments can only grow over time because index catch-up merges segments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CompactionLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFragments:
-    """What a version's fragments add up to. `rows` are without the deleted ones."""
+    """The totals of a version's fragments. `rows` does not count deleted ones."""
 
     version: int
     fragment_ids: frozenset[int]
@@ -38,13 +38,13 @@ class TableFragments:
 
     @property
     def fragments(self) -> int:
-        """How many there are."""
+        """The number of fragments."""
         return len(self.fragment_ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionTask:
-    """Some fragments of a version that are to become fewer. `data` is Lance's own description."""
+    """Fragments of a version to rewrite as fewer. `data` is Lance's own description of the task."""
 
     version: int
     fragment_ids: tuple[int, ...]
@@ -63,14 +63,14 @@ class CompactionPlan:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes to be read and written again."""
+        """The bytes of all files that are rewritten."""
         return sum(t.file_bytes for t in self.tasks)
 
 
 def choose_tasks(
     table: TableFragments, tasks: Sequence[CompactionTask], limits: CompactionLimits
 ) -> CompactionPlan:
-    """Lance's tasks up to the limit, those that do away with the most fragments first."""
+    """Choose Lance's tasks up to the limit, those that replace the most fragments first."""
     if not tasks:
         return CompactionPlan(
             tasks=(),

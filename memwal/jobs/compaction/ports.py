@@ -1,4 +1,4 @@
-"""What compaction asks of the base table."""
+"""The port of compaction: the base table's fragments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableF
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewrittenFragments:
-    """What one task wrote; in no version yet. `data` is Lance's own description."""
+    """What one task wrote, not yet committed. `data` is Lance's own description."""
 
     fragment_ids: tuple[int, ...]
     data: str = field(repr=False)
@@ -21,7 +21,7 @@ class CompactionTable(Protocol):
     """The base table, as compaction needs it."""
 
     def fragments(self, version: int) -> TableFragments:
-        """Fragments, files and rows of a version."""
+        """The fragments, files and rows of a version."""
         ...
 
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
@@ -32,6 +32,6 @@ class CompactionTable(Protocol):
         """Commit rewritten fragments.
 
         Raises LostRace on a conflict, Unsupported for what Lance can't do, and StoreUnavailable for
-        an error after which the commit may have landed all the same.
+        an error that leaves open whether the commit has landed.
         """
         ...

@@ -14,7 +14,7 @@ COUNTED = ("fragments", "files", "rows", "deleted_rows")
 
 
 def show_table(report: CompactionTableReport) -> list[RenderableType]:
-    """What was rewritten, counts before and after, and the indexes that were caught up."""
+    """Render what was rewritten, the counts before and after, and the indexes caught up."""
     if report.fragments_before is None:
         return []
     size = format_size(report.bytes_rewritten)

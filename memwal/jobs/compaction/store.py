@@ -35,7 +35,7 @@ class LanceCompactionTable:
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         """Lance's plan for a version (see the port)."""
         dataset = self._tables.at(version)
-        # By bytes, and not rows: Lance would read 8,192 at once, and 2 GiB ahead.
+        # Bounded by bytes: by default Lance reads 8,192 rows at once, and 2 GiB ahead.
         memory = {
             "batch_size": self._tables.batch_rows(dataset),
             "io_buffer_size": self._tables.memory.ahead_bytes,
@@ -45,7 +45,7 @@ class LanceCompactionTable:
         return [_read_task(version, task) for task in plan.tasks]
 
     def rewrite(self, task: CompactionTask) -> RewrittenFragments:
-        """Run one task: write its fragments anew, uncommitted."""
+        """Run one task: rewrite its fragments, without a commit."""
         dataset = self._tables.at(task.version)
         result = call_lance(lambda: LanceTask.from_json(task.data).execute(dataset))
         return RewrittenFragments(fragment_ids=task.fragment_ids, data=result.json())
@@ -53,7 +53,7 @@ class LanceCompactionTable:
     def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
         """Commit rewritten fragments (see the port).
 
-        With the options of the plan: a commit without them decides about remapping by itself.
+        It gets the plan's options: without them, Lance's commit decides about index remapping.
         """
         dataset = self._tables.base()
         results = [RewriteResult.from_json(r.data) for r in rewritten]

@@ -1,4 +1,4 @@
-"""A compaction task, as it travels to an executor."""
+"""The unit that runs one compaction task, as sent to an executor."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def run_demo(
 ) -> JobReport:
     """Make a table in `folder` (None: a new temporary one) and run the jobs on it.
 
-    `engine` by default is Spark, where that is installed. Raises Unsupported, before anything is
-    made, where it is asked for and is not.
+    `engine` is Spark by default, if that is installed. Raises Unsupported, before anything is made,
+    if Spark is asked for and is not installed.
     """
     if engine == "spark":
         check_spark()

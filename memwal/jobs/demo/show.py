@@ -23,7 +23,7 @@ _COMPARED = (
 
 @dataclass(frozen=True, kw_only=True)
 class DemoState:
-    """What the demo compares: bytes by kind, and how far behind things are."""
+    """What the demo compares: bytes by kind, pending generations, and keys that differ."""
 
     base: int
     generations: int
@@ -39,29 +39,29 @@ class Story:
     console: Console
     show: Callable[[JobReport, Console], None]
     clear: Callable[[], None] = lambda: None
-    """Takes a job's progress off the terminal."""
+    """Clears a job's progress from the terminal."""
 
     def begin(self, heading: str, *lines: str) -> None:
-        """A chapter begins."""
+        """Begin a chapter."""
         self.clear()
         self.console.print()
         self.console.print(f"== {heading}", style="bold cyan")
         self.say(*lines)
 
     def say(self, *lines: str) -> None:
-        """Lines of text."""
+        """Print lines of text."""
         self.clear()
         for line in lines:
             self.console.print(line)
 
     def report(self, report: JobReport) -> JobReport:
-        """A job has run."""
+        """Show the report of a job, and return it."""
         self.clear()
         self.show(report, self.console)
         return report
 
     def compare(self, before: DemoState, after: DemoState) -> None:
-        """Two states side by side, with bars."""
+        """Show two states side by side, with bars."""
         table = start_table()
         for column in ("", "before", "", "after", ""):
             table.add_column(column, justify="right" if column else "left", no_wrap=True)

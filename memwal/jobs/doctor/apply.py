@@ -1,8 +1,8 @@
 """Tries a store: what is put, read, listed and deleted, and in which order.
 
-Permissions are tried first, one by one; what can't do without a refused one is not tried. Where
-nothing may be deleted the rest is tried all the same, since who merges may do without: the few
-small objects that stay are told of. All names are new in each run.
+Permissions are tried first, one by one; checks that need a refused one are not tried. If only
+deletes are refused, the rest is tried nevertheless, since merges can do without them; the report
+then counts the few small objects that stay. All names are new in each run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SOME = bytes(range(256)) * 4
 
 @dataclass(kw_only=True)
 class Doctor:
-    """Examines one store. `done` is told how many checks there are so far.
+    """Examines one store. `done` is called with the number of checks made so far.
 
     `left` is how many objects could not be deleted.
     """
@@ -58,7 +58,7 @@ class Doctor:
     _paths: list[str] = field(default_factory=list)
 
     def examine(self) -> tuple[Sequence[Check], MemWalError | None]:
-        """Every check in the report's order, and what ended the examination before its end."""
+        """Make every check; returns them in the report's order, and any error that cut it short."""
         try:
             error = self._examine()
         finally:
@@ -139,7 +139,7 @@ class Doctor:
         objects, path, start = self.scratch.objects, self._name(f"race-{number}"), Barrier(RACERS)
 
         def put(data: bytes) -> bool:
-            with suppress(BrokenBarrierError):  # late, which is no reason to win
+            with suppress(BrokenBarrierError):  # a racer was late: the others go on without it
                 start.wait(_START_SECONDS_MAX)
             try:
                 objects.put_if_absent(path, data)
@@ -159,7 +159,10 @@ class Doctor:
     # ---- reads
 
     def _read_back(self, name: str) -> Check:
-        """A name is asked for before there is an object: some caches remember that."""
+        """Check that reads see puts.
+
+        Each name is asked for before its first put, since some caches remember a missing object.
+        """
         objects = self.scratch.objects
         for number in range(_READS):
             path = self._name(f"read-{number}")
@@ -195,7 +198,7 @@ class Doctor:
             sent = objects.counts.bytes_read - before
         except (Corruption, Unsupported) as error:
             return Check(name=name, ok=False, detail=str(error))
-        # S3's store asks again, by offsets, where it gets other bytes than it asked for.
+        # Our S3 store asks again by offsets when it gets other bytes than it asked for.
         if not wrong and objects.uri.startswith("s3://") and sent > _TAIL_BYTES + size:
             wrong.append(
                 f"a request for the last bytes (bytes=-{_TAIL_BYTES}) is answered with others; "
@@ -265,7 +268,7 @@ class Doctor:
         return Check(name=name, ok=True, detail="a table was made, appended to and read")
 
     def _put_new(self, path: str, data: bytes) -> None:
-        """Put what has a name of this run: it exists only where a put's reply was lost."""
+        """Put an object under a new name; it can only exist already if a put's reply was lost."""
         with suppress(AlreadyExists):
             self.scratch.objects.put_if_absent(path, data)
 

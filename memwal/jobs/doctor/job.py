@@ -55,7 +55,10 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
 
 
 def _find_inherited(table: ResolvedTable) -> str | None:
-    """Why a writer's rows would be lost however good the store is: progress from another table."""
+    """Why a writer's rows would be lost even on a good store: progress inherited by a clone.
+
+    None if there is no such progress, or no readable table.
+    """
     try:
         view = open_stores(table.find_uri(), table.storage_options).views.table()
     except MemWalError:

@@ -1,4 +1,4 @@
-"""What the checks are, and what follows from what they found. Pure."""
+"""Defines the checks, and judges what they found. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memwal.errors import BadCredentials, MemWalError, Unsupported
 
 CLOCK_SECONDS_MAX = 60.0
-# How a file system says no.
+# The errors by which a file system refuses permission.
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 LIST, CREATE, READ, REPLACE, DELETE = "list", "create", "read", "replace", "delete"
@@ -27,12 +27,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "permissions": (),
     "lance": GARBAGE_NEEDS,
 }
-"""Every check in the report's order, with the operations that it can't do without."""
+"""Every check in the report's order, with the operations that it needs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One verdict. `ok` is None where it could not be tried, or showed nothing either way."""
+    """One verdict. `ok` is None if the check could not be tried, or was inconclusive."""
 
     name: str
     ok: bool | None
@@ -41,7 +41,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """One race for a name: what those put who were told that they had made it, and what is stored.
+    """One race for a name: the data of those who were told that they won, and what is stored.
 
     `stored` is None where nothing is.
     """
@@ -51,9 +51,9 @@ class Round:
 
 
 def judge_race(rounds: Sequence[Round], racers: int) -> Check:
-    """Exactly one may win, and what is stored is the winner's.
+    """Judge the races: exactly one racer may win each, and its data has to be stored.
 
-    A round that nobody won shows nothing: a reply was lost, or the store asked all to try again.
+    A round that nobody won is inconclusive: a reply was lost, or the store asked all to try again.
     """
     won = [found for found in rounds if found.winners]
     crowds = [len(found.winners) for found in won if len(found.winners) > 1]
@@ -68,20 +68,20 @@ def judge_race(rounds: Sequence[Round], racers: int) -> Check:
 
 
 def judge_clock(before_nanos: int, told_nanos: Sequence[int], after_nanos: int) -> Check:
-    """What the store told of the time at which it was between two moments of this host's clock."""
+    """Judge the store's clock by times it gave between two moments of this host's clock."""
     if not told_nanos:
         return Check(name="clock", ok=None, detail="the store tells no time")
     apart = [min(0, told - before_nanos) or max(0, told - after_nanos) for told in told_nanos]
     seconds = max(apart, key=abs) / 1e9
     how = "behind" if seconds < 0 else "ahead of"
     text = f"the store's clock is {abs(seconds):.1f} s {how} this host's"
-    # Many stores tell time in seconds.
+    # Many stores give times in whole seconds.
     detail = text if abs(seconds) >= 1.5 else "the store's clock and this host's agree"
     return Check(name="clock", ok=abs(seconds) <= CLOCK_SECONDS_MAX, detail=detail)
 
 
 def judge_permissions(denied: Mapping[str, str]) -> Check:
-    """What a merge needs and what garbage needs; `denied` has an operation, and what was said."""
+    """Judge whether merge and garbage can work; `denied` has refused operations and the reasons."""
     if not denied:
         return Check(name="permissions", ok=True, detail=f"{', '.join(GARBAGE_NEEDS)}: allowed")
     stopped = "a merge and garbage" if set(denied) & set(MERGE_NEEDS) else "garbage"
@@ -90,32 +90,32 @@ def judge_permissions(denied: Mapping[str, str]) -> Check:
 
 
 def is_denied(error: MemWalError) -> bool:
-    """Whether the store answers, and says no."""
+    """Whether the error means that the store has refused permission."""
     cause = error.__cause__
     denied = isinstance(cause, OSError) and cause.errno in _DENIED
     return denied or isinstance(error, BadCredentials)
 
 
 def find_hindrance(name: str, denied: Mapping[str, str], found: Sequence[Check]) -> Check | None:
-    """The verdict on a check that can't be tried."""
+    """The verdict on a check that can't be tried; None if it can."""
     missing = [operation for operation in CHECKS[name] if operation in denied]
     if missing == [DELETE] and name == "delete":
         return Check(name=name, ok=False, detail=denied[DELETE])
     detail = f"not tried: {' and '.join(missing)} refused"
-    # What Lance puts has names that only a list tells, so it comes last, where all else is right.
+    # Only a listing tells the names that Lance puts, so it is tried last, if all else is right.
     if name == "lance" and not missing and not all(check.ok for check in found):
         missing, detail = [name], "not tried: another check failed"
     return Check(name=name, ok=None, detail=detail) if missing else None
 
 
 def complete(found: Sequence[Check], why: str) -> list[Check]:
-    """All checks in their order; those that are not among `found` were not tried."""
+    """All checks in the report's order; those not in `found` have no verdict, because of `why`."""
     known = {check.name: check for check in found}
     return [known.get(name) or Check(name=name, ok=None, detail=why) for name in CHECKS]
 
 
 def sum_up(checks: Sequence[Check], error: MemWalError | None) -> tuple[str | None, int]:
-    """What is wrong, and the exit code."""
+    """What is wrong, if anything, and the exit code."""
     if isinstance(error, BadCredentials):
         return str(error), error.exit_code
     failed = {check.name: check.detail for check in checks if check.ok is False}

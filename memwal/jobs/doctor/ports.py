@@ -1,4 +1,4 @@
-"""What `apply` asks for: a folder to try things in, and where it is."""
+"""The ports of `doctor`: a scratch folder to try a store in."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from memwal.ports import Objects
 
 @runtime_checkable
 class TellsTime(Protocol):
-    """A store whose replies have the time, besides what its lists say of objects."""
+    """A store whose replies have the time, besides the times of objects in listings."""
 
     @property
     def told_nanos(self) -> int | None:
-        """The time in the reply to the last put; None where there was none."""
+        """The time in the reply to the last put; None if it had none."""
         ...
 
 
@@ -23,11 +23,11 @@ class Scratch(Protocol):
 
     @property
     def objects(self) -> Objects:
-        """The folder."""
+        """The folder as an object store."""
         ...
 
     def prove_put_if_absent(self) -> None:
-        """As before a table's first write. Raises Unsupported for a store that lacks it."""
+        """Prove put-if-absent, as before a table's first write; raises Unsupported without it."""
         ...
 
     def use_lance(self) -> None:
@@ -35,9 +35,9 @@ class Scratch(Protocol):
         ...
 
     def remove(self, paths: Iterable[str]) -> int:
-        """Delete the folder, what was put as `paths` included; how much is left."""
+        """Delete the folder, with everything put at `paths`; returns how many objects are left."""
         ...
 
     def remove_leftovers(self) -> None:
-        """Delete the folders of earlier runs that were killed. What can't go stays."""
+        """Delete the folders of earlier, killed runs; what can't be deleted stays."""
         ...

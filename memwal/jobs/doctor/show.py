@@ -8,7 +8,7 @@ from rich.text import Text
 from memwal.grid import Column, build_table, prose, words
 from memwal.jobs.doctor.report import CheckReport, DoctorReport
 
-# What a check proves, and what to do where it fails.
+# What each check proves, and what to do if it fails.
 MEANINGS = {
     "put_if_absent": (
         "a WAL entry, manifest or commit never replaces another's",
@@ -58,7 +58,7 @@ CHECKS: tuple[Column[CheckReport], ...] = (
 
 
 def show_job(report: DoctorReport) -> list[RenderableType]:
-    """Each check with what it proves; what to do about those that failed; what is left."""
+    """Render each check and what it proves, advice for failed ones, and what was not deleted."""
     advice = [
         Text(f"{check.name}: {MEANINGS[check.name][1]}", style="yellow")
         for check in report.checks

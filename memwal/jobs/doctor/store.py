@@ -1,4 +1,4 @@
-"""The scratch folder: below `_maintenance/` of a table, else directly below the address."""
+"""The scratch folder of `doctor`: below a table's `_maintenance/`, else directly at the address."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from memwal.store.tables.datasets import is_panic, tidy_text
 
 IN_TABLE = f"{layout.STAGING}/doctor"
 BESIDE = "_memwal_doctor"
-# Nobody examines a store for so long; by the store's own clock.
+# No run of doctor takes this long, by the store's own clock.
 _LEFT_SECONDS_MIN = 3600
 
 
 class ScratchFolder:
-    """A folder of its own for one run, and its removal. Raises what opening the store does."""
+    """The scratch folder of one run. Raises what opening the store raises."""
 
     def __init__(
         self, uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
@@ -44,24 +44,24 @@ class ScratchFolder:
                 raise Usage(f"{uri} is a file: expected a folder, or one that is yet to be made")
             check_way(uri, self._run)  # nothing is put, or deleted, through a link
             way = [Path(uri, self._run), *Path(uri, self._run).parents]
-            # The folder of all runs goes with the last of them; where it is a table's, memwal's own
-            # may be about to use what is there.
+            # The folder of all runs is removed with the last of them, but not within a table, where
+            # other memwal runs may be about to use it.
             own = Path(uri, BESIDE)
             self._made = [folder for folder in way if folder == own or not folder.is_dir()]
         self._objects = open_objects(f"{uri}/{self._run}", storage_options, clock, limits)
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The folder's URI."""
         return self._objects.uri
 
     @property
     def objects(self) -> Objects:
-        """The folder."""
+        """The folder as an object store."""
         return self._objects
 
     def prove_put_if_absent(self) -> None:
-        """As before a table's first write."""
+        """Prove put-if-absent, as is done before a table's first write."""
         prove_put_if_absent(self._objects, self._clock)
 
     def use_lance(self) -> None:
@@ -82,10 +82,10 @@ class ScratchFolder:
             )
 
     def remove(self, paths: Iterable[str]) -> int:
-        """Delete the folder, what was put as `paths` included; how much is left."""
+        """Delete the folder, with everything put at `paths`; returns how many objects are left."""
         left = dict.fromkeys(paths, "")
         with suppress(MemWalError):
-            # First what is known by name: a list may lag, or be refused.
+            # Known names first, as a listing may lag or be refused.
             left = dict(self._objects.delete(left).failed)
             more = [info.path for info in self._objects.list("") if info.path not in left]
             if more:
@@ -95,7 +95,7 @@ class ScratchFolder:
         return len(left)
 
     def remove_leftovers(self) -> None:
-        """Delete what earlier runs left that were killed. What can't go stays."""
+        """Delete what earlier, killed runs left; what can't be deleted stays."""
         found = list(self._outer.list(self._place))
         own = [i.modified_at_nanos for i in found if i.path.startswith(f"{self._run}/")]
         if not own:
@@ -110,7 +110,7 @@ class ScratchFolder:
                 _remove_folders(Path(self._uri, self._place, run), ())
 
     def _is_table(self) -> bool:
-        """True where lists are refused: nobody minds `_maintenance/` in a folder."""
+        """Whether the address is a table; True if listing is refused, as that does no harm."""
         try:
             return next(iter(self._outer.list(layout.VERSIONS)), None) is not None
         except MemWalError as error:
@@ -120,7 +120,7 @@ class ScratchFolder:
 
 
 def _remove_folders(top: Path, made: Sequence[Path]) -> None:
-    """Remove the folders in `top`, itself and those `made` above it, as far as they are empty."""
+    """Remove the folders in `top`, `top` itself and those `made` above it, if they are empty."""
     below = sorted((p for p in top.rglob("*") if p.is_dir() and not p.is_symlink()), reverse=True)
     for folder in (*below, top, *made):
         with suppress(OSError):

@@ -27,11 +27,11 @@ from memwal.threads import side_by_side
 
 @dataclass(frozen=True, kw_only=True)
 class GarbageOptions(RunOptions):
-    """What `garbage` takes besides.
+    """The options of `garbage`, on top of those that every job takes.
 
-    Where `retention_seconds` is None, a table's `retention` says how long versions stay, and that
-    covered WAL goes unless `wal_kept`; without one none expires. With `as_configured` such a table
-    needs no `execute`. `full` looks at all shards, whatever former passes remember of them.
+    `retention_seconds` overrides a table's configured `retention`. Where that one applies, covered
+    WAL is deleted too, unless `wal_kept`; with neither, no version expires. `as_configured` acts
+    where a table configures one. `full` looks at all shards, ignoring what passes remember.
     """
 
     execute: bool = False
@@ -48,7 +48,7 @@ class GarbageOptions(RunOptions):
         return any(self.of(table).execute for table in self.tables) and not self.dry_run
 
     def of(self, table: ResolvedTable) -> GarbageOptions:
-        """The same for one table, by what is configured for it."""
+        """These options for one table, with its own settings applied."""
         settings, limits = table.settings, self.limits
         seconds = 0.0 if self.full else settings.sweep_seconds
         if seconds is not None:
@@ -78,7 +78,7 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
     evidence: dict[str, StoredGarbageEvidence] = {}
 
     def read(stores: Stores, fanout: Fanout) -> TableView:
-        """Without shards, where what is remembered may tell which of them to look at."""
+        """Leave the shards out where a remembered sweep may tell which ones to look at."""
         found = evidence[stores.uri] = StoredGarbageEvidence(stores.objects)
         return stores.views.table() if found.recall_sweep() is None else stores.views.base()
 

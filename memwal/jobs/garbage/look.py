@@ -34,7 +34,7 @@ from memwal.text import iso_time
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What every kind of garbage plans by.
+    """The state of a table from which every kind of garbage is planned.
 
     `view` is None for a table whose MemWAL index is gone.
     """
@@ -45,11 +45,11 @@ class Look:
     limits: GarbageLimits = GarbageLimits()
     now_nanos: int
     checkpointed: frozenset[int] = frozenset()
-    """Versions of main that are there for checkpoints alone: these hold their cuts, and no more."""
+    """Versions of main that only checkpoints keep: they hold the checkpoints' cuts, no more."""
 
     @property
     def cutoff_nanos(self) -> int:
-        """When the grace began: what is younger stays."""
+        """When the grace time began; whatever is younger stays."""
         return cutoff_nanos(self.limits, self.now_nanos)
 
     @property
@@ -78,7 +78,7 @@ class Look:
 
     @cached_property
     def gates(self) -> Gates:
-        """What may need a generation. Not of a table whose MemWAL index is gone."""
+        """What may need a generation; raises ValueError for a table whose MemWAL index is gone."""
         if self.view is None:
             raise ValueError("no MemWAL index: nothing tells what may need a generation")
         kept = [c for c in self.evidence.checkpoints if self.is_kept(c)]
@@ -99,7 +99,10 @@ class Look:
         )
 
     def _find_cited(self, shard_id: ShardId) -> int | None:
-        """The shard's lowest manifest version that a record cites; 0 where that isn't known."""
+        """The lowest manifest version of the shard that a needed record cites; None for none.
+
+        0, which keeps all manifests, if one of the records can't be understood.
+        """
         versions = (v for v in self.evidence.versions if v.may_need_record(shard_id))
         named = {record_id for version in versions for record_id in version.settled_ids}
         records = [r for i, r in self.evidence.settled.items() if i in named]
@@ -109,20 +112,20 @@ class Look:
         return min((s.manifest_version for s in found if s is not None), default=None)
 
     def is_kept(self, checkpoint: Checkpoint) -> bool:
-        """Whether it has not expired, and is, or may yet get, ready."""
+        """Whether the checkpoint has not expired, and is ready or may still become so."""
         leftover_nanos = round(self.limits.leftover_age_seconds * 1e9)
         may_go_on = checkpoint.created_at_nanos > self.now_nanos - leftover_nanos
         return not checkpoint.is_expired(self.now_nanos) and (checkpoint.ready or may_go_on)
 
     def without_versions(self, expired: Set[int]) -> Look:
-        """The same table once these versions of main are gone."""
+        """The look as it would be if these versions of main were gone."""
         versions = self.evidence.versions
         left = tuple(v for v in versions if not (v.on_main and v.version in expired))
         return replace(self, evidence=replace(self.evidence, versions=left))
 
 
 class Gates:
-    """What may need a generation that a shard has, in one table."""
+    """Decides for one table whether anything still needs a generation of a shard."""
 
     def __init__(
         self,
@@ -154,13 +157,14 @@ class Gates:
                 self._cuts.setdefault(cut.shard_id, []).append((needed, why))
 
     def merged(self, shard_id: ShardId) -> int:
-        """Up to where it is merged at the latest version."""
+        """The shard's merged watermark at the latest version; 0 without one."""
         return self._state.merged.get(shard_id, 0)
 
     def settled(self, shard_id: ShardId, named: Set[str]) -> int:
-        """Up to where a former MemWAL index had merged it, by the records that a version names.
+        """Up to which generation a former MemWAL index had merged the shard; 0 if unknown.
 
-        Never what is listed.
+        `named` are the ids of the records that a version names, which alone count. Records never
+        cover generations that the shard's manifest still lists.
         """
         shard = self._shards.get(shard_id)
         known = {} if shard is None else shard.settled
@@ -169,7 +173,8 @@ class Gates:
     def held(self, shard_id: ShardId, generation: int) -> str | None:
         """Why the generation is still needed; None when nothing holds it.
 
-        An index that is yet to catch up reads what is listed: what is settled it waits for no more.
+        Indexes don't hold settled generations: an index that has yet to catch up reads only what
+        the manifest lists, and settled generations are no longer listed.
         """
         held = self.checkpoint_holds(shard_id, generation)
         held = held or self.version_holds(shard_id, generation)
@@ -178,12 +183,15 @@ class Gates:
         return held
 
     def checkpoint_holds(self, shard_id: ShardId, generation: int) -> str | None:
-        """In no checkpoint's cut, whose version may be the only one that has not merged it."""
+        """Why a checkpoint needs the generation; None when it is in no checkpoint's cut.
+
+        The checkpoint's version may be the only one that has not merged it.
+        """
         cuts = self._cuts.get(shard_id, ())
         return next((why for needed, why in cuts if generation in needed), None)
 
     def version_holds(self, shard_id: ShardId, generation: int) -> str | None:
-        """Merged at every retained version, which the latest is one of."""
+        """Why a retained version needs it; None when all, the latest included, have merged it."""
         if self._unreadable is not None:
             return self._unreadable
         merged = self.merged(shard_id) or self.settled(shard_id, self._settled_ids)
@@ -199,7 +207,10 @@ class Gates:
         return None
 
     def index_holds(self, shard_id: ShardId, generation: int) -> str | None:
-        """Every index that has to cover it has caught up at the latest version."""
+        """Why an index needs it; None when all that must cover it have caught up.
+
+        That is judged at the latest version.
+        """
         for name in self._indexes:
             reached = self._state.index_catchup.get(name, {}).get(shard_id)
             if reached is None:
@@ -213,8 +224,10 @@ class Gates:
         return min(found, key=lambda lowest: lowest[1], default=None)
 
     def _merged_at(self, version: RetainedVersion, shard_id: ShardId) -> int:
-        """Nothing, where its progress may be what an adoption let go of later; the latest's is
-        judged by the view.
+        """Up to which generation the version is known to have merged the shard; 0 if it isn't.
+
+        Progress in a range that an adoption gave up proves no merge. The latest version is exempt:
+        the view has already judged its progress.
         """
         merged = (version.merged or {}).get(shard_id, 0)
         is_latest = version.on_main and version.version == self._latest
@@ -232,18 +245,18 @@ class ShardLook:
     gates: Gates
     cutoff_nanos: int
     unrecorded: bool = False
-    """Whether only older versions and manifests show what is settled of it."""
+    """Whether its settled generations are unrecorded: only old versions and manifests show them."""
     cited_version: int | None = None
-    """The manifest from which on all stay for records of what is settled of it; None: for none."""
+    """The lowest manifest version that settled records cite; it and all above stay. None: none."""
 
     @property
     def shard_id(self) -> ShardId:
-        """The shard's own."""
+        """The shard's id."""
         return self.manifest.shard_id
 
     @property
     def shut(self) -> str | None:
-        """Why nothing of the shard may be touched."""
+        """Why nothing of the shard may be touched; None when it may."""
         if self.found.problem is not None:
             return f"the shard can't be read: {self.found.problem}"
         if self.manifest.status is not ShardStatus.ACTIVE:
@@ -252,7 +265,10 @@ class ShardLook:
 
     @cached_property
     def past(self) -> ShardManifest | None:
-        """The manifest from before the grace, if it is the one that the listing calls for."""
+        """The manifest that was the latest when the grace began; None if it is missing or another.
+
+        Which version that is follows from the listing (`past_version`).
+        """
         past = self.found.past
         wanted = past_version(self.found.manifests, self.cutoff_nanos)
         return past if past is not None and past.version == wanted else None

@@ -16,7 +16,7 @@ ORPHAN = "orphan"
 
 
 class UntilGrace(str):
-    """A reason to keep something that ends with the grace, whatever else happens or does not."""
+    """A reason to keep something that lapses by itself when the grace is over."""
 
     __slots__ = ()
 
@@ -33,11 +33,11 @@ class Action(Enum):
 class GarbageLimits:
     """Bounds and switches of a run.
 
-    `sweep_seconds` is how long after a full sweep a pass looks at what changed only; tables with
-    fewer objects than `sweep_objects_min` are always swept. `wal_entries_per_shard_max` is how many
-    entries of a shard are looked at that no run remembers. `numbered_kept_min` is how many of a
-    shard's newest manifests stay whatever else, and of a table's newest lease claims;
-    `numbered_deletes_max` how many of either go in one run.
+    For `sweep_seconds` after a full sweep, passes look only at shards that changed; tables with
+    fewer objects than `sweep_objects_min` are always swept in full. `wal_entries_per_shard_max`
+    bounds how many WAL entries of a shard are read that no earlier run remembers.
+    `numbered_kept_min` of a shard's newest manifests, and of a table's newest lease claims, always
+    stay; at most `numbered_deletes_max` of either are deleted in one run.
     """
 
     grace_seconds: float = 3600.0
@@ -65,8 +65,8 @@ class RetainedVersion:
     """What one stored version of the base table says.
 
     `merged` is None for a version without a MemWAL index. `problem` is set when the version could
-    not be read: it then holds everything. `settled_ids` are of the records that it names of what an
-    earlier MemWAL index had merged: it descends from a version that had.
+    not be read: it then holds everything. `settled_ids` are the ids of the records it names, which
+    say what an earlier MemWAL index had merged in a version that this one descends from.
     """
 
     name: str
@@ -79,11 +79,11 @@ class RetainedVersion:
     problem: str | None = None
 
     def needs_record(self, shard_id: ShardId) -> bool:
-        """Whether only a record can tell what it has of the shard."""
+        """Whether only a settled record can tell how far this version has merged the shard."""
         return bool(self.settled_ids) and not (self.merged or {}).get(shard_id)
 
     def may_need_record(self, shard_id: ShardId) -> bool:
-        """Whether a restore of it would leave a record to tell what is merged of the shard."""
+        """Whether, after restoring this version, only a record could tell what it has merged."""
         return self.on_main and self.needs_record(shard_id)
 
 
@@ -104,8 +104,8 @@ class GenerationFolder:
 class WalFile:
     """A WAL entry. `read` is False where its head was not looked at.
 
-    `told` is set where the sentinels around it tell whose row it is, unread. `problem` tells why it
-    could not be read; `generation` is None where its writer left it out.
+    `told` is set where the sentinels around an unread entry already tell which epoch wrote it.
+    `problem` says why it could not be read; `generation` is None where its writer left it out.
     """
 
     position: int
@@ -119,7 +119,7 @@ class WalFile:
 
     @property
     def is_known(self) -> bool:
-        """Whether the epoch that wrote it is known, and what it is."""
+        """Whether it is known which epoch wrote the entry, and whether it is a fence sentinel."""
         if self.problem is not None or self.writer_epoch is None:
             return False
         return self.read or self.told
@@ -127,7 +127,7 @@ class WalFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredManifest:
-    """One stored shard manifest version, and when it was written."""
+    """One stored version of a shard manifest, with the time it was written."""
 
     version: int
     modified_at_nanos: int
@@ -136,9 +136,9 @@ class StoredManifest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpochEnd:
-    """The last manifest that an epoch's own writer wrote, and the first one of a later epoch.
+    """Versions of the last manifest by an epoch's own writer and the first of a later epoch.
 
-    Between them are those of drops. `next_first` is None for the present epoch.
+    Any versions between the two are drops. `next_first` is None for the present epoch.
     """
 
     last_own: int
@@ -147,10 +147,10 @@ class EpochEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestHistory:
-    """What decides about a shard's older manifests; read only where some may go.
+    """What decides which older manifests of a shard may go; read only where some may.
 
-    `hinted` is the version hint's target. `ends` are those of the epochs that may have manifests
-    below the floor, ascending; the present one's is last.
+    `hinted` is the version hint's target, None if it can't be read. `ends` are the ends of the
+    epochs that may have manifests below the floor, ascending; the present epoch's is last.
     """
 
     hinted: int | None
@@ -159,7 +159,7 @@ class ManifestHistory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriterClaim:
-    """A shard's present writer epoch, and when the manifest that it first stands in was written."""
+    """A shard's present writer epoch, and when the first manifest of that epoch was written."""
 
     shard_id: ShardId
     writer_epoch: int
@@ -168,13 +168,14 @@ class WriterClaim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardEvidence:
-    """What a listing of one shard's folder shows, and its manifest from before the grace.
+    """What a listing of one shard's folder shows, and what was read of its manifests.
 
-    `cover` is the newest manifest from before then whose flushed generations are all gone, folders
-    too; it is known where WAL entries may go. `stoppers` stand for manifests that were collected
-    and whose names stay taken; `astray` is set where the version hint leads to none that can be
-    read. `settled` tells, by record, up to where a version that names it has what this very shard
-    had. `files` is everything recognised, for adoption; it is empty unless that was asked for.
+    `past` is the manifest that was the latest when the grace began. `cover` is the newest one from
+    before the grace whose generations are all gone, folders included; it is looked up only where
+    WAL entries may go. `stoppers` keep the names of collected manifests taken. `astray` is set
+    where the version hint leads to no readable manifest. `settled` maps a record's id to the
+    highest generation of this very shard that any version naming the record contains. `files` is
+    everything recognised, for adoption; it is empty unless that was asked for.
     """
 
     shard_id: ShardId
@@ -195,13 +196,13 @@ class ShardEvidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything that a plan is made of besides the view.
+    """Everything that a plan is made from, besides the view.
 
-    `settled` has the records that retained versions name and may need; None for one that can't be
-    understood. One that was never stored proves nothing, and isn't there.
-    `adopted` is progress that versions may have of a shard and that is not its own, while one lists
-    its first generation.
-    `beside` has what kinds of garbage that lie beside the shards have read, by the kind's name.
+    `settled` has, by id, the records that retained versions name and may need; None for one that
+    can't be understood. A record that was never stored proves nothing and is left out.
+    `adopted` has the ranges of progress that adoptions gave up, by shard: a version's progress in
+    such a range proves no merge. It is read only while a shard still lists its generation 1.
+    `beside` has the evidence of kinds of garbage that lie beside the shards, by the kind's name.
     """
 
     versions: tuple[RetainedVersion, ...] = ()
@@ -215,10 +216,11 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweptShard:
-    """A shard when it was last looked at, so that nothing can have become garbage since unless
+    """What a sweep remembers of a shard, to tell whether it has to be looked at again.
 
-    `next_generation`, the lowest that is listed or comes next, passes the gates by now, or the
-    grace is over that began at `waits_since_nanos` (0: for nothing).
+    Nothing in it can have become garbage until `next_generation`, the lowest that is stored or
+    comes next, passes the gates, or the grace that began at `waits_since_nanos` is over (0:
+    nothing waits for the grace).
     """
 
     next_generation: int = 1
@@ -228,9 +230,10 @@ class SweptShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep:
-    """What passes remember of a table's shards since a full sweep. It tells where to look only.
+    """What passes remember of a table's shards since a full sweep.
 
-    `version` and its time are those of the table when it was written.
+    It only tells where to look, and never lets anything go. `version` and `version_at_nanos` are
+    the table's latest version at the time of writing, and that version's timestamp.
     """
 
     swept_at_nanos: int
@@ -245,11 +248,11 @@ class Sweep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """One candidate, what happens to it, and the evidence for that.
+    """One candidate, what happens to it, and the reason.
 
-    `kind` is the report's word for it. `stages` are the objects to delete: a stage begins when the
-    one before it is gone whole. What is `in_order` goes one by one, after those before it in the
-    plan; what has a `replacement` is overwritten before any of its folder goes.
+    `kind` is the report's word for it. `stages` are the objects to delete; a stage begins only when
+    all of the one before is gone. Items that are `in_order` go one by one, in the order of the
+    plan. An item with a `replacement` is overwritten with it before anything in its folder goes.
     """
 
     kind: str
@@ -270,7 +273,7 @@ class Item:
 
     @property
     def is_mend(self) -> bool:
-        """Whether it is overwritten for its own sake."""
+        """Whether it is only overwritten, not to make room for a delete: a broken version hint."""
         return self.replacement is not None and not self.stages
 
 
@@ -283,7 +286,7 @@ def plan_delete(
     shard_id: ShardId | None = None,
     generation: int | None = None,
 ) -> Item:
-    """A candidate that is deleted, stage by stage, unless something holds it."""
+    """An item that is deleted stage by stage, or kept if `held` gives a reason."""
     return Item(
         kind=kind,
         shard_id=shard_id,
@@ -298,9 +301,9 @@ def plan_delete(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GarbagePlan:
-    """Every candidate with its fate, and what kept evidence from being read.
+    """Every candidate and what happens to it, and the problems that kept evidence from being read.
 
-    `refusal` is set when a guard keeps the table's shards as a whole.
+    `refusal` is set when a guard keeps all of the table's shards.
     """
 
     items: tuple[Item, ...]
@@ -320,7 +323,7 @@ class GarbagePlan:
 
     @property
     def has_mends(self) -> bool:
-        """Whether anything is to be overwritten for its own sake."""
+        """Whether any item only has to be overwritten."""
         return any(item.is_mend for item in self.items)
 
     @property
@@ -333,25 +336,25 @@ class GarbagePlan:
 
 
 def size_of(files: Iterable[StoredFile]) -> int:
-    """All of them together."""
+    """The size of all files together, in bytes."""
     return sum(f.size_bytes for f in files)
 
 
 def newest_of(files: Iterable[StoredFile]) -> int:
-    """When the newest file was written; the end of time when there is none to judge by."""
+    """When the newest file was written; `U64_MAX` for no files, so that none counts as old."""
     return max((f.modified_at_nanos for f in files), default=layout.U64_MAX)
 
 
 def cutoff_nanos(limits: GarbageLimits, now_nanos: int) -> int:
-    """When the grace began: what is younger stays."""
+    """When the grace time began; whatever is younger stays."""
     return now_nanos - round(limits.grace_seconds * 1e9)
 
 
 def past_version(manifests: Sequence[StoredManifest], cutoff_nanos: int) -> int | None:
     """The manifest version that was the latest at `cutoff_nanos`; None when there was none yet.
 
-    Versions are taken in order up to the first that is younger, so that a file's odd age can only
-    lead to an older version, which names more.
+    Versions are taken in order up to the first that is younger. So a file with a wrong time can
+    only lead to an older version, which names more generations and thus keeps more.
     """
     found = None
     for stored in sorted(manifests, key=lambda m: m.version):

@@ -1,6 +1,6 @@
-"""Plans what of a table's MemWAL tier may be dropped or deleted, and says why not. Pure.
+"""Plans what may be dropped or deleted in a table's MemWAL tier, and why the rest stays. Pure.
 
-What holds each kind of garbage is said where it is planned (`memwal/jobs/garbage/kinds/`). Each
+Each kind of garbage documents what holds it in its own module (`memwal/jobs/garbage/kinds/`). Each
 candidate carries its reason.
 """
 
@@ -35,7 +35,7 @@ def check_limits(
 ) -> None:
     """Raise Refused for a retention or idle time under a day, or a grace under ten minutes.
 
-    Raises Usage for what is no duration: one below 0, or not finite.
+    Raises Usage for a number of seconds that is negative or not finite.
     """
     for name, seconds in (
         ("retention_seconds", retention_seconds),
@@ -68,7 +68,10 @@ def check_limits(
 
 
 def find_expirable(look: Look, retention_seconds: float) -> frozenset[int]:
-    """Versions of main that are older than the retention; tags and branches may hold some."""
+    """Versions of main older than the retention, some of which tags and branches may still hold.
+
+    The latest version, detached ones and those that can't be read are left out.
+    """
     cutoff = look.now_nanos - round(retention_seconds * 1e9)
     return frozenset(
         v.version
@@ -82,7 +85,7 @@ def find_expirable(look: Look, retention_seconds: float) -> frozenset[int]:
 
 
 def find_checkpoints_of(look: Look, versions: Set[int]) -> tuple[Checkpoint, ...]:
-    """The checkpoints that are kept, and are of these versions of main."""
+    """The kept checkpoints that were made of these versions of main."""
     kept = (c for c in look.evidence.checkpoints if look.is_kept(c))
     return tuple(c for c in kept if c.version in versions)
 
@@ -99,16 +102,16 @@ def find_never_merged(view: TableView) -> tuple[str, ...]:
 
 
 def is_sweep_old(sweep: Sweep, limits: GarbageLimits, now_nanos: int) -> bool:
-    """Whether a full sweep is due, by the clock; one that is yet to come tells of a wrong clock."""
+    """Whether the last full sweep is too old, or lies in the future, as with a wrong clock."""
     ends_nanos = sweep.swept_at_nanos + round(limits.sweep_seconds * 1e9)
     return not sweep.swept_at_nanos <= now_nanos < ends_nanos
 
 
 def is_sweep_due(sweep: Sweep, look: Look) -> bool:
-    """Whether a difference to what is remembered can't be told, or is not enough.
+    """Whether all shards have to be looked at, because the remembered sweep can't be built on.
 
-    `look` is one without shards. Progress that fell is a table that was restored or initialised
-    again; a version that is another one, a table that was made anew.
+    `look` is one without shards. Lower progress than remembered means that the table was restored
+    or initialised again; the same version number with another timestamp, that it was created anew.
     """
     if look.view is None or look.unreadable is not None or look.limits.adopt_orphans:
         return True
@@ -128,7 +131,7 @@ def is_sweep_due(sweep: Sweep, look: Look) -> bool:
 
 
 def choose_shards(sweep: Sweep, look: Look) -> frozenset[ShardId]:
-    """The shards in which something can have become garbage since they were looked at."""
+    """The shards in which something may have become garbage since they were last looked at."""
     gates = look.gates
     known = dict.fromkeys(look.view.mem_wal.merged if look.view else (), SweptShard())
     known.update(sweep.shards)
@@ -146,10 +149,11 @@ def note_sweep(
     plan: GarbagePlan,
     done: Set[str] = frozenset(),
 ) -> Sweep | None:
-    """What to remember after a look, at all shards or, `before` being given, at some.
+    """The sweep to remember after a look; None for a small table, or one initialised again.
 
-    Of a small table, or one that was initialised again, nothing. Where a shard can't be read, or
-    something is to happen whose path is not among those `done`, the next look is due at once.
+    Without `before`, the look was at all shards; with it, at some, and the rest is taken over.
+    `done` are the paths that this run has dropped or deleted. A shard that can't be read, or in
+    which something else was still to happen, is due again at the next look.
     """
     objects = sum(shard.objects for shard in look.evidence.shards.values())
     newest = [v for v in look.evidence.versions if v.on_main and v.version == look.version]
@@ -182,7 +186,10 @@ def note_sweep(
 
 
 def _find_next(shard: ShardLook, dropped: Set[str]) -> int:
-    """The lowest generation that may go once the gates let it; of a SEALED shard, none that is."""
+    """The lowest generation that may go once the gates let it; else the current one.
+
+    Of a shard that may not be touched (`ShardLook.shut`) that is always the current one.
+    """
     manifest, folder = shard.manifest, layout.shard_folder(shard.shard_id)
     listed = {g.path: g.generation for g in manifest.flushed_generations}
     left = [number for path, number in listed.items() if f"{folder}/{path}" not in dropped]
@@ -196,7 +203,7 @@ def _find_next(shard: ShardLook, dropped: Set[str]) -> int:
 
 
 def plan_garbage(look: Look) -> GarbagePlan:
-    """What to drop and delete, and what keeps the rest. A shard's candidates stand together."""
+    """Plan what to drop and delete, and why the rest stays; items are grouped by shard."""
     shards = dict.fromkeys((*(s.shard_id for s in look.shards), *look.evidence.shards))
     place = {shard_id: number for number, shard_id in enumerate(shards)}
     items = [item for kind in KINDS for item in kind.find_items(look)]

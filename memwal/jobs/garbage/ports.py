@@ -1,4 +1,4 @@
-"""What collecting garbage asks for: evidence, and the expiry of versions."""
+"""The ports of garbage collection: views and evidence of a table, and the expiry of versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ class GarbageViews(Views, Protocol):
     """Views of a table whose shards can be looked up one by one."""
 
     def table(self, *, probed: bool = False) -> TableView:
-        """As every view; `probed` finds each shard's newest manifest without trusting a listing."""
+        """The latest version with its shards.
+
+        With `probed`, each shard's newest manifest is found without trusting a listing.
+        """
         ...
 
     def base(self) -> TableView:
@@ -25,7 +28,7 @@ class GarbageViews(Views, Protocol):
         ...
 
     def list_shards(self, view: TableView) -> tuple[TableView, Sequence[ShardId]]:
-        """The shards that have a folder; the view with what else lies among them."""
+        """The view, with strangers among the shard folders added, and the shards with a folder."""
         ...
 
     def add_shards(
@@ -34,15 +37,15 @@ class GarbageViews(Views, Protocol):
         shard_ids: Iterable[ShardId],
         listed: Mapping[ShardId, Sequence[StoredFile]],
     ) -> TableView:
-        """A view of the base with these shards; their manifests are probed for unless `listed`."""
+        """The view with these shards added; manifests are probed for, unless in `listed`."""
         ...
 
 
 class GarbageEvidence(Protocol):
-    """Reads what is decided by; to be called after the view was read."""
+    """Reads the evidence that decides what may go; to be called after the view was read."""
 
     def has_shards(self) -> bool:
-        """Whether a folder of any shard is there."""
+        """Whether the folder of any shard exists."""
         ...
 
     def read(
@@ -58,43 +61,46 @@ class GarbageEvidence(Protocol):
         listed: Mapping[ShardId, Sequence[StoredFile]] | None = None,
         beside: Evidence | None = None,
     ) -> Evidence:
-        """Retained versions, shard folders, and what lies beside them.
+        """Read the retained versions, the shard folders, and what lies beside them.
 
-        `manifests` are the view's. `verified` takes nothing from a cache that another process
-        wrote; a plan that is carried out needs that. `whole_shards` lists every file of a shard.
-        `find_deciding` is given evidence in which WAL entries are as the cache has them, and tells
-        from which position on a shard's have to be read themselves; the others count as unread.
-        `only` are the shards to look at; `listed` are files of theirs that were listed a moment
-        ago, and `beside` is what was read then of everything else.
-        What can't be read is a problem in the evidence; raises StoreUnavailable, BadCredentials.
+        What can't be read is noted as a problem in the evidence. Raises StoreUnavailable and
+        BadCredentials.
+
+        `manifests` are those of the view. With `verified`, nothing is taken from a cache that
+        another process wrote; a plan that is carried out needs that. `whole_shards` keeps every
+        file of a shard. `find_deciding` gets evidence with WAL entries as the cache has them, and
+        returns the position in each shard from which on they have to be read; lower ones count as
+        unread. `only` restricts the look to some shards; `listed` are files of theirs that were
+        listed a moment ago, and `beside` is everything else that was read then.
         """
         ...
 
     def list_files(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Sequence[StoredFile]]:
-        """The files of some shards."""
+        """List the files of these shards."""
         ...
 
     def recall_sweep(self) -> Sweep | None:
-        """What former passes remember; None where nothing is, or nothing that can be used."""
+        """The sweep that former passes stored; None where there is none that can be used."""
         ...
 
     def remember_sweep(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
-        """Store it for the next pass; what can't be stored is left out."""
+        """Store the sweep for the next pass; a failure to store it is ignored."""
         ...
 
     def store_now_nanos(self, name: str) -> int:
-        """The time by the clock that dates the store's files, read off a file of this name."""
+        """The store's own time, read off a file that is written under this name for the purpose."""
         ...
 
     def referenced_versions(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from, which no expiry removes.
 
-        Only to tell whether expiring is worth a try: what can't be read is left out.
+        It only tells whether expiring is worth a try, so references that can't be read are left
+        out.
         """
         ...
 
     def claimed_versions(self) -> frozenset[int] | None:
-        """The same without tags of checkpoints; None where a reference can't be read."""
+        """As `referenced_versions`, without tags of checkpoints; None if one can't be read."""
         ...
 
     def oldest_claim(
@@ -103,17 +109,18 @@ class GarbageEvidence(Protocol):
         evidence: Evidence,
         before_nanos: int,
     ) -> WriterClaim | None:
-        """The oldest claim that still holds a shard, of those made before then; None without one.
+        """The oldest writer claim that still holds a shard and was made before `before_nanos`.
 
-        What can't be read is left out. Lists nothing, and reads no manifest of a shard that nobody
-        touched since or that was claimed since; one of another, and a few of the oldest ones.
+        None without one; what can't be read is left out. It works on the listing in `evidence`, and
+        reads few manifests: those that tell where a shard's present epoch began.
         """
         ...
 
     def remember(self, before_write: Callable[[], None]) -> None:
         """Store what is known of versions and WAL entries, so that the next run reads less.
 
-        `before_write` is called when there is news; where it raises MemWalError, nothing is stored.
+        `before_write` is called if there is anything new to store; where it raises MemWalError,
+        nothing is stored.
         """
         ...
 
@@ -134,7 +141,7 @@ class VersionExpiry(Protocol):
         ...
 
     def expire_versions(self, older_than_seconds: float) -> Expired:
-        """Remove versions that are older by this host's clock.
+        """Remove versions older than that many seconds, by this host's clock.
 
         The latest, tagged and branched-off ones stay. Raises Refused, StoreUnavailable.
         """
@@ -142,12 +149,12 @@ class VersionExpiry(Protocol):
 
 
 class DropProgress(Protocol):
-    """Shows how far the drops are."""
+    """Shows the progress of the drops."""
 
     def start(self, what: str, total: int) -> None:
-        """So many shards are to be dropped from."""
+        """Begin, with `total` shards to drop generations from."""
         ...
 
     def done(self, count: int) -> None:
-        """So many of them are done."""
+        """Say that `count` of them are done."""
         ...

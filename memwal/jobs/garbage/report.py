@@ -123,7 +123,7 @@ def _report_item(item: Item, dropped: set[str], deleted: Deleted | None) -> Garb
 
 
 def _find_faults(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
-    """What kept evidence from being read, or a part of the table from being served."""
+    """What kept evidence from being read, or part of the table from being collected."""
     for broken in seen.plan.broken:
         yield _failed(f"shard {broken.shard_id}: {broken.error}", broken.error)
     for problem in seen.plan.problems:

@@ -25,7 +25,7 @@ ITEMS: tuple[Column[GarbageItemReport], ...] = (
 
 
 def show_table(report: GarbageTableReport) -> list[RenderableType]:
-    """What goes first; then what stays, as far as a person may want to read it."""
+    """Render a table's items, those that go first, up to `_ROWS_MAX`, and the totals."""
     items = sorted(report.items, key=lambda item: item.action == "keep")
     parts: list[RenderableType] = [
         build_table(items[:_ROWS_MAX], ITEMS) if items else Text("  no candidates", style="dim")
@@ -56,7 +56,7 @@ def _sum_up(items: Sequence[GarbageItemReport]) -> str:
 
 
 def _format_path(item: GarbageItemReport) -> str:
-    """The path; of a WAL entry its position, of a manifest its version, instead of 64 digits."""
+    """The path, with the position of a WAL entry or the version of a manifest as a plain number."""
     folder, _, name = item.path.rpartition("/")
     if item.kind == "wal_entry" and (position := parse_wal_entry_name(name)) is not None:
         return f"{folder}: position {position}"

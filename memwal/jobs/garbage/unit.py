@@ -1,4 +1,4 @@
-"""A table of a run; deletes as they travel to a thread or to a Spark executor, and fan out."""
+"""Garbage's units of work: a table of a run, and batches of deletes for threads or Spark."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
 
-# One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
+# One prefix of an S3 bucket takes about 3,500 deletes a second; a local disk takes somewhat more.
 _DELETES_PER_SECOND = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class TableRun:
-    """A table that could be opened, and what collects its garbage."""
+    """A table that could be opened, with its garbage collection."""
 
     table: OpenTable
     garbage: TableGarbage
 
     def foresee(self) -> None:
-        """Look once. A table without a MemWAL index is one too, where it left shards."""
+        """Look at the table once; one whose MemWAL index is gone counts too, if it left shards."""
         self.garbage.foresee(self.table.error or self.table.view)
         self.table.error = self.garbage.error
         self.table.was_read = self.table.was_read or self.garbage.seen is not None
 
     def report(self) -> TableReport:
-        """What came of it."""
+        """The table's report, or a failed one with its error."""
         name, seen = self.table.resolved.name, self.garbage.seen
         self.table.error = self.garbage.error
         self.table.view = None if seen is None else seen.look.view
@@ -48,7 +48,7 @@ class TableRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GarbageUnit(TableUnit):
-    """Some items of one table to delete."""
+    """A batch of items to delete from one table."""
 
     deletions: tuple[Deletion, ...]
     limits: GarbageLimits
@@ -74,7 +74,7 @@ def run_garbage_unit(unit: GarbageUnit, steps: Steps = no_steps) -> UnitResult[t
 def unpack_deleted(
     unit: GarbageUnit, result: UnitResult[tuple[Deleted, ...]]
 ) -> tuple[Deleted, ...]:
-    """What came of each item; of a unit that failed as a whole, the same of all."""
+    """The result of each item; if the unit failed as a whole, its error for all of them."""
     made = result.made
     if isinstance(made, MemWalError):
         return tuple(
@@ -84,7 +84,7 @@ def unpack_deleted(
 
 
 def group_deletions(deletions: Sequence[Deletion], objects_max: int) -> list[tuple[Deletion, ...]]:
-    """Group deletions into units of about so many objects; one item is never split."""
+    """Group deletions into units of at most `objects_max` objects, without splitting an item."""
     units: list[list[Deletion]] = []
     size = 0
     for deletion in deletions:
@@ -98,17 +98,17 @@ def group_deletions(deletions: Sequence[Deletion], objects_max: int) -> list[tup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeleteFanout:
-    """Deletes for all tables of a run at once."""
+    """Fans out the deletes of all tables of a run together."""
 
     tables: Sequence[OpenTable]
     uris: Sequence[str]
-    """Theirs, as any process on any host opens them."""
+    """The tables' URIs, as any process on any host can open them."""
     limits: GarbageLimits
     fanout: Fanout
     steps: Steps
 
     def delete(self, batches: Sequence[Sequence[Deletion]]) -> list[list[Deleted]]:
-        """Delete a batch a table, in the tables' order; what came of each."""
+        """Delete one batch for each table; batches and results are in the order of the tables."""
         units: list[GarbageUnit] = []
         owners: list[int] = []
         for place, (table, uri) in enumerate(zip(self.tables, self.uris, strict=True)):

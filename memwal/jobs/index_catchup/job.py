@@ -26,12 +26,12 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 
-_RECORDS_MAX = 24  # of some rounds of maintenance, each of whose jobs may leave one
+_RECORDS_MAX = 24  # those of a few rounds of maintenance, each of whose jobs may leave one
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexCatchupOptions(RunOptions):
-    """What `index-catchup` takes besides. `steps` is called at the steps of every table."""
+    """The options of `index-catchup`. `steps` is called at the steps of every table."""
 
     request: CatchupRequest = CatchupRequest()
     limits: Settings = Settings()
@@ -39,7 +39,7 @@ class IndexCatchupOptions(RunOptions):
 
 
 def run_index_catchup(options: IndexCatchupOptions, progress: Progress) -> JobReport:
-    """Catch up the indexes of each table, or with `dry_run` say what that would do."""
+    """Catch up the indexes of each table; with `dry_run`, only report what that would do."""
 
     def catch_up(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         job = make_catchup_job(table, stores, fanout, options)
@@ -57,7 +57,7 @@ def make_catchup_job(
     fanout: Fanout,
     options: IndexCatchupOptions,
 ) -> IndexCatchupJob:
-    """The job of one table on real stores."""
+    """Make the job for one table, on its stores."""
 
     def build(tasks: Sequence[SegmentTask]) -> Sequence[Built]:
         seconds = sum(task.seconds for task in tasks)
@@ -82,7 +82,7 @@ def make_catchup_job(
 
 
 def read_past_runs(stores: Stores) -> Sequence[PastRun]:
-    """Of the newest records; none where they can't be read, since nothing depends on them."""
+    """What the newest run records say was indexed; nothing where they can't be read."""
     try:
         records = stores.run_records.newest(_RECORDS_MAX).records
     except MemWalError:

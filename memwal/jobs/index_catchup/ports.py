@@ -22,9 +22,9 @@ class SegmentTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltSegment:
-    """A segment that was written, in `seconds`, and is in no version yet.
+    """A segment that was written, in `seconds`, but is not committed yet.
 
-    `data` is Lance's own description.
+    `data` is Lance's own description of it, pickled.
     """
 
     index: str
@@ -36,12 +36,12 @@ class IndexTable(Protocol):
     """The base table, as index catch-up needs it.
 
     The methods that commit raise LostRace on a conflict, Unsupported for what Lance can't do, and
-    StoreUnavailable for an error after which the commit may have landed all the same. None of them
+    StoreUnavailable for an error that leaves open whether the commit has landed. None of them
     promises coverage: the caller reads the table again.
     """
 
     def facts(self, version: int) -> TableIndexes:
-        """Fragments and indexes of a version."""
+        """The fragments and indexes of a version."""
         ...
 
     def record(self, name: str) -> None:
@@ -49,11 +49,11 @@ class IndexTable(Protocol):
         ...
 
     def append(self, name: str, segments_to_merge: int) -> None:
-        """Index what the latest version has and the index has not."""
+        """Index the rows of the latest version that the index lacks."""
         ...
 
     def retrain(self, name: str, segments_to_merge: int) -> None:
-        """Train a vector index anew on all rows; merge all segments of another."""
+        """Retrain a vector index on all rows; for another index, merge that many segments."""
         ...
 
     def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:

@@ -19,5 +19,5 @@ INDEXES: tuple[Column[IndexCatchupReport], ...] = (
 
 
 def show_table(report: IndexCatchupTableReport) -> list[RenderableType]:
-    """A line for each index."""
+    """Render a line for each index."""
     return [build_table(report.indexes, INDEXES)] if report.indexes else []

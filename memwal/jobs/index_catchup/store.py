@@ -1,4 +1,4 @@
-"""The commits that extend the base table's indexes."""
+"""The IndexTable port over Lance: builds and commits that extend the base table's indexes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.indexes import LanceIndexes, find_index, index_kind, read_text_index
 from memwal.store.tables.lance_calls import call_lance
 
-# What is read to tell how wide rows are: of a few fragments, some rows each.
+# How wide rows are is estimated from this many rows each of a few fragments.
 _SAMPLED_FRAGMENTS_MAX = 3
 _SAMPLED_ROWS = 64
 
@@ -34,10 +34,10 @@ class LanceIndexTable(LanceIndexes):
         return replace(found, indexes=tuple(self._measure(found, index) for index in found.indexes))
 
     def _measure(self, table: TableIndexes, index: IndexFacts) -> IndexFacts:
-        """With the bytes of a row, which only rows that wait to be indexed are asked for."""
+        """Add the bytes of a row, sampled from rows that wait to be indexed, if there are any."""
         left = table.uncovered(index)
         if left and index.name not in self._row_bytes:
-            # The largest: of the smallest, a few rows may be all.
+            # The largest fragments, as the smallest may have only a few rows.
             left = tuple(sorted(left, key=lambda f: -f.rows))[:_SAMPLED_FRAGMENTS_MAX]
             dataset = self._tables.seen(table.version)
             ids = [f.fragment_id for f in left]
@@ -53,7 +53,7 @@ class LanceIndexTable(LanceIndexes):
         self._optimise(name, num_indices_to_merge=segments_to_merge)
 
     def retrain(self, name: str, segments_to_merge: int) -> None:
-        """Train anew, or merge all segments (see the port)."""
+        """Retrain, or merge segments (see the port)."""
         dataset = self._tables.base()
         described = find_index(dataset, name)
         kind = index_kind(described)
@@ -66,7 +66,7 @@ class LanceIndexTable(LanceIndexes):
             call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
 
     def build(self, task: SegmentTask) -> BuiltSegment:
-        """Write one segment, uncommitted. What is never committed is left to Lance's cleanup."""
+        """Write one uncommitted segment; if it is never committed, Lance's cleanup removes it."""
         dataset = self._tables.at(task.version)
         described = find_index(dataset, task.index)
         kind = index_kind(described)
@@ -83,9 +83,9 @@ class LanceIndexTable(LanceIndexes):
         return BuiltSegment(index=task.index, data=pickle.dumps(segment))
 
     def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
-        """One commit, from a handle on the version that was indexed (see the port).
+        """Commit from a handle on the version that was indexed (see the port).
 
-        A fresh handle would also take a segment whose fragments were compacted away meanwhile.
+        A fresh handle would even accept a segment whose fragments were compacted away meanwhile.
         """
         dataset = self._tables.at(version)
         column = find_index(dataset, name).field_names[0]
@@ -94,15 +94,15 @@ class LanceIndexTable(LanceIndexes):
             call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
 
     def _optimise(self, name: str, **options: Any) -> None:
-        # From the latest version: what a handle has seen is what its commit records.
+        # On the latest version, since a commit records the progress that its handle has seen.
         dataset = self._tables.base()
-        find_index(dataset, name)  # Lance passes over a name that it does not know
+        find_index(dataset, name)  # raises; Lance silently ignores an unknown name
         with span("memwal index-catchup commit", table=dataset.uri, index=name):
             call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
 
 
 def _sample_row_bytes(dataset: Any, column: str, fragments: Sequence[int]) -> float | None:
-    """Bytes in memory of a row's value: by its type, or of some rows. None: Lance can't tell."""
+    """The in-memory bytes of a value, by its type or from some rows; None if that can't be told."""
     try:
         field = None if "." in column or "`" in column else dataset.schema.field(column)
         if field is not None and (width := _find_width(field.type)):
@@ -122,7 +122,7 @@ def _sample_row_bytes(dataset: Any, column: str, fragments: Sequence[int]) -> fl
 
 
 def _find_width(kind: Any) -> float:
-    """Bytes of a value whose type says how many they are; 0 of any other."""
+    """The bytes of a value whose type has a fixed width; 0 for any other type."""
     size = getattr(kind, "list_size", 0)
     if size:
         return float(size * _find_width(kind.value_type))
@@ -133,7 +133,7 @@ def _find_width(kind: Any) -> float:
 
 
 def _text_settings(dataset: Any, described: Any) -> dict[str, Any]:
-    """A full-text index's settings as Lance takes them; None is a setting, too."""
+    """A full-text index's settings, as Lance takes them; None is a valid setting, too."""
     settings, _ = call_lance(lambda: read_text_index(dataset, described))
     settings.pop("lance_tokenizer")  # by the column's type
     version = max(segment.index_version for segment in described.segments)
@@ -141,7 +141,7 @@ def _text_settings(dataset: Any, described: Any) -> dict[str, Any]:
 
 
 def _check_training_rows(dataset: Any, described: Any) -> None:
-    """Raise Refused where Lance would replace the index by one that covers nothing."""
+    """Raise Refused if there are so few vectors that Lance's retrain would cover nothing."""
     column = described.field_names[0]
     rows = call_lance(lambda: dataset.count_rows(filter=f"{_quote(column)} IS NOT NULL"))
     if rows < PQ_TRAINING_ROWS_MIN:

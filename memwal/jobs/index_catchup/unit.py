@@ -1,4 +1,4 @@
-"""A segment of an index, as it travels to an executor to be built."""
+"""The unit that builds one segment of an index, as sent to an executor."""
 
 from __future__ import annotations
 

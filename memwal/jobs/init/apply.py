@@ -1,7 +1,7 @@
 """Makes the commits of `init`, each after a fresh look.
 
-Nothing is remembered between them: what a killed run left, and what somebody else does meanwhile,
-is in the next look, which says what is left to do, or that it is another MemWAL now.
+Nothing is remembered between them. The next look shows what a killed run left, and what others have
+done meanwhile: it says what is left to do, or that the table has another MemWAL now.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ATTEMPTS_MAX = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Initialiser:
-    """Makes one table ready. `take_lease` is called before the first commit."""
+    """Makes one table ready for MemWAL. `take_lease` is called before the first commit."""
 
     table: InitTable
     take_lease: Callable[[], None]
@@ -30,10 +30,9 @@ class Initialiser:
     steps: Steps = no_steps
 
     def run(self, request: InitRequest) -> tuple[FoundTable, tuple[Step, ...]]:
-        """Do what is left; the table as it is then, and the steps that were made here.
+        """Do the steps that are left; returns the table afterwards, and the steps made here.
 
-        Its `inherited` is what was let go of.
-
+        If any were made, the returned table's `inherited` is the progress that was let go of.
         Raises what stops it, as `plan_steps` does, and what the ports raise.
         """
         found = self.table.read(request)
@@ -58,7 +57,8 @@ class Initialiser:
             except LostRace:
                 continue
             except (Unsupported, StoreUnavailable) as error:
-                # Somebody else may have made the step meanwhile, or it landed without an answer.
+                # Somebody else may have made the step meanwhile, or it landed and the reply was
+                # lost.
                 failed = step, error
                 continue
             made.append(step)
@@ -79,12 +79,15 @@ class Initialiser:
             self.table.initialize(request)
 
     def _let_go(self, found: FoundTable) -> None:
-        """First it is recorded, so that nobody believes an earlier version of it, or one that
-        brings such a version back.
+        """Remove inherited progress from the MemWAL index.
 
-        A commit of another shard's progress that came in between is overwritten; it is raised
-        again until none did. Merges wait for the claim of this run; once that has lapsed, one may
-        have built on the lowered progress, which then stays: what is pending is merged again.
+        It is recorded first, so that nobody believes this progress in earlier versions, or after
+        one of them is restored.
+
+        The commit overwrites progress of other shards that was committed in between. So that is
+        raised again, until nothing came in between. Merges wait while this run's claim holds. If it
+        lapses, a merge may have built on the lowered progress, which then stays: what is pending is
+        merged again.
         """
         inherited, merged = found.inherited, dict[ShardId, int]()
         self.table.name_adopted(found.inherited_ranges)

@@ -27,13 +27,13 @@ NAME = "init"
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions(RunOptions):
-    """What `init` takes. A policy of the configuration counts as asked for."""
+    """The options of `init`. A policy in the configuration counts as asked for."""
 
     request: InitRequest = field(default_factory=InitRequest)
 
 
 def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
-    """Make each table ready; one that is ready is left as it is."""
+    """Make each table ready for MemWAL; one that is ready already is left as it is."""
 
     def init(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         resolved = table.resolved
@@ -47,7 +47,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
             found = stored.read(request)
             left = plan_steps(found, request)
             return report_init(resolved.name, view.version, found, request, left, ())
-        # A merge that runs without the lease waits for whoever may lower progress.
+        # Under this name of the lease, merges without the lease wait: progress may be lowered.
         lease_name = LOWERING_JOB if request.adopts_clone else NAME
         initialiser = Initialiser(
             table=stored,

@@ -1,4 +1,4 @@
-"""What `init` would do to a table, step by step, and what stops it. Pure."""
+"""Plans what `init` has to do to a table, step by step, or what stops it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memwal.rows.inherited import StrangerShard, find_untouched
 from memwal.rows.policy import RowPolicy, is_stored
 from memwal.text import name_some
 
-# What pylance 14.0.2 hashes; it refuses all others.
+# The types that pylance 14.0.2 can hash; it refuses all others.
 _KEY_TYPES = frozenset(
     {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
     | {"bool", "string", "large_string", "binary", "large_binary"}
@@ -29,10 +29,10 @@ _MOVED = (
 
 
 class Step(StrEnum):
-    """A commit, in the order in which they are made.
+    """The commits of `init`, in the order in which they are made.
 
-    The MemWAL comes last: no writer or merge may see it before the key and the policy. A table
-    that has one may have progress to let go of.
+    The MemWAL comes after the key and the policy, as no writer or merge may see it without them.
+    PROGRESS is for a table that has a MemWAL already, with inherited progress to let go of.
     """
 
     PRIMARY_KEY = "primary_key"
@@ -42,7 +42,7 @@ class Step(StrEnum):
 
 
 class SpecKind(StrEnum):
-    """How rows are spread over shards. MANUAL: each writer names its own."""
+    """How rows are spread over shards. With MANUAL, each writer names its own shard."""
 
     UNSHARDED = "unsharded"
     BUCKET = "bucket"
@@ -69,30 +69,31 @@ DEFAULT_SPEC = WriteSpec(kind=SpecKind.UNSHARDED)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InitRequest:
-    """What is asked for. What is None, or an empty key, takes what the table has."""
+    """What is asked for. None, or an empty key, accepts what the table has."""
 
     primary_key: tuple[str, ...] = ()
     spec: WriteSpec | None = None
     maintained: tuple[str, ...] | None = None
     policy: RowPolicy | None = None
     keys_stay: bool = False
-    """A key's row never changes its value of a spec's column that is outside the key."""
+    """Whether the user vouches that no key ever changes its value in a spec's non-key column."""
     adopts_clone: bool = False
-    """Whether progress that is not of the shards beside it is to go."""
+    """Whether to let go of merge progress that does not belong to the table's own shards."""
 
     def key_of(self, view: TableView) -> tuple[str, ...]:
-        """The key that the table has, or is to get."""
+        """The key that the table has, or else the one asked for."""
         return view.primary_key or self.primary_key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundTable:
-    """A table as it was read; without a MemWAL, that of the view is empty.
+    """A table as it was read; if it has no MemWAL, the view has an empty one.
 
-    `unfit` is what Arrow types say against writers, or the spec or policy that are asked for;
-    `leftovers` are shards of a former MemWAL that still hold rows. Of a table that has one, when
-    its progress is to be judged, `inherited` is what is not of the shards beside it, by shard;
-    `first` what came with the table, where merges may have gone on above it.
+    `unfit` are reasons in its Arrow types against writers, or against the spec or policy that is
+    asked for. `leftovers` are shards of a former MemWAL that still hold rows. The other two are for
+    a table with a MemWAL whose clone is to be adopted: `inherited` has, by shard, the progress that
+    does not belong to the shard beside it, and `first` the part of it that came with the clone,
+    where merges may have gone on above it.
     """
 
     view: TableView
@@ -108,7 +109,7 @@ class FoundTable:
 
     @property
     def inherited_ranges(self) -> dict[ShardId, range]:
-        """By shard, what versions before this may call merged that is not."""
+        """By shard, the generations that earlier versions may call merged although they are not."""
         return {s: range(self.first.get(s, g), g + 1) for s, g in self.inherited.items()}
 
     @property
@@ -118,7 +119,7 @@ class FoundTable:
 
 
 def find_inherited(view: TableView) -> FoundTable:
-    """A table that has a MemWAL, with the progress that is not of the shards beside it."""
+    """The FoundTable of a MemWAL table, with the progress that its own shards did not make."""
     merged = view.mem_wal.merged
     strangers = {
         ShardId(b.shard_id): b.inherited_generation
@@ -133,7 +134,7 @@ def find_inherited(view: TableView) -> FoundTable:
 
 
 def parse_spec(text: str) -> WriteSpec:
-    """`unsharded`, `bucket(COLUMN, N)`, `identity(COLUMN)` or `manual`. Raises Usage."""
+    """Parse `unsharded`, `bucket(COLUMN, N)`, `identity(COLUMN)` or `manual`. Raises Usage."""
     text = text.strip()
     if text in (SpecKind.UNSHARDED, SpecKind.MANUAL):
         return WriteSpec(kind=SpecKind(text))
@@ -149,9 +150,10 @@ def parse_spec(text: str) -> WriteSpec:
 
 
 def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
-    """What is left to do; nothing where the table is as asked.
+    """The steps that are left to do; none if the table is as asked.
 
-    Raises the first of what stops it, with the texts of all: Usage, Unsupported, Refused.
+    Raises Usage, Unsupported or Refused if something stops it: the first error, with the texts of
+    all.
     """
     view = found.view
     if found.has_mem_wal:
@@ -173,7 +175,7 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
 
 
 def _has_inherited(found: FoundTable) -> bool:
-    """Raises Refused where letting go of progress would count rows twice."""
+    """Whether there is progress to let go of; raises Refused if that would count rows twice."""
     if found.mixed and found.view.policy_text is not None:
         raise Refused(
             "MW-T11",
@@ -185,7 +187,7 @@ def _has_inherited(found: FoundTable) -> bool:
 
 
 def list_warnings(view: TableView, request: InitRequest) -> Iterator[str]:
-    """What a person should know of a table that is, or would be, ready."""
+    """Warnings about a table that is ready, or would be."""
     key = request.key_of(view)
     if not key:
         yield "the table has no primary key: its MemWAL can't be merged"
@@ -194,7 +196,7 @@ def list_warnings(view: TableView, request: InitRequest) -> Iterator[str]:
 
 
 def _find_mover(view: TableView, request: InitRequest) -> str:
-    """The column of the spec that is asked for, where it is outside the key; else nothing."""
+    """The column of the requested spec, if it is outside the key; else an empty string."""
     column = "" if request.spec is None else request.spec.column
     return "" if column in request.key_of(view) else column
 
@@ -327,13 +329,13 @@ def _compare_policy(view: TableView, policy: RowPolicy) -> Iterator[str]:
 
 
 def find_maintained(view: TableView) -> tuple[str, ...] | None:
-    """The indexes that writers maintain; None for every one that there is, or will be."""
+    """The indexes that writers maintain; None for all, including future ones."""
     state = view.mem_wal
     return None if state.maintain_all_indexes else state.maintained_indexes
 
 
 def describe_spec(view: TableView) -> str:
-    """The table's write spec, as `--spec` takes it where it can."""
+    """The table's write spec, in the syntax of `--spec` if that can express it."""
     specs = view.mem_wal.shard_specs
     return "; ".join(_describe_one(view, spec) for spec in specs) or SpecKind.MANUAL
 

@@ -1,4 +1,4 @@
-"""What initialising a table asks for."""
+"""The port of `init`: the table to make ready."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from memwal.rows.policy import RowPolicy
 class InitTable(Protocol):
     """One table. Each commit is made on top of the version that was read last.
 
-    Raises LostRace when another commit was in the way, Unsupported for what Lance refuses, and
-    StoreUnavailable, after which a commit may have landed all the same.
+    Commits raise LostRace when another commit was in the way, Unsupported for what Lance refuses,
+    and StoreUnavailable for an error that leaves open whether the commit has landed.
     """
 
     def read(self, request: InitRequest) -> FoundTable:
-        """The latest version. Raises NotATable too."""
+        """Read the latest version; raises NotATable, too."""
         ...
 
     def set_primary_key(self, columns: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ class InitTable(Protocol):
         ...
 
     def put_policy(self, policy: RowPolicy) -> None:
-        """Commit the row-merge policy. Raises Refused beside another one."""
+        """Commit the row-merge policy. Raises Refused if the table has another one."""
         ...
 
     def initialize(self, request: InitRequest) -> None:
@@ -34,16 +34,17 @@ class InitTable(Protocol):
         ...
 
     def name_adopted(self, ranges: Mapping[ShardId, range]) -> None:
-        """Record what progress is about to be let go of, by shard."""
+        """Record the progress that is about to be let go of, by shard."""
         ...
 
     def let_go(
         self, inherited: Mapping[ShardId, int], merged: Mapping[ShardId, int]
     ) -> Sequence[Mapping[ShardId, int]]:
-        """Replace the MemWAL index entry, of which Lance lets go with its progress only.
+        """Replace the MemWAL index entry, the only way to make Lance let go of progress.
 
-        It is as in the version that was read last, without any progress of `inherited`, and with
-        `merged` raised. Returns the progress of versions that came in between, which it overwrote;
-        the next one is made on top of it.
+        The new entry is that of the version read last, without progress for the shards of
+        `inherited`, and with the progress in `merged` raised. Returns the progress in each version
+        that came in between, which the commit overwrote. The next commit is made on top of this
+        one.
         """
         ...

@@ -9,9 +9,9 @@ from memwal.jobs.init.report import InitTableReport
 
 
 def show_table(report: InitTableReport) -> list[RenderableType]:
-    """What the table is, the commits that led there, and the lines that write to it.
+    """Render the table's setup, the commits that were made, and code that writes to the table.
 
-    These are not indented: they are there to be copied.
+    The code is not indented, so that it can be copied.
     """
     indexes = report.maintained_indexes
     kept = "every index" if indexes is None else ", ".join(indexes) or "none"

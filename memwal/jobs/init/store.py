@@ -1,4 +1,4 @@
-"""Reads a table that may have no MemWAL, and gives it one, by Lance."""
+"""Reads a table that may have no MemWAL, and gives it one, through Lance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NO_MEM_WAL = MemWalState(index_uuid="", created_at_millis=None, merged={}, inde
 
 
 def read_view(stores: Stores) -> TableView:
-    """The latest version without its shards; one that has no MemWAL has an empty one."""
+    """The latest version without its shards; if it has no MemWAL, the view has an empty one."""
     check_table_folder(stores.objects)
     base = stores.tables.look()
     manifest = stores.table_manifests.read(int(base.version))
@@ -60,7 +60,7 @@ def list_shard_ids(stores: Stores) -> Sequence[ShardId]:
 
 
 class StoredInitTable:
-    """The InitTable port. `store_policy` is how a policy gets into a table."""
+    """The InitTable port. `store_policy` stores a policy in the table."""
 
     def __init__(self, stores: Stores, store_policy: Callable[[RowPolicy], None]) -> None:
         self._stores = stores
@@ -68,7 +68,7 @@ class StoredInitTable:
         self.put_policy = store_policy
 
     def read(self, request: InitRequest) -> FoundTable:
-        """The latest version, and whether what is asked for fits it."""
+        """Read the latest version, and what stands against the request (see the port)."""
         view = read_view(self._stores)
         self._version = view.version
         if view.manifest.mem_wal is not None:
@@ -80,7 +80,7 @@ class StoredInitTable:
         )
 
     def set_primary_key(self, columns: Sequence[str]) -> None:
-        """Positions tell the order of several columns."""
+        """Commit the key (see the port); positions tell the order of several columns."""
         several = len(columns) > 1
         marks = {
             column: {
@@ -116,7 +116,7 @@ class StoredInitTable:
         state = self._stores.views.mem_wal(read)
         details = encode_snapshot(
             state,
-            taken_at_millis=0,  # of shards that these may not be
+            taken_at_millis=0,  # no snapshot: the old one may be of other shards
             num_shards=0,
             inline=None,
             merged=merged,
@@ -126,7 +126,7 @@ class StoredInitTable:
             self._stores.tables,
             version=read,
             index_uuid=self._stores.clock.new_id(),
-            # When the index was made proves that what its shards list belongs to it.
+            # Kept: it proves that what the shards list belongs to this index.
             created_at_millis=state.created_at_millis or 0,
             details=details,
             message=LET_GO_MESSAGE,
@@ -162,7 +162,7 @@ class StoredInitTable:
             yield error
 
     def _find_leftovers(self) -> Iterator[str]:
-        """Shards that list generations, or whose WAL a new writer would replay."""
+        """Describe shards that list generations, or whose WAL a new writer would replay."""
         for shard_id in list_shard_ids(self._stores):
             manifest = self._stores.shard_manifests.latest(shard_id) or ShardManifest(
                 shard_id=shard_id, version=0, writer_epoch=0, current_generation=0
@@ -174,7 +174,7 @@ class StoredInitTable:
 
 
 def _make_spec(view: TableView, asked: WriteSpec) -> ShardSpec:
-    """As pylance would store it."""
+    """The requested spec as pylance would store it."""
     ids = tuple(c.field_id for c in view.columns if c.name == asked.column)
     buckets = {"num_buckets": str(asked.num_buckets)} if asked.num_buckets else {}
     field = ShardField(

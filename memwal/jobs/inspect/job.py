@@ -70,7 +70,7 @@ def _shards(stores: Stores, shard: str | None, version: int | None) -> list[Shar
 
 
 def _wal(stores: Stores, manifest: ShardManifest, merged: int, shown_max: int) -> dict[str, Any]:
-    """Reads what no generation covers whole, and of the rest as much as is shown."""
+    """Describe a shard's WAL: all entries that no generation covers, and the newest others."""
     listed = stores.wal.list_settled(manifest)
     above = [p for p in listed if p[0] > manifest.replay_after_wal_entry_position]
     covered = listed[: len(listed) - len(above)]

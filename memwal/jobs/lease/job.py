@@ -12,10 +12,10 @@ from memwal.run.stores import open_stores
 
 
 def run_lease_break(table: ResolvedTable, reason: str) -> JobReport:
-    """Supersede the claim that holds the lease. The record is the claim file with the reason in it.
+    """Supersede the claim that holds the lease, with a claim file that records the reason.
 
-    Where nobody holds it there is nothing to do, and no record of it. A holder that is alive after
-    all stops before its next commit, where it finds the newer token.
+    If nobody holds the lease, nothing is done or recorded. A holder that is still alive stops
+    before its next commit, when it finds the newer token.
     """
     report: TableReport
     try:

@@ -11,7 +11,7 @@ from memwal.report import NOTHING_TO_DO
 
 
 def show_table(report: LeaseTableReport) -> list[RenderableType]:
-    """The lease as it stands now."""
+    """Render the present state of the lease."""
     if report.outcome == NOTHING_TO_DO or report.lease is None:
         return [Text("  nobody holds the lease", style="dim")]
     return [describe_lease(report.lease)]

@@ -33,11 +33,11 @@ Run = Callable[[Sequence[ResolvedTable]], JobReport]
 
 @dataclass(frozen=True, kw_only=True)
 class MaintainOptions(RunOptions):
-    """What `maintain` takes besides: the garbage job's guards, and whether to compact, which each
-    table's configuration says where `compaction` is None.
+    """The options of `maintain`, among them the garbage job's guards.
 
-    `jobs` are the only ones to run, where they are given. `steps` is called with the name of each
-    job before it, and with steps inside; with StandDown it ends the chain.
+    `compaction` None leaves it to each table's configuration whether to compact. If `jobs` are
+    given, only these run. `steps` is called with each job's name before it, and with steps within;
+    if it raises StandDown, that ends the chain.
     """
 
     jobs: Sequence[str] | None = None
@@ -51,7 +51,7 @@ class MaintainOptions(RunOptions):
 
 
 def choose_mode(given: bool | str | None) -> CompactionMode | None:
-    """Whether to compact, as it is asked for: yes or no, or a mode by its name. Raises Usage."""
+    """The compaction mode asked for by True, False or a mode's name. Raises Usage."""
     modes: dict[object, CompactionMode] = {True: "always", False: "never"}
     modes |= {mode: mode for mode in get_args(CompactionMode)}
     if given is not None and given not in modes:
@@ -62,9 +62,9 @@ def choose_mode(given: bool | str | None) -> CompactionMode | None:
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     """Run the jobs over the tables, one job after the other; a table stops at its first refusal.
 
-    One for which there was no room goes on with garbage, which makes some.
+    A table whose store had no room left still gets garbage collected, which makes room.
     """
-    # Said before the first job, not after the last but one.
+    # Checked here, so that bad limits are refused before the first job.
     check_limits(
         options.limits,
         retention_seconds=options.retention_seconds,
@@ -122,7 +122,7 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
 def _is_to_compact(
     table: ResolvedTable, jobs: Sequence[JobOnTable], options: MaintainOptions
 ) -> bool:
-    """As it is asked for; auto goes by what index catch-up saw."""
+    """Whether to compact the table; mode `auto` follows the advice of the jobs before."""
     mode = options.compaction or table.settings.compaction or "never"
     advised = any((a := getattr(job.report, "compaction", None)) and a.reason for job in jobs)
     return mode == "always" or (mode == "auto" and advised)

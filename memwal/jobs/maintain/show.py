@@ -13,7 +13,7 @@ from memwal.report import JobOnTable
 
 
 def show_table(report: MaintainTableReport) -> list[RenderableType]:
-    """A line for each job, what it leaves to be asked for, and its warnings."""
+    """Render a line for each job, what it leaves for further options to do, and its warnings."""
     compacted = any(job.job == "compaction" for job in report.jobs)
     return [line for job in report.jobs for line in _list_lines(job, compacted=compacted)]
 

@@ -37,7 +37,7 @@ from memwal.run.units import lost_unit
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(RunOptions):
-    """What `merge` takes besides. `shards` are ids, or how they begin; none are all."""
+    """The options of `merge`. `shards` are ids or their first characters; empty for all."""
 
     shards: Sequence[str] = ()
     request: MergeRequest = MergeRequest()
@@ -46,7 +46,7 @@ class MergeOptions(RunOptions):
 
 @dataclass(kw_only=True)
 class _TableMerge:
-    """One table on its way through the job: its shards with work, those left, those merged."""
+    """The state of one table in the job: shards with work, shards left alone, reports of merges."""
 
     table: OpenTable
     limits: MergeLimits
@@ -56,7 +56,7 @@ class _TableMerge:
 
 
 def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
-    """Merge pending generations of each table, or with `dry_run` tell what that would do."""
+    """Merge pending generations of each table; with `dry_run`, only report what that would do."""
 
     def merge(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
         merges = [_plan(table, options, progress.warn) for table in tables]
@@ -71,7 +71,7 @@ def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
 
 
 def _plan(table: OpenTable, options: MergeOptions, warn: Callable[[str], None]) -> _TableMerge:
-    """Sort a table's shards, and store the configured policy, which the merge goes by."""
+    """Choose a table's shards, and store the configured row-merge policy for the merge to use."""
     merge = _TableMerge(
         table=table, limits=choose_limits(MergeLimits, table.resolved, options.limits)
     )
@@ -114,7 +114,7 @@ def _run_units(
     results = fanout.run(run_merge_unit, units, what=what, in_memory_bytes=size, lost=lost_unit)
     for (merge, unit), result in zip(planned, results, strict=True):
         if isinstance(result.made, WorkerDied) and len(unit.shard_ids) > 1:
-            # On Spark only, whose workers die by themselves: so that just the culprit fails.
+            # Only on Spark, where a worker dies alone: retried so that just the culprit fails.
             singles = unit.one_by_one()
             progress.start("shards, one by one", len(singles))
             found = fanout.spark().run(run_merge_unit, singles, progress.done, lost_unit)
@@ -142,7 +142,7 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
         after = stores.tables.base().version if table.lease or merge.work else view.version
     except MemWalError:
         after = None
-    # A lease without work was taken to store the policy, which is a commit as well.
+    # Without work, the lease was taken to store the policy, which is a commit as well.
     otherwise = DONE if table.lease and not merge.work else NOTHING_TO_DO
     return report_merge(
         name, view, merge.left, merge.merged, version_after=after, otherwise=otherwise

@@ -23,8 +23,8 @@ class CommitStats:
 class Fold(Protocol):
     """Some generations of one shard, folded newest-wins, bound to one version of the base table.
 
-    Both writing methods raise LostRace on a conflict, and StoreUnavailable for an error after which
-    the commit may have landed all the same.
+    Both writing methods raise LostRace on a conflict, and StoreUnavailable for an error that leaves
+    open whether the commit has landed.
     """
 
     @property
@@ -38,11 +38,14 @@ class Fold(Protocol):
         ...
 
     def rebase(self, view: TableView) -> Fold:
-        """The same fold on a newer version. Reads no key again; columns are aligned anew."""
+        """The same fold on a newer version; keys are not read again, columns are realigned."""
         ...
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        """Delete the tombstoned keys, unmarked, no retry; the handle's version after, and rows."""
+        """Delete the tombstoned keys in a commit without a mark and without a retry.
+
+        Returns the version that it committed, and the number of rows deleted.
+        """
         ...
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
@@ -51,34 +54,36 @@ class Fold(Protocol):
 
 
 class Turns(Protocol):
-    """Whose turn it is to commit to a table, among those who merge it from one host.
+    """Lets the merges of one table on one host take turns to commit.
 
-    It saves work and protects nothing: Lance decides which commits land.
+    This only saves work that a conflict would waste: Lance decides which commits land.
     """
 
     def turn(
         self, inserts_many: Callable[[], bool] = lambda: False
     ) -> AbstractContextManager[bool]:
-        """A commit's turn. True: the others wait until it ends, as they have been in the way, or
-        would be: the commit is one of several that are made now, and tells that it inserts many.
+        """Take a turn for a commit; yields whether the others wait until it ends.
+
+        They wait only after a recent conflict, or where one is to be expected: others merge the
+        table now, and `inserts_many` says that this commit inserts many keys.
         """
         ...
 
     def lost(self) -> None:
-        """A commit was refused because of another one."""
+        """Note that a commit was refused because of another one."""
         ...
 
 
 class NoTurns:
-    """Everybody commits at once; whoever is refused tries again."""
+    """The Turns port without turns: everybody commits at once, and retries when refused."""
 
     @contextmanager
     def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-        """Never held."""
+        """Commit at once; nobody waits."""
         yield False
 
     def lost(self) -> None:
-        """Nothing to remember."""
+        """Do nothing."""
 
 
 class MergeTable(Protocol):
@@ -95,11 +100,11 @@ class MergeTable(Protocol):
         ...
 
     def share(self, folds: Mapping[ShardId, Fold]) -> SharedFold | SharedKey | None:
-        """The folds of several shards, of one version, as one; None where they can't be.
+        """Join the folds of several shards, all of one version; None where that can't be done.
 
-        That is when rows are made of the base's (a row-merge policy), for example. A key that two
-        of them hold is returned instead: which of its rows is newer is not known. Reads the rows of
-        all of them. Raises as `fold`.
+        It can't, for example, with a row-merge policy, which computes rows from the base's. If two
+        of the folds hold the same key, that SharedKey is returned instead: nobody knows which of
+        its rows is newer. Reads the rows of all folds. Raises as `fold`.
         """
         ...
 
@@ -109,27 +114,28 @@ class SharedFold(Protocol):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes read for the commit so far, besides what the folds read."""
+        """Bytes read for the commit so far, not counting what the folds have read."""
         ...
 
     def inserts_many(self) -> bool:
-        """Whether it is known to insert so many keys that Lance would refuse it beside another such
-        commit. May look at the base, where that takes less than what a refusal costs.
+        """Whether it surely inserts so many keys that Lance refuses it beside another such commit.
+
+        May scan the base's keys, where that costs less than a refusal.
         """
         ...
 
     def commit(
         self, shape: CommitShape, marks: Mapping[ShardId, int]
     ) -> Mapping[ShardId, CommitStats]:
-        """Write all winners and record all marks in one commit; what it did for each shard.
+        """Write all winners and record all marks in one commit; returns each shard's statistics.
 
-        Tombstones leave in the same commit, where the shape says so; never in a pass before.
+        Tombstoned keys are deleted in the same commit, never in a pass before.
         """
         ...
 
 
 class Leases(Protocol):
-    """The lease of one table, as a merge looks at it."""
+    """The lease of one table, as far as a merge reads it."""
 
     def current(self) -> LeaseClaim | None:
         """The newest claim, whatever its state; None when there never was one."""

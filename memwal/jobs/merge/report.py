@@ -121,7 +121,7 @@ def left_fields(shard: LeftShard) -> dict[str, Any]:
 
 
 def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> PlannedShard:
-    """What a run would commit of a shard."""
+    """The report of what a run would commit of a shard."""
     generations = [g for commit in commits for g in commit.generations]
     marks = [shard.merged_generation, *(commit.mark for commit in commits)]
     return PlannedShard(
@@ -151,7 +151,7 @@ def report_dry_run(
     planned: Sequence[PlannedShard],
     warnings: Sequence[str],
 ) -> PlannedMergeReport:
-    """A table that was only looked at."""
+    """The report of a table in a dry run."""
     shards = (*(PlannedShard(**left_fields(shard)) for shard in left), *planned)
     outcome, code = sum_up(shards)
     return PlannedMergeReport(
@@ -175,7 +175,7 @@ def report_merge(
     version_after: int | None,
     otherwise: str,
 ) -> MergeTableReport:
-    """A table that was merged; `otherwise` is its outcome when no shard had anything to do."""
+    """The report of a merged table; `otherwise` is its outcome if no shard had anything to do."""
     shards = [*(ShardReport(**left_fields(shard)) for shard in left), *merged]
     shards.sort(key=lambda shard: shard.shard_id)
     outcome, code = sum_up(shards, otherwise)
@@ -194,5 +194,5 @@ def report_merge(
 
 
 def _join_errors(shards: Sequence[ShardReport | PlannedShard]) -> str | None:
-    """What went wrong with any shard, in one line."""
+    """The errors of all shards in one line; None if there are none."""
     return "; ".join(f"{shard.shard_id}: {shard.error}" for shard in shards if shard.error) or None

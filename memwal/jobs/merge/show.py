@@ -42,7 +42,7 @@ PLANNED: tuple[Column[PlannedShard], ...] = (
 
 
 def show_table(report: MergeTableReport | PlannedMergeReport) -> list[RenderableType]:
-    """A line for each shard. Of many those with work or trouble, trouble first, and a summary."""
+    """Render a line for each shard; of many, only those with work, errors first, and a summary."""
     if isinstance(report, PlannedMergeReport):
         return _list_shards(report.shards, PLANNED)
     return _list_shards(report.shards, MERGED) if report.shards else []

@@ -1,4 +1,4 @@
-"""A merge as it travels to an executor: one shard of a table, or several that share commits."""
+"""Merge units, as sent to an executor: one shard of a table, or several that share commits."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class MergeUnit(TableUnit):
     limits: MergeLimits
     lease_token: int | None = None
     alone: bool = False
-    """Whether all that is merged of the table now is this unit."""
+    """Whether this is the only unit of its table in the run."""
     lineage: Lineage = field(default_factory=Lineage)
     held_bytes_min: int = 0
-    """What the largest generation takes: a commit has at least one."""
+    """Memory that the largest generation takes: every commit holds at least one generation."""
 
     @property
     def memory_bytes_needed(self) -> int:
@@ -62,7 +62,7 @@ class MergeUnit(TableUnit):
 def make_units(
     table: OpenTable, work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits
 ) -> list[MergeUnit]:
-    """The units of a table's shards with work; all of them know what was read of its lineage."""
+    """The units for a table's shards with work, each with what was read of the table's lineage."""
     view, stores = table.view, table.stores
     if not work or view is None or stores is None:
         return []
@@ -101,7 +101,7 @@ def run_merge_unit(unit: MergeUnit) -> MergeResult:
 
 
 def open_merge_table(stores: Stores, *, index_join_allowed: bool = True) -> LanceMergeTable:
-    """The merger's side of the base table."""
+    """The MergeTable adapter for a table's stores."""
     generations = Generations(
         objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
     )
@@ -132,7 +132,7 @@ def _merge(unit: MergeUnit, stores: Stores) -> tuple[ShardReport, ...]:
 
 
 def join_results(unit: MergeUnit, singles: Sequence[MergeResult]) -> MergeResult:
-    """The results of a unit's shards that ran one by one."""
+    """Join the results of a unit's shards that ran one by one into one result."""
     requests: Counter[str] = Counter()
     for single in singles:
         requests.update(single.requests)
@@ -148,7 +148,10 @@ def join_results(unit: MergeUnit, singles: Sequence[MergeResult]) -> MergeResult
 
 
 def report_shards(unit: MergeUnit, result: MergeResult) -> tuple[ShardReport, ...]:
-    """A report a shard. Of a unit that failed, what it had committed before stays."""
+    """One report for each shard; of a failed unit, each with the unit's error.
+
+    What such a unit had committed before stays in the table.
+    """
     error = result.made
     if not isinstance(error, MemWalError):
         return error

@@ -1,6 +1,6 @@
 """`memwal quiesce`: flush, merge, catch up, drop, and tell whether the write spec may be changed.
 
-Each step is a job of its own that a killed run leaves as any other: run it again.
+Each step is a job of its own, so a run that was killed can simply be run again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _READERS_MAX = 16
 
 @dataclass(frozen=True, kw_only=True)
 class QuiesceOptions(RunOptions):
-    """What `quiesce` takes besides: what `rescue` and the garbage job ask for."""
+    """The options of `quiesce`, which are those of `rescue` and the garbage job."""
 
     confirm: Confirm
     idle: RescueLimits = field(default_factory=RescueLimits)
@@ -52,7 +52,7 @@ class QuiesceOptions(RunOptions):
 
 
 def run_quiesce(options: QuiesceOptions, progress: Progress) -> JobReport:
-    """Bring each table to rest; a table that a job stops at is looked at all the same."""
+    """Bring each table to rest; a table at which a job stopped is judged as well."""
     check_limits(
         options.limits,
         retention_seconds=options.retention_seconds,
@@ -79,7 +79,7 @@ def run_quiesce(options: QuiesceOptions, progress: Progress) -> JobReport:
 def _run_jobs(
     options: QuiesceOptions, progress: Progress
 ) -> tuple[dict[str, list[JobOnTable]], list[Mapping[str, int]]]:
-    """What each job came to, by table, and the requests that they took."""
+    """Run the jobs; returns their reports by table, and the requests that they made."""
     progress.say(f"rescue: {count_of(len(options.tables), 'table')}")
     rescue = options.for_job(
         RescueOptions, options.tables, confirm=options.confirm, limits=options.idle
@@ -106,7 +106,7 @@ def _run_jobs(
 
 
 def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobReport:
-    """Read each table afresh, and say what is left."""
+    """Read each table again, and report what is in the way."""
 
     def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         done = jobs[table.resolved.name]
@@ -131,7 +131,7 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
 
 
 def _record(stores: Stores, view: TableView) -> list[Obstacle]:
-    """What kept it from being recorded that all is merged."""
+    """Record that everything is merged; returns an obstacle if that fails."""
     try:
         record_merged(stores, view)
     except MemWalError as error:

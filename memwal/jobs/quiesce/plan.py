@@ -1,8 +1,8 @@
-"""What stands in the way of another write spec on a table. Pure.
+"""Finds what stands in the way of changing a table's write spec. Pure.
 
 Another spec means another MemWAL index, which knows nothing of merge progress. So everything that
-the present one knows has to be over: no row in a WAL alone, no generation listed, none missing, and
-no writer that would go on by the former spec.
+the present index knows has to be finished: no rows that are only in a WAL, no generation listed or
+missing, and no writer that would go on with the former spec.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMED_MAX = 5
 
 
 class Kind(Enum):
-    """What an obstacle is."""
+    """The kinds of obstacles."""
 
     LIVE_WRITER = "live_writer"
     SEALED = "sealed"
@@ -45,7 +45,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obstacle:
-    """One thing in the way. `stays`: no run of quiesce moves it, as far as can be told before."""
+    """One thing in the way. `stays` means that, as far as can be told, no run removes it."""
 
     kind: Kind
     text: str
@@ -57,9 +57,9 @@ class Obstacle:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stillness:
-    """What was read of one shard. `error` stands for evidence that could not be read.
+    """What was read of one shard, or the `error` of reading it.
 
-    `claimed_by_us` is the epoch that this very run took of it.
+    `claimed_by_us` is the writer epoch that this run itself took, if any.
     """
 
     evidence: RescueEvidence | None = None
@@ -74,7 +74,7 @@ def find_obstacles(
     limits: RescueLimits,
     now_nanos: int,
 ) -> list[Obstacle]:
-    """All of them, shard by shard; `kept` has garbage's reasons, by generation folder."""
+    """All obstacles; `kept` has garbage's reasons for what it kept, by generation folder."""
     found = [
         Obstacle(
             kind=Kind.BROKEN,
@@ -124,9 +124,9 @@ def _find_wal_rows(plan: ShardRescue) -> Obstacle:
 
 
 def _suspect_writer(still: Stillness, limits: RescueLimits, now_nanos: int) -> str | None:
-    """Why a writer may be open that has claimed the shard and put nothing since.
+    """Why a writer may be open that has claimed the shard and put nothing since; None if not.
 
-    One that closes leaves its claim behind a flush, unless it had put nothing. A first claim
+    A writer that has put anything flushes when it closes, which covers its sentinel. A first claim
     leaves no sentinel, only a manifest.
     """
     found = still.evidence
@@ -160,7 +160,7 @@ def _judge_generations(
     if pending:
         text = f"{where}: not merged from generation {pending[0]} on ({len(pending)} pending)"
         yield Obstacle(kind=Kind.PENDING, shard_id=shard_id, text=text, stays=False)
-    # What only waits for an index is dropped once that has caught up.
+    # Generations that only wait for an index are dropped once it has caught up.
     ready = view.mem_wal.caught_up_to(shard_id, covering_indexes(view.manifest, view.mem_wal))
     reasons: dict[str | None, list[int]] = {}
     for g in shard.manifest.flushed_generations:
@@ -175,7 +175,7 @@ def _judge_generations(
 
 
 def _judge_indexes(view: TableView) -> Iterator[Obstacle]:
-    """Indexes that are behind, as long as a generation waits for them."""
+    """Indexes that are behind on shards that still list generations."""
     listed = [s for s in view.shards if s.manifest.flushed_generations]
     for name in covering_indexes(view.manifest, view.mem_wal):
         behind = [

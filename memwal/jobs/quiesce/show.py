@@ -13,8 +13,9 @@ _NAMED_MAX = 20
 
 
 def show_table(report: QuiesceTableReport) -> list[RenderableType]:
-    """A line for each job, and whether the write spec may be changed. What is in the way for good
-    is the report's error.
+    """Render a line for each job, and whether the write spec may be changed.
+
+    Obstacles that stay are in the report's error instead.
     """
     parts = show_jobs(report)
     if report.safe:

@@ -1,9 +1,9 @@
 """Rescues abandoned shards: claims each, replays its WAL, and leaves generations to merge.
 
-Every step may be the last. Before the claim nothing has changed but a mark below `_maintenance/`;
-after it the rows are in the WAL as before, and belong to whoever claims next; a flush is one commit
-of the shard's manifest. So a run that was killed is simply run again (plan.rescue tells how the
-mark keeps it from waiting for its own traces to grow old).
+It may be killed after any step, and is then simply run again. Before the claim, only a mark below
+`_maintenance/` is written, and torn entries are dropped if that is asked for. After the claim, the
+rows are still in the WAL, for whoever claims next. A flush is one commit of the shard's manifest.
+The mark keeps a rerun from waiting for its own traces to grow old (see `plan`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memwal.report import DONE, NOTHING_TO_DO
 
 @dataclass(frozen=True, kw_only=True)
 class RescuedShard:
-    """What came of one shard. `generations` are the numbers that the rescue flushed."""
+    """The result of one shard's rescue. `generations` are the numbers that it flushed."""
 
     plan: ShardRescue
     outcome: str
@@ -40,7 +40,7 @@ class RescuedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRescuer:
-    """Works on one table's shards, one after the other."""
+    """Rescues one table's shards, one after the other."""
 
     wal: ShardWal
     writers: ShardWriters
@@ -50,7 +50,7 @@ class ShardRescuer:
     steps: Steps = no_steps
 
     def plan(self, shard_id: ShardId) -> ShardRescue | None:
-        """What would be done, by this host's clock; None for a shard without a manifest.
+        """Plan by this host's clock what would be done; None for a shard without a manifest.
 
         Raises Corruption, StoreUnavailable.
         """
@@ -72,7 +72,7 @@ class ShardRescuer:
             return _leave_alone(plan, found)
         self.steps("mark")
         now = self.wal.mark(shard_id, plan.mark)
-        # The host's clock may be wrong; by now the store has told the time.
+        # Judged again by the store's time, which the mark's file tells: this host's may be wrong.
         plan = plan_rescue(found, self.limits, now)
         if plan.action is not RescueAction.RESCUE:
             self.wal.unmark(shard_id)
@@ -85,7 +85,10 @@ class ShardRescuer:
         return self._claim(plan, found)
 
     def _drop_torn(self, plan: ShardRescue) -> None:
-        """Newest first: whatever was done when it ends, the others are still at the WAL's end."""
+        """Drop torn entries, newest first.
+
+        If it is interrupted, the remaining ones are still at the end of the WAL.
+        """
         for entry in plan.torn:
             self.steps("keep")
             self.wal.keep_torn(plan.shard_id, entry)
@@ -116,7 +119,7 @@ class ShardRescuer:
                 f"shard {plan.shard_id}: {left} entries are in no generation after the flush"
             )
         if not left:
-            # Also when an error came after the commit, or another writer flushed the same rows.
+            # Even if an error came after the commit, or another writer flushed the same rows.
             error = None
             self.wal.unmark(plan.shard_id)
         return RescuedShard(

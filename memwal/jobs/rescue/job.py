@@ -29,9 +29,9 @@ Confirm = Callable[[str, Sequence[ShardRescue]], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class RescueOptions(RunOptions):
-    """What the job takes. `shards` are ids, or how they begin; none are all of them.
+    """The options of `rescue`. `shards` are ids or their first characters; empty for all.
 
-    `confirm` is called once a table, with the shards that are about to be claimed.
+    `confirm` is called once for each table, with the shards that are about to be claimed.
     """
 
     confirm: Confirm
@@ -76,7 +76,7 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
 def _plan(
     rescuer: ShardRescuer, view: TableView, shards: Sequence[ShardId]
 ) -> dict[ShardId, ShardRescue | MemWalError]:
-    """The plan for each shard, or why it can't be made; shards without a manifest are left out."""
+    """The plan for each shard, or the error; shards without a manifest are left out."""
 
     broken = {b.shard_id: b.error for b in view.broken if isinstance(b.error, MemWalError)}
 

@@ -1,22 +1,22 @@
-"""Judges whether a shard's writer has gone, and plans what a rescue of its rows takes. Pure.
+"""Judges whether a shard's writer is gone, and plans the rescue of its rows. Pure.
 
-A rescue claims the shard: it takes an epoch, and thereby fences a writer that is alive after all.
-Nothing that was acknowledged is lost then, but that writer has to be opened again. So a shard that
-shows a sign of life younger than `idle_seconds` is left alone. Signs are the times of its files, by
-the store's own clock; so is the time they are compared with.
+A rescue claims the shard with a new epoch, which fences a writer that is alive after all. Then
+nothing that was acknowledged is lost, but that writer has to be opened again. So a shard with a
+sign of life younger than `idle_seconds` is left alone. Signs of life are the times of its files, by
+the store's own clock, which also tells the time they are compared with.
 
-A rescue that is killed leaves signs of its own: a manifest with the next epoch, a sentinel. A mark
-that it makes beforehand tells the next rescue that these were not a writer's, so that it can go on
-at once. The mark is believed only while nothing else happened: no other epoch, no rows.
+A rescue that is killed leaves such signs itself: a manifest with the next epoch, a sentinel. A mark
+that it stores beforehand tells the next rescue that these are not a writer's, so that it can go on
+at once. The mark is believed only if nothing else has happened since: no other epoch, no rows.
 
-A WAL whose last entry is torn lets no writer in: pylance claims the shard, leaves a sentinel behind
-that entry, and fails when it replays it. Where the user asks for it, such an entry is dropped: its
-bytes are kept elsewhere, and a sentinel takes its position, which is never free. So no writer that
-was fenced can take it, and no hole cuts off what is behind. Only an entry that is cut off is
-dropped, and only if nothing but torn entries and sentinels is behind it: rows that can be read are
-never passed over. No process that dies leaves one: object stores take an entry whole, and on disks
-pylance 14.0.2 links a whole file into place. But it does not sync that file. A host that loses its
-power may keep the name and lose the bytes of an entry that was acknowledged a moment before.
+A WAL whose last entry is torn lets no writer in: pylance claims the shard, leaves a sentinel after
+that entry, and fails when it replays it. If the user asks for it, such an entry is dropped: its
+bytes are kept elsewhere, and a sentinel replaces it, so that its position is never free. So no
+fenced writer can take the position, and no hole cuts off what follows. Only an entry that is cut
+off is dropped, and only if nothing but torn entries and sentinels follows it: readable rows are
+never skipped. A process that dies leaves no torn entry: object stores take an entry whole, and on
+disks pylance 14.0.2 links a whole file into place. But it does not sync that file, so a host that
+loses power may keep the name and lose the bytes of an entry that was acknowledged a moment before.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
 from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 
-# pylance's defaults. A writer refuses to replay a generation that is larger than its own limits, so
-# they are raised to what is stored, with room for what is put until the claim.
+# pylance's defaults. A writer refuses to replay a generation larger than its limits, so these are
+# raised to fit what is stored, with room for what may be put before the claim.
 _MEMTABLE_ROWS_MIN = 100_000
 _MEMTABLE_BATCHES_MIN = 8_000
 _SPARE = 2
@@ -39,7 +39,7 @@ _SPARE = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RescueLimits:
-    """How long a shard has to have been silent, and whether torn entries at its end are dropped."""
+    """How long a shard must have been silent, and whether to drop torn entries at its WAL's end."""
 
     idle_seconds: float = 600.0
     drop_torn: bool = False
@@ -55,7 +55,7 @@ class StoredShardFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SignOfLife:
-    """The newest thing that may have been a writer's doing."""
+    """The newest change to a shard that may have been made by a writer."""
 
     what: str
     at_nanos: int
@@ -75,7 +75,7 @@ class RescueMark:
 class RescueEvidence:
     """One shard, read for a rescue.
 
-    `entries` has all that the manifest's replay position does not cover, and all above the mark's
+    `entries` has all WAL entries above the manifest's replay position, and all above the mark's
     highest position.
     """
 
@@ -86,7 +86,7 @@ class RescueEvidence:
 
 
 class RescueAction(Enum):
-    """What is to be done with a shard."""
+    """What to do with a shard."""
 
     RESCUE = "rescue"
     NOTHING = "nothing"
@@ -119,9 +119,9 @@ class ShardRescue:
 
 
 def choose_shards(view: TableView, asked: Sequence[str]) -> list[ShardId]:
-    """The shards to look at, by their ids or how these begin; all of them where none is asked for.
+    """The shards asked for by their ids or first characters; all shards if none is asked for.
 
-    Raises Usage.
+    Raises Usage for one that the table does not have.
     """
     there = set(view.shard_ids)
     found = [layout.find_shard(shard, there, view.uri) for shard in asked]
@@ -158,7 +158,7 @@ def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> 
 
 
 def find_torn_end(found: RescueEvidence) -> tuple[WalEntry, ...]:
-    """The torn entries that nothing but sentinels and each other is behind, newest first."""
+    """The torn entries that only sentinels and other torn entries follow, newest first."""
     replayed_to = found.manifest.replay_after_wal_entry_position
     torn: list[WalEntry] = []
     for entry in sorted(found.entries, key=lambda e: e.position, reverse=True):
@@ -170,14 +170,17 @@ def find_torn_end(found: RescueEvidence) -> tuple[WalEntry, ...]:
 
 
 def _choose_epoch(found: RescueEvidence, torn: Sequence[WalEntry]) -> int:
-    """That of the first sentinel behind the torn entries, so that epochs stay in order."""
+    """The epoch of sentinels that replace torn entries, chosen so that epochs stay in order.
+
+    It is the lowest epoch after the oldest torn entry, or else the manifest's.
+    """
     behind = [e for e in found.entries if torn and e.position > torn[-1].position]
     epochs = [e.writer_epoch for e in behind if e.writer_epoch is not None]
     return min(epochs, default=found.manifest.writer_epoch)
 
 
 def _drop(entry: WalEntry, epoch: int) -> WalEntry:
-    """What is at a torn entry's position once it is dropped."""
+    """The sentinel at a torn entry's position once that is dropped."""
     return replace(entry, torn=False, problem=None, fence_sentinel=True, writer_epoch=epoch)
 
 
@@ -197,13 +200,13 @@ def _refusal(
     limits: RescueLimits,
 ) -> MemWalError | None:
     if decided.problems:
-        # A claim would come first, and then fail at the entry, or pass over what follows it.
+        # A writer would claim the shard first, then fail at the entry or skip what follows it.
         return Corruption(
             "MW-W01",
             f"its WAL can't be replayed: {'; '.join(decided.problems)}{_next_step(found, limits)}",
         )
     if decided.refused:
-        # The writer that a rescue opens would decode it, whatever it takes.
+        # The writer that a rescue opens would decode it, however much memory that takes.
         return Refused("MW-W04", f"its WAL is not replayed: {'; '.join(decided.refused)}")
     if not decided.unflushed and not torn:
         return None
@@ -223,7 +226,7 @@ def _refusal(
 
 
 def _next_step(found: RescueEvidence, limits: RescueLimits) -> str:
-    """What to do about what can't be dropped; that a torn entry can be, its own text says."""
+    """What to do about damage that can't be dropped; a torn entry's own text says that it can."""
     if find_torn_end(found) and not limits.drop_torn:
         return ""
     kept = ". --drop-torn drops nothing that rows are behind" if limits.drop_torn else ""
@@ -234,10 +237,9 @@ def _next_step(found: RescueEvidence, limits: RescueLimits) -> str:
 
 
 def last_sign(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> SignOfLife | None:
-    """The newest sign of life; what an unfinished rescue of ours did is none.
+    """The newest sign of life, not counting traces of an unfinished rescue; None without any.
 
-    A mark that is older than `idle_seconds` is not needed: then the rescue's own traces are old
-    enough too.
+    A mark older than `idle_seconds` is ignored: by then, the rescue's own traces are old enough.
     """
     mark = found.mark
     if mark is not None and _is_believed(found, mark, limits, now_nanos):
@@ -272,7 +274,7 @@ def _mark(found: RescueEvidence, sign: SignOfLife, now_nanos: int) -> RescueMark
 
 
 def _name(path: str) -> str:
-    """A file for people."""
+    """Name a file for people."""
     folder, _, name = path.rpartition("/")
     position = layout.parse_wal_entry_name(name) if folder == "wal" else None
     if position is not None:
@@ -285,7 +287,7 @@ def _name(path: str) -> str:
 
 
 def _largest_generation(manifest: ShardManifest, entries: Iterable[WalEntry]) -> tuple[int, int]:
-    """Rows and batches of the largest generation that a writer has to hold while it replays."""
+    """The most rows and the most batches that a writer holds for one generation as it replays."""
     rows: dict[int, int] = {}
     batches: dict[int, int] = {}
     generation = manifest.current_generation
@@ -297,6 +299,6 @@ def _largest_generation(manifest: ShardManifest, entries: Iterable[WalEntry]) ->
 
 
 def still_unflushed(manifest: ShardManifest, entries: Sequence[WalEntry]) -> int:
-    """How many of the entries that were to be rescued no generation covers by now."""
+    """How many of the entries that were to be rescued are still in no generation."""
     kept = [e for e in entries if e.position > manifest.replay_after_wal_entry_position]
     return len(replay(manifest, kept).unflushed)

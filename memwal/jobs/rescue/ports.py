@@ -1,6 +1,6 @@
-"""The doors to a shard's writer and its WAL, for the job that rescues abandoned shards.
+"""The ports of a rescue: a shard's WAL and its writer.
 
-As in `memwal/ports.py`: `apply` sees nothing else of Lance and of storage.
+As with `memwal/ports.py`, `apply` sees nothing else of Lance and of storage.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from memwal.model import ShardId
 
 
 class ShardWal(Protocol):
-    """What is stored of a shard, and the mark of a rescue that is under way."""
+    """What is stored of a shard, and the mark of an unfinished rescue."""
 
     def read(self, shard_id: ShardId) -> RescueEvidence | None:
         """The shard as it is now; None when no writer ever claimed it.
@@ -24,23 +24,22 @@ class ShardWal(Protocol):
         ...
 
     def mark(self, shard_id: ShardId, mark: RescueMark) -> int:
-        """Store the mark; the store's time at which it did."""
+        """Store the mark; returns the time by the store's clock."""
         ...
 
     def keep_torn(self, shard_id: ShardId, entry: WalEntry) -> None:
-        """Copy a torn entry's bytes to where they are kept.
+        """Copy a torn entry's bytes to the place where they are kept.
 
-        Raises LostRace when the entry is not as torn as it was, Refused when other bytes are kept
-        there.
+        Raises LostRace when the entry has changed, Refused when other bytes are kept there already.
         """
         ...
 
     def drop_torn(self, shard_id: ShardId, position: int, sentinel_epoch: int) -> None:
-        """Put a sentinel in the entry's place, at one stroke: the position is never free."""
+        """Replace the entry with a sentinel in one put, so that the position is never free."""
         ...
 
     def unmark(self, shard_id: ShardId) -> None:
-        """Remove the mark: the rescue is over."""
+        """Remove the mark when the rescue is over."""
         ...
 
 
@@ -53,10 +52,10 @@ class ClaimedShard(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write what was replayed as generations, and give the shard up.
+        """Write the replayed rows as generations, and close the writer.
 
-        Raises LostRace when another writer claimed the shard meanwhile: it replays the same
-        entries. StoreUnavailable when it did not work; the rows are in the WAL as before.
+        Raises LostRace when another writer has claimed the shard meanwhile, which replays the same
+        entries, and StoreUnavailable when the flush failed; the rows are in the WAL as before.
         """
         ...
 

@@ -27,7 +27,7 @@ SHARDS: tuple[Column[RescueShardReport], ...] = (
 
 
 def show_table(report: RescueTableReport) -> list[RenderableType]:
-    """A line for each shard, and where to find what was rescued."""
+    """Render a line for each shard, where torn bytes are kept, and the generations to merge."""
     if not report.shards:
         return [Text("  no shards yet", style="dim")]
     parts: list[RenderableType] = [build_table(report.shards, SHARDS)]

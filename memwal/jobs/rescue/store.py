@@ -1,6 +1,6 @@
 """The Lance and object side of a rescue: a shard's WAL, its files and marks, and its writer.
 
-Here alone a writer's epoch is taken.
+This is the only place where memwal takes a writer's epoch.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class StoredShardWal:
     def read(self, shard_id: ShardId) -> RescueEvidence | None:
         """The shard as it is now (see the port).
 
-        The manifest comes first: what is flushed or put afterwards is seen as unflushed, or as a
-        sign of life.
+        The manifest is read first, so that anything flushed or put later counts as unflushed or as
+        a sign of life.
         """
         mark = self._mark(shard_id)
         manifest = self._manifests.latest(shard_id)
@@ -96,19 +96,19 @@ class StoredShardWal:
         try:
             self._objects.put_if_absent(kept, data)
         except AlreadyExists:
-            # A rescue that was killed has kept the very same.
+            # An earlier rescue that was killed may have kept the same bytes.
             if self._objects.get(kept, size_max) != data:
                 raise Refused(
                     "MW-R04", f"{self._objects.uri}: {kept} has other bytes; move it away"
                 ) from None
 
     def drop_torn(self, shard_id: ShardId, position: int, sentinel_epoch: int) -> None:
-        """Put a sentinel in the entry's place (see the port)."""
+        """Replace the entry with a sentinel (see the port)."""
         path = layout.wal_entry_path(shard_id, position)
         self._objects.put(path, sentinel_bytes(sentinel_epoch))
 
     def unmark(self, shard_id: ShardId) -> None:
-        """Remove the mark (see the port). Best effort: an old one is not believed."""
+        """Remove the mark (see the port). Best effort, as an old mark is not believed anyway."""
         self._objects.delete([layout.rescue_mark_path(shard_id)])
 
     def _mark(self, shard_id: ShardId) -> RescueMark | None:
@@ -148,7 +148,7 @@ def _count(document: dict[str, object], name: str) -> int:
     return value
 
 
-# What pylance 14.0.2 says. Tried in this order, since a fenced replay names the WAL, too.
+# Error texts of pylance 14.0.2, tried in this order: one about a fenced replay names the WAL, too.
 _SEALED = re.compile(r"is sealed", re.IGNORECASE)
 _FENCED = re.compile(r"fenced|claimed epoch", re.IGNORECASE)
 _BAD_WAL = re.compile(r"WAL (entry|IPC|replay)", re.IGNORECASE)
@@ -163,7 +163,7 @@ class LanceShardWriters:
     def claim(
         self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
     ) -> LanceClaimedShard:
-        """Open a writer: the next epoch, a sentinel, the replay (see the port)."""
+        """Open a writer, which takes the next epoch and replays the WAL (see the port)."""
         where = f"{self._tables.uri}: shard {shard_id}"
         try:
             writer = self._tables.shard_writer(

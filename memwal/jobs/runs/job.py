@@ -17,7 +17,7 @@ from memwal.store.tables.manifests import check_table_folder
 
 
 def run_runs(tables: Sequence[ResolvedTable], limit: int) -> JobReport:
-    """The newest `limit` run records of each table."""
+    """Report the newest `limit` run records of each table."""
     clock = SystemClock()
     started = clock.monotonic_seconds()
     reports: list[TableReport] = []
@@ -40,7 +40,7 @@ def run_runs(tables: Sequence[ResolvedTable], limit: int) -> JobReport:
 def _report(table: ResolvedTable, objects: Objects, limit: int) -> TableReport:
     found = StoredRunRecords(objects).newest(limit)
     if not (found.records or found.unreadable):
-        # Only then: no table, or one on which nothing ran yet?
+        # Only now is it checked whether there is a table at all: one without runs is fine.
         check_table_folder(objects)
     return RunsTableReport(
         table=table.name, outcome=DONE, runs=found.records, unreadable=found.unreadable

@@ -35,7 +35,7 @@ AIRFLOW: Column[RunRecord] = prose(
 
 
 def show_table(report: RunsTableReport) -> list[RenderableType]:
-    """A line for each run."""
+    """Render a line for each run."""
     columns = (*RUNS, AIRFLOW) if any(run.airflow for run in report.runs) else RUNS
     none = Text("  no runs recorded", style="dim")
     parts: list[RenderableType] = [build_table(report.runs, columns) if report.runs else none]
@@ -53,7 +53,7 @@ def _format_backlog(run: RunRecord) -> str:
 
 
 def _format_what(run: RunRecord) -> str:
-    """What went wrong, or else the numbers that are not 0."""
+    """The run's error, or else the numbers in its summary that are not 0."""
     if text := run.error:
         return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + "…"
     return ", ".join(

@@ -2,19 +2,18 @@
 
 Replacing the MemWAL index entry from a stale version overwrites newer progress, and Lance reports
 no conflict (seen on pylance 14). So the entry is read at the last moment, and after the commit the
-landed version and those between are read back: what was lowered is put right at once. Until then a
-reader merges generations once more that the base already has, which reads the same. Not so for a
-table with a row-merge policy, whose operands would count twice: it gets no snapshot. Nor for a
-reader that goes by the snapshot, which may lack the newest of these generations, so that an older
-one would hide newer rows of the base: no reader does before the run has confirmed it, and that
-comes last. When one of the versions between was expired meanwhile, nobody can tell what was
-lowered: the run says so.
+landed version and those in between are read back: lowered progress is repaired at once. Until then,
+readers merge generations again that the base already has, which gives the same rows. There are two
+exceptions. With a row-merge policy, operands would count twice, so such a table gets no snapshot.
+And a snapshot may lack the newest of these generations, so that an older one would hide newer rows
+of the base; so no reader uses a snapshot before the run has confirmed it, which comes last. If one
+of the versions in between was expired meanwhile, nobody can tell what was lowered: the run says so.
 
-Progress also falls when a user restores an older version, and raising it then would hide rows: so
+Progress also falls when a user restores an older version, and raising it then would hide rows. So
 only what our own landed commit lowered is raised. A commit that reported an error or a conflict may
-have landed all the same; it is known by the uuid that it gave the entry. Once a restore or an
-overwrite has made a version after it, nothing of it is left to put right. Lance refuses a repair
-that does not know of such a version yet.
+have landed; it is recognised by the uuid that it gave the entry. Once a restore or an overwrite has
+made a version after it, there is nothing left to repair. Lance refuses a repair that does not know
+of such a version yet.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ ReadGroups = Callable[[Sequence[Sequence[ShardId]]], Sequence[Sequence[Found]]]
 
 
 def read_view(views: SnapshotViews, read_groups: ReadGroups, limits: SnapshotLimits) -> TableView:
-    """A fresh view; the manifests of very many shards are read in groups, on the engine."""
+    """Read a fresh view; the manifests of very many shards are read in groups, on the engine."""
 
     def read_shards(shards: Sequence[ShardId]) -> Sequence[Found]:
         groups = group_shards(shards, limits)
@@ -83,17 +82,17 @@ class _Wanted:
 
 @dataclass(kw_only=True, slots=True)
 class _Run:
-    """What one run has to remember over its attempts. `view` is what it began with."""
+    """What one run has to remember across attempts. `view` is the view that it began with."""
 
     view: TableView
     tried: dict[str, int] = field(default_factory=dict)
     """The commits so far, by the uuid of each: the version whose entry it replaced."""
     landed: int | None = None
-    """The newest of them that landed."""
+    """The version of our newest commit that landed."""
     floor: int | None = None
-    """From this version to `landed` progress may have been overwritten by us."""
+    """From this version to `landed`, our commits may have overwritten progress."""
     looked: int = 0
-    """Up to this version it is known which are ours, and which a user turned back to."""
+    """Up to this version it is known which commits are ours and which are a user's restore."""
     storage: str | None = None
     taken_at_millis: int = 0
     index_uuid: str = ""
@@ -107,7 +106,7 @@ class SnapshotRefresher:
     """Refreshes one table's snapshot."""
 
     name: str
-    """The table's, in the report."""
+    """The table's name in the report."""
     views: SnapshotViews
     snapshots: Snapshots
     clock: Clock
@@ -140,8 +139,8 @@ class SnapshotRefresher:
         return self._refresh(run)
 
     def _refresh(self, run: _Run) -> SnapshotTableReport:
-        """Refresh from a fresh view, as often as a conflict makes it."""
-        # Before anything is read: what was flushed by then is in the snapshot.
+        """Refresh from a fresh view, retrying on conflicts."""
+        # Set before anything is read, so that all that was flushed by then is in the snapshot.
         run.taken_at_millis = self.clock.now_nanos() // 10**6
         error: MemWalError | None = None
         for _ in range(self.limits.attempts_max):
@@ -156,7 +155,7 @@ class SnapshotRefresher:
         )
 
     def _want(self, view: TableView) -> _Wanted:
-        """The snapshot that the view's manifests make. Raises Refused."""
+        """The snapshot to be made from the view's manifests. Raises Refused."""
         manifests = collect_manifests(view)
         data = self.snapshots.encode(manifests, resolve_specs(view))
         stored = self.snapshots.compare(view.mem_wal, data)
@@ -202,8 +201,8 @@ class SnapshotRefresher:
     ) -> int:
         state = run.states[version] = self.views.mem_wal(version)
         if merged:
-            # Whoever could work on the table meanwhile may have built on the lowered progress: a
-            # fold of a part, which a repair would cover (invariant 1).
+            # If the lease lapsed, another run may have built on the lowered progress, and merged a
+            # part of it, which a repair would then claim to be whole (invariant 1).
             self._ask_before_repair(merged)
             run.repairs += 1
             self.steps("repair")
@@ -213,8 +212,8 @@ class SnapshotRefresher:
         run.index_uuid = self.clock.new_id()
         run.looked = run.looked if run.tried else version
         run.tried[run.index_uuid] = version
-        # Each commit says another time. A reader may hold a version that is repaired meanwhile: it
-        # must not take what is confirmed then for the snapshot of that version.
+        # Each commit gets its own time, so that a reader that holds a version repaired meanwhile
+        # does not take the snapshot that is confirmed then for that of its version.
         run.taken_at_millis -= 1 if run.taken_at_millis - 1 != state.snapshot_ts_millis else 2
         landed = self.snapshots.commit(
             version=version,
@@ -227,10 +226,10 @@ class SnapshotRefresher:
             merged=merged,
         )
         self.steps("committed")
-        # Lance lets it land on no restore and no overwrite, so nothing else is new of this kind.
+        # Lance lets it land on no restore or overwrite, so no such version came in between.
         self._note_landed(run, run.index_uuid, landed)
         run.looked = landed
-        # First of all: somebody may be expiring it right now.
+        # Read first, since somebody may be expiring it right now.
         self._remember(run, landed - 1)
         self._check_data(run, landed)
         return landed
@@ -245,7 +244,7 @@ class SnapshotRefresher:
             ) from None
 
     def _find_landed(self, run: _Run, version: int) -> None:
-        """See in the versions that are new which commits of ours landed, and what came after."""
+        """Find in the new versions which of our commits landed, and whether a restore followed."""
         for seen in range(run.looked + 1, version + 1) if run.tried else ():
             uuid, turned_back = self._find_uuid(run, seen), self.snapshots.is_turned_back(seen)
             if turned_back is None:
@@ -257,7 +256,7 @@ class SnapshotRefresher:
         run.looked = max(run.looked, version)
 
     def _find_uuid(self, run: _Run, version: int) -> str:
-        """The uuid of a version's entry; nothing where it has none, or is gone."""
+        """The uuid of a version's index entry; empty if the version has none or is gone."""
         with suppress(NotATable):  # a version without a MemWAL, which only a user makes
             self._remember(run, version)
         return run.states[version].index_uuid if version in run.states else ""
@@ -268,7 +267,7 @@ class SnapshotRefresher:
         run.landed = version
 
     def _remember(self, run: _Run, version: int) -> None:
-        """Read what a version recorded, unless that is known, or can't be known any more."""
+        """Read what a version recorded, unless it is known already, or known to be gone."""
         if version not in run.states and version not in run.unseen:
             try:
                 run.states[version] = self.views.mem_wal(version)
@@ -290,10 +289,10 @@ class SnapshotRefresher:
             )
 
     def _find_lowered(self, run: _Run, landed: int) -> dict[ShardId, int]:
-        """Progress of the versions since our first commit that `landed` does not keep."""
+        """Progress in versions since our first commit that version `landed` has lost."""
         if run.floor is None:
             return {}
-        # The newest first: it has the most, and somebody may be expiring them right now.
+        # Newest first: it has the most progress, and somebody may be expiring them right now.
         since = range(landed - 1, run.floor - 1, -1)
         for between in since:
             self._remember(run, between)
@@ -306,7 +305,7 @@ class SnapshotRefresher:
     def _report_nothing(
         self, run: _Run, view: TableView, version: int | None = None
     ) -> SnapshotTableReport:
-        """The report of a run that writes nothing: what is stored is fresh, or none is wanted."""
+        """The report of a run that writes nothing, as the snapshot is fresh or not wanted."""
         run.storage = _find_storage(view)
         reason = _FRESH if view.policy_text is None else _POLICY
         return self._report(run, view, version, outcome=NOTHING_TO_DO, reason=reason)
@@ -344,7 +343,7 @@ def _unseen_text(versions: Iterable[int]) -> str:
 
 
 def _find_storage(view: TableView) -> str | None:
-    """Where the snapshot of a table is, when that is up to date."""
+    """Where the table's up-to-date snapshot is stored; None if it has none."""
     if view.policy_text is not None or not view.shards:
         return None
     inline = view.mem_wal.inline_snapshots is not None

@@ -21,7 +21,7 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 
 LIMITS = SnapshotLimits()
-# A shard takes two or three requests: as much work as merging about so many bytes.
+# A shard takes two or three requests, about as much work as merging this many bytes.
 _BYTES_PER_SHARD = 16_000
 
 
@@ -75,7 +75,7 @@ def _refresh(table: OpenTable, options: RunOptions, fanout: Fanout) -> TableRepo
             clock=stores.clock,
             read=lambda: _read(stores, fanout),
             limits=LIMITS,
-            # Whoever merges without a lease has to see that a refresh begins.
+            # A claim of its own, so that merges without the lease see that a refresh begins.
             take_lease=partial(table.take_lease, "snapshot", options, own_claim=True),
             before_commit=table.before_commit,
             before_repair=table.before_repair,

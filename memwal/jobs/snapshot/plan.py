@@ -22,14 +22,14 @@ _SAME_AS_SOURCE = ("identity", "truncate")
 
 
 class Storage(Enum):
-    """Where the rows go (spec: Shard Snapshot Storage)."""
+    """Where a snapshot is stored (spec: Shard Snapshot Storage)."""
 
     INLINE = "inline"
     EXTERNAL = "external"
 
 
 class Stored(Enum):
-    """What the table has in place of a snapshot, beside the one that its manifests make."""
+    """How the table's stored snapshot compares with the one made from its shard manifests."""
 
     NONE = "there is no snapshot"
     SAME = "the snapshot is what the shard manifests say"
@@ -92,19 +92,19 @@ def _find_type(source_ids: Sequence[int], columns: Sequence[ColumnInfo]) -> str:
 
 
 def is_fresh(state: MemWalState, num_shards: int, stored: Stored) -> bool:
-    """Whether nothing has to be written for so many shards."""
+    """Whether the stored snapshot is up to date for that many shards."""
     if state.num_shards != num_shards:
         return False
     return stored is Stored.SAME or (stored is Stored.NONE and not num_shards)
 
 
 def choose_storage(num_shards: int, limits: SnapshotLimits) -> Storage:
-    """Where a snapshot of so many shards goes."""
+    """Where to store a snapshot of that many shards."""
     return Storage.INLINE if num_shards <= limits.inline_shards_max else Storage.EXTERNAL
 
 
 def group_shards(shards: Sequence[ShardId], limits: SnapshotLimits) -> list[Sequence[ShardId]]:
-    """Shards in groups whose manifests are read side by side, in order; none for a few shards."""
+    """Group shards, in order, to read their manifests side by side; no groups for few shards."""
     if len(shards) < limits.fanned_out_shards_min:
         return []
     size = limits.shards_per_unit_max
@@ -112,7 +112,7 @@ def group_shards(shards: Sequence[ShardId], limits: SnapshotLimits) -> list[Sequ
 
 
 def find_lowered(before: Sequence[MemWalState], landed: MemWalState) -> dict[ShardId, int]:
-    """Progress that a refresh overwrote: for each shard whose entry fell, what it has to be.
+    """Progress that a refresh lowered: for each such shard, what its progress has to be.
 
     `before` are the states of the version that the refresh was read from and of those between it
     and the one that landed (invariant 3).

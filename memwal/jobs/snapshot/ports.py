@@ -1,4 +1,4 @@
-"""What the snapshot job asks of a table."""
+"""The ports of the snapshot job: views of a table, and its shard snapshots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, ShardSpec, TableView
 
 Found = ShardManifest | BrokenShard | None
-"""A shard's latest manifest, or what is wrong with it; None for a shard without any."""
+"""A shard's latest manifest, or its error as a BrokenShard; None for a shard without any."""
 
 
 class SnapshotViews(Protocol):
@@ -22,7 +22,7 @@ class SnapshotViews(Protocol):
         ...
 
     def read_shards(self, shard_ids: Sequence[ShardId]) -> Sequence[Found]:
-        """The latest manifest of each shard, read here."""
+        """Read the latest manifest of each shard, in this process."""
         ...
 
     def table_version(self) -> int:
@@ -38,7 +38,7 @@ class Snapshots(Protocol):
     """Shard snapshots: their bytes, and the commit that stores them."""
 
     def encode(self, manifests: Sequence[ShardManifest], specs: Sequence[ShardSpec]) -> bytes:
-        """A row a manifest, as Lance file bytes: the same bytes for the same rows."""
+        """The manifests, one row each, as Lance file bytes; the same rows give the same bytes."""
         ...
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:
@@ -57,7 +57,7 @@ class Snapshots(Protocol):
         taken_at_millis: int,
         merged: Mapping[ShardId, int],
     ) -> int:
-        """Replace the entry of `version`, raising progress to `merged`; the version that landed.
+        """Replace the entry of `version`, raising progress to `merged`; returns the new version.
 
         Raises LostRace, or StoreUnavailable for an error with an open outcome.
         """
@@ -68,7 +68,7 @@ class Snapshots(Protocol):
         ...
 
     def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
-        """Let readers use the snapshot that a commit stored: it left no progress lowered."""
+        """Let readers use the snapshot that a commit stored, as no progress is left lowered."""
         ...
 
     def fragments_and_rows(self, version: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from memwal.text import count_of
 
 
 def show_table(report: SnapshotTableReport) -> list[RenderableType]:
-    """How many shards the snapshot holds, where it is stored, and what had to be repaired."""
+    """Render how many shards the snapshot has, where it is stored, and the number of repairs."""
     if report.storage is None:
         return [Text(f"  {report.reason}")] if report.reason else []
     shards, repairs = count_of(report.num_shards or 0, "shard"), count_of(report.repairs, "repair")

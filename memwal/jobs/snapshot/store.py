@@ -118,10 +118,10 @@ class StoredSnapshots:
     def compare(self, state: MemWalState, data: bytes) -> Stored:
         """How the stored snapshot differs from `data`, byte by byte.
 
-        It is never parsed: Lance's reader ends the process on some forged bytes, and what the
-        snapshot says, the shard manifests say better. Bytes that are no snapshot differ, and so do
-        those of another writer: they are replaced. Merging gives the entry a new uuid, under which
-        an external file is not found (seen on pylance 14).
+        It is never parsed: Lance's reader ends the process on some forged bytes, and the shard
+        manifests are the better source. Bytes that are no snapshot, or another writer's, differ and
+        are replaced. Merging gives the entry a new uuid, under which an external file is not found
+        (seen on pylance 14).
         """
         if state.inline_snapshots is not None:
             is_same = state.inline_snapshots == data
@@ -171,12 +171,12 @@ class StoredSnapshots:
             )
 
     def is_turned_back(self, version: int) -> bool | None:
-        """By its transaction."""
+        """Whether the version is a restore or an overwrite, by its transaction (see the port)."""
         operation = self._tables.read_operation(version)
         return None if operation is None else operation in REWINDING
 
     def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
-        """Let readers use it."""
+        """Let readers use the snapshot (see the port)."""
         self._stored.confirm(taken_at_millis=taken_at_millis, index_uuid=index_uuid, data=data)
 
     def fragments_and_rows(self, version: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Shards whose manifests a snapshot reads, as they travel to an executor."""
+"""The unit that reads manifests of some shards for a snapshot, as sent to an executor."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class ManifestsUnit(TableUnit):
 
 
 def run_manifests_unit(unit: ManifestsUnit) -> tuple[Found, ...]:
-    """Read them, in threads of this process. A store that can't be reached fails the unit."""
+    """Read the manifests in threads of this process; an unreachable store fails the unit."""
     stores = open_stores(unit.uri, unit.storage_options)
     return tuple(stores.views.read_shards(unit.shard_ids))

@@ -44,7 +44,7 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.tables.view import Listed
 
-_READERS_MAX = 16  # so that some stores that do not answer leave room for others
+_READERS_MAX = 16  # enough that a few stores that do not answer leave room for others
 
 
 def run_status(
@@ -53,7 +53,7 @@ def run_status(
     consistency: Consistency = "latest",
     conditions: Sequence[Condition] = (),
 ) -> JobReport:
-    """The status of each table; its shards as they are now, or as the shard snapshot has them."""
+    """Report the status of each table, with shards as they are now or as in the shard snapshot."""
     looks: dict[str, _Look] = {}
 
     def read(stores: Stores, fanout: Fanout) -> TableView:
@@ -72,7 +72,7 @@ def run_status(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Look:
-    """All that was read of one table. `lease` is an error where the claim is unreadable."""
+    """All that was read of one table. `lease` is an error if the claim can't be read."""
 
     view: TableView
     listed: Listed
@@ -85,7 +85,7 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
     try:
         lease, reached = stores.leases.glance(), True
     except Unreachable:
-        raise  # whatever else is asked would wait as long
+        raise  # every other request would wait as long
     except MemWalError as error:
         lease, reached = error, False
     listed: dict[ShardId, ShardFiles] = {}

@@ -1,5 +1,4 @@
-"""Judges what a status shows: which shards are due for a merge or abandoned, and whether a
-condition of `--fail-if` holds. Pure.
+"""Judges what a status shows: shards due or abandoned, and conditions of `--fail-if`. Pure.
 
 A shard is due when any trigger crosses: how many generations are pending, how many bytes, or how
 old the oldest of them is. So a quiet shard is never starved by a count.
@@ -53,10 +52,10 @@ class AbandonedLimits:
 
 
 def find_due_reasons(shard: ShardView, limits: DueLimits, now_nanos: int) -> tuple[str, ...]:
-    """Why the shard is due, one text a trigger; empty when it is not.
+    """Why the shard is due, one text for each trigger; empty when it is not due.
 
-    A SEALED shard never is: no merge would take it. A size or an age that is not known crosses
-    nothing; the other triggers still can.
+    A SEALED shard never is, since no merge would take it. An unknown size or age crosses no trigger
+    of its own; the other triggers still count.
     """
     pending = shard.pending
     if not pending or shard.manifest.status is ShardStatus.SEALED:
@@ -81,9 +80,9 @@ def find_due_reasons(shard: ShardView, limits: DueLimits, now_nanos: int) -> tup
 def find_due_shards(
     view: TableView, limits: DueLimits, now_nanos: int
 ) -> Mapping[ShardId, tuple[str, ...]]:
-    """The shards that are due, and why.
+    """The shards that are due, with the reasons.
 
-    No shard of a table without a primary key is: it can't be merged.
+    A table without a primary key has none, as it can't be merged.
     """
     if not view.primary_key:
         return {}
@@ -92,18 +91,19 @@ def find_due_shards(
 
 
 def describe_due_shards(shards: Mapping[ShardId, Sequence[str]]) -> tuple[str, ...]:
-    """The shards' reasons as the table's, a line a shard; bounded, since shards may be many."""
+    """The shards' reasons, one line a shard, up to `SHARDS_NAMED_MAX` shards."""
     lines = [f"shard {shard[:8]}…: {'; '.join(reasons)}" for shard, reasons in shards.items()]
     return name_some(lines, SHARDS_NAMED_MAX, "shards")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WalSize:
-    """A shard's WAL as a listing shows it. `abandoned`: rows, and no sign of life for long.
+    """A shard's WAL as a listing shows it; its numbers are None if it was not listed.
 
-    `manifests` is how many objects its manifests are. `problem` tells of an entry that was seen to
-    be missing or torn. `former` are the sizes in bytes of generations of a former MemWAL index that
-    wait for garbage. All else is None of one that was not listed.
+    `abandoned` means that it has unflushed rows and no writer has put anything for long.
+    `manifests` counts the objects that are its manifests. `problem` tells of an entry that is
+    missing or torn. `former` are the sizes in bytes of generations of a former MemWAL index that
+    wait for garbage.
     """
 
     entries: int | None = None
@@ -123,11 +123,11 @@ def measure_wal(
     now_nanos: int,
     is_covered: Callable[[int, StoredFile], bool],
 ) -> WalSize:
-    """A shard's WAL by its listing. `is_covered` tells of one entry whether a generation has it.
+    """Measure a shard's WAL by its listing.
 
-    It is called only of a shard that was silent for a while, before a false alarm would be raised,
-    whatever the replay position says: pylance understates that at times (see `format.replay`). It
-    may raise Corruption.
+    `is_covered` tells whether a generation has an entry, and may raise Corruption. It is called for
+    the last row of a shard that has been silent for a while, to avoid a false alarm: pylance
+    understates the replay position at times (see `format.replay`).
     """
     if files is None:
         return WalSize()
@@ -160,10 +160,10 @@ def measure_wal(
 def _find_problem(
     manifest: ShardManifest, listed: Sequence[tuple[int, StoredFile]], now_nanos: int
 ) -> str | None:
-    """What names and sizes alone tell of missing and torn entries.
+    """What names and sizes alone tell of missing and torn entries; None for nothing.
 
-    A listing is no snapshot: what is put meanwhile may come up without an earlier entry. So only
-    entries count that are old enough.
+    Only entries that are old enough count: a listing is no snapshot, so one put meanwhile may show
+    up without an earlier one.
     """
     first = manifest.replay_after_wal_entry_position + 1
     stored = {position for position, _ in listed}
@@ -182,7 +182,7 @@ def _find_problem(
 def count_lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | None) -> int | None:
     """How far the index is behind, in generations, at its worst shard.
 
-    None when merges were recorded and nothing is known of the index: absent is not caught up.
+    None when something is merged but no progress of the index is recorded: absent is not caught up.
     """
     if not merged:
         return 0
@@ -192,7 +192,7 @@ def count_lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | N
 
 
 def find_reclaimable(view: TableView) -> list[FlushedGeneration]:
-    """Listed generations that are merged, and covered by every index that has to cover them."""
+    """Listed generations that are merged and covered by every index that must cover them."""
     names = covering_indexes(view.manifest, view.mem_wal)
     return [
         generation
@@ -203,14 +203,14 @@ def find_reclaimable(view: TableView) -> list[FlushedGeneration]:
 
 
 def measure_reclaimable(view: TableView, wals: Iterable[WalSize]) -> list[int | None]:
-    """The bytes of each generation that garbage may have, former MemWAL indexes' included."""
+    """The bytes of each reclaimable generation, including those of former MemWAL indexes."""
     former = [size for wal in wals for size in wal.former]
     return [*(g.in_memory_bytes for g in find_reclaimable(view)), *former]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measures:
-    """What `--fail-if` goes by, of one table. None: not known of every shard."""
+    """The values of one table that `--fail-if` compares; None if not known for every shard."""
 
     pending_generations: int | None = None
     pending_bytes: int | None = None
@@ -222,7 +222,7 @@ class Measures:
 
 
 def measure_table(view: TableView, wals: Iterable[WalSize], now_nanos: int) -> Measures:
-    """The measures of a table. A shard that can't be read may hold anything: nothing is known."""
+    """The measures of a table; with an unreadable shard, only the index lag is known."""
     pending = [generation for shard in view.shards for generation in shard.pending]
     times = [s.oldest_pending_flushed_at_nanos for s in view.shards if s.pending]
     known = [time for time in times if time is not None]
@@ -230,7 +230,7 @@ def measure_table(view: TableView, wals: Iterable[WalSize], now_nanos: int) -> M
     wals = list(wals)
     abandoned = [None if wal.entries is None else int(wal.abandoned) for wal in wals]
     lags = [
-        # Of an index of which nothing is recorded, it is not known that it has anything.
+        # An index without recorded progress counts as behind by all that is merged.
         count_lag(view.mem_wal.merged, view.mem_wal.index_catchup.get(name, {})) or 0
         for name in {entry.name for entry in view.manifest.indexes} - SYSTEM_INDEXES
     ]
@@ -276,7 +276,7 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """One `--fail-if`: `text` is what was typed."""
+    """One condition of `--fail-if`; `text` is as it was typed."""
 
     text: str
     word: str
@@ -284,11 +284,11 @@ class Condition:
     number: float
 
     def holds(self, value: float | None) -> bool:
-        """Whether it holds, as far as anybody can tell: what is not known counts as holding."""
+        """Whether the condition holds for the value; it holds for an unknown one (None)."""
         return value is None or _OPERATORS[self.operator](value, self.number)
 
     def describe(self, value: float | None) -> str:
-        """That it holds, in a line, with the value."""
+        """Say in one line that the condition holds, with the value."""
         found = "is not known, which counts as holding" if value is None else f"is {value:,}"
         return f"--fail-if {self.text!r}: {self.word} {found}"
 
@@ -299,7 +299,10 @@ def find_word(condition: str) -> str:
 
 
 def parse_condition(text: str) -> Condition:
-    """`WORD OPERATOR NUMBER`, such as `pending_bytes > 1GiB`. Raises Usage, with what there is."""
+    """Parse `WORD OPERATOR NUMBER`, such as `pending_bytes > 1GiB`.
+
+    Raises Usage for anything else, naming the words or operators that there are.
+    """
     match = re.fullmatch(r"\s*([^\s<>=!]*)\s*([<>=!]*)\s*(.*?)\s*", text, re.DOTALL)
     word, sign, number = match.groups() if match else ("", "", "")
     if word not in _NUMBERS:

@@ -1,4 +1,4 @@
-"""What people see of `memwal status`: of one table all that matters, of several a line each."""
+"""What people see of `memwal status`: all that matters of one table, or one line for each."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ TABLES: tuple[Column[TableReport], ...] = (
 def show_table(
     report: StatusTableReport, *, all_shards: bool = False, verbose: bool = False
 ) -> list[RenderableType]:
-    """The table's shards and indexes, what it stores, and whether a merge is due.
+    """Render the table's shards and indexes, its storage, and whether a merge is due.
 
-    Of many shards those that have something pending or wrong, the worst first, unless `all_shards`;
-    of each what fits into 80 columns, unless `verbose`.
+    If there are many shards, only those with something pending or wrong are shown, the worst first,
+    unless `all_shards`. Columns are chosen to fit into 80 characters, unless `verbose`.
     """
     if report.version is None:
         return []
@@ -82,7 +82,7 @@ def show_table(
 
 
 def show_tables(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
-    """A line for each table, then what went wrong."""
+    """Render a line for each table, then the errors."""
     yield build_table(reports, TABLES, cut=_cut_unread)
     for report in reports:
         if report.error:
@@ -94,7 +94,7 @@ def show_tables(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
 
 
 def _cut_unread(report: TableReport) -> tuple[str | Text, ...]:
-    """Of a table that can't be read, nothing else is known."""
+    """Cut the line of a table that could not be read to its name and outcome."""
     known = isinstance(report, StatusTableReport) and report.version is not None
     outcome = style_outcome(report.outcome).append(", unreachable" if report.unreachable else "")
     return () if known else (report.table, outcome)
@@ -106,9 +106,9 @@ def _format_oldest(report: TableReport) -> str:
 
 
 def show_verdicts(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
-    """A line for each table: OK, or what needs attention most, and the command for it.
+    """Render a line for each table: OK, or what needs attention most and the command for it.
 
-    It goes on in a second line where it would not fit into 80 columns.
+    The command goes on a second line if it does not fit into 80 columns.
     """
     for report in reports:
         found = getattr(report, "attention", ())
@@ -160,7 +160,7 @@ def _describe(
     if report.compaction and (advice := report.compaction.describe("memwal compaction")):
         yield Text(f"  {advice}", style="yellow")
     yield from _list_due(report)
-    if any(shard.error for shard in report.shards):  # which then stand in place of the table's
+    if any(shard.error for shard in report.shards):  # their errors replace the table's own
         for failed in report.failed_conditions:
             yield Text(f"  --fail-if {failed.condition!r} holds", style="red")
 
@@ -181,7 +181,7 @@ def _list_shards(
 
 
 def _choose_shown(shards: Sequence[ShardStatusReport]) -> list[ShardStatusReport]:
-    """Shards with something pending or wrong: what no merge mends first, then the oldest."""
+    """Shards with something pending or wrong: those no merge mends first, then the oldest."""
     found = [
         s for s in shards if s.error or s.stuck or s.abandoned or s.holes or s.pending_generations
     ]
@@ -194,7 +194,7 @@ def _choose_shown(shards: Sequence[ShardStatusReport]) -> list[ShardStatusReport
 
 
 def _sum_up_shards(report: StatusTableReport, shown: int) -> Iterator[str]:
-    """All of them in a few lines: they are too many to be listed."""
+    """Sum up all shards in a few lines, as there are too many to list."""
     shards = report.shards
     pending = [shard for shard in shards if shard.pending_generations]
     generations = sum(len(shard.pending_generations) for shard in pending)
@@ -209,7 +209,7 @@ def _sum_up_shards(report: StatusTableReport, shown: int) -> Iterator[str]:
 
 
 def _cut_broken(shard: ShardStatusReport) -> tuple[str | Text, ...]:
-    """Of a shard that can't be read, nothing else is known."""
+    """Cut the line of a broken shard to its id and that it is broken."""
     return (shard.shard_id, Text("broken", style="red")) if shard.error else ()
 
 
@@ -249,7 +249,7 @@ def _format_storage(report: StatusTableReport) -> Iterator[str]:
 
 
 def _list_due(report: StatusTableReport) -> Iterator[Text]:
-    """Whether a merge is due: one line, or a few where shards are many."""
+    """Say whether a merge is due, with up to `_DUE_LINES_MAX` reasons."""
     if not report.due:
         yield Text("  not due", style="dim")
         return

@@ -1,4 +1,4 @@
-"""What a status reads of a table beside its view."""
+"""What `status` reads of a table besides its view."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from memwal.model import ShardManifest, StoredFile, TableView
 from memwal.report import RunRecord
 from memwal.run.stores import Stores
 
-_RECORDS_MAX = 8  # of two rounds of maintenance: each of its jobs may leave one
+_RECORDS_MAX = 8  # those of two rounds of maintenance, each of whose jobs may leave one
 
 
 def read_records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
-    """The newest runs, where something waits and they may tell why. Nothing depends on them."""
+    """The newest run records, which may tell why something is pending; none if nothing is.
+
+    None either if they can't be read, since nothing depends on them.
+    """
     if not any(shard.pending for shard in view.shards):
         return ()
     try:
@@ -23,7 +26,7 @@ def read_records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
 
 
 def is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: StoredFile) -> bool:
-    """Whether an entry is in a generation, by its own head: one request."""
+    """Whether a WAL entry is in a generation, by its own head, in one request."""
     try:
         head = stores.wal.head(entry.path, entry.size_bytes)
     except (Missing, StoreUnavailable):

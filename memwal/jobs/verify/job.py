@@ -22,14 +22,14 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.tables.stored_policy import check_fits
 
-# Keys of pending rows that are held in memory at once, to find one that is in two shards.
+# The most keys that are held in memory at once to find one that is in two shards.
 _KEYS_COMPARED_MAX = 10_000_000
 
 Checks = Callable[[], Sequence[Check]]
 
 
 def run_verify(options: RunOptions, progress: Progress) -> JobReport:
-    """Check each table; changes nothing. Exit code 8 when an invariant is broken."""
+    """Check each table without changing it; exit code 8 means that an invariant is broken."""
 
     def verify(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         facts = StoredFacts(
@@ -61,7 +61,7 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
 
 
 def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict[str, Checks]:
-    """The checks by name, in their order. Files that nobody reads go to `leavings`."""
+    """The checks by name, in order. Paths of files that nothing reads are added to `leavings`."""
 
     def check_keys() -> Check:
         found, rows = facts.find_shared_key(view, _KEYS_COMPARED_MAX)
@@ -106,7 +106,7 @@ def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dic
 
 
 def _check_policy(table: OpenTable, stores: Stores, view: TableView) -> Check:
-    """Whether the stored policy fits the table; a configuration that differs settles nothing."""
+    """Check that the stored policy fits the table; undecided if the configuration differs."""
     ok: bool | None = True
     try:
         if view.policy_text is not None:

@@ -1,4 +1,4 @@
-"""Checks of a table at rest, one function an invariant. Pure: facts in, a verdict out."""
+"""Checks of a table at rest, one function for each. Pure: facts in, a verdict out."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _SNAPSHOT_FIELDS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One verdict. `ok` is None when there was nothing to judge by, or a limit forbade it.
+    """One verdict. `ok` is None when there was nothing to judge by, or a limit forbade the check.
 
-    `refused` tells the latter.
+    `refused` is set when a limit forbade it.
     """
 
     invariant: int | None
@@ -58,7 +58,7 @@ class GenerationFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateIndexFacts:
-    """How much of a generation its private key index has; None where that can't be told."""
+    """How many of a generation's rows its private key index has; None if that can't be told."""
 
     shard_id: ShardId
     generation: int
@@ -70,7 +70,7 @@ class PrivateIndexFacts:
 class WalFacts:
     """A shard's WAL: its positions, and the epochs of its fence sentinels and of entries with rows.
 
-    `broken` tells of entries that can't be read, `refused` of those that are too large to be.
+    `broken` describes entries that can't be read, `refused` those that are too large to read.
     """
 
     shard_id: ShardId
@@ -83,7 +83,7 @@ class WalFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatchUpFacts:
-    """Coverage behind one index's catch-up claim.
+    """The coverage behind one index's catch-up claim.
 
     `claimed_at_fragment` is the highest fragment id of the version in which the claim was recorded,
     None when no retained version shows that.
@@ -97,9 +97,9 @@ class CatchUpFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folders:
-    """Names under `_mem_wal/`: in the shards' folders, beside them, and paths that are nobody's.
+    """Names under `_mem_wal/`, `inside` shard folders and `outside` of them.
 
-    The latter an operating system or an editor left.
+    `leavings` are paths of files that an operating system or an editor left.
     """
 
     inside: dict[ShardId, set[str]]
@@ -108,7 +108,7 @@ class Folders:
 
 
 def has_fallen(before: VersionManifest, after: VersionManifest) -> bool:
-    """Whether progress went back from a version to the next."""
+    """Whether merge progress fell from one version to the next."""
     if before.mem_wal is None:
         return False
     if after.mem_wal is None:
@@ -120,7 +120,7 @@ def has_fallen(before: VersionManifest, after: VersionManifest) -> bool:
 def find_recording(
     history: Sequence[VersionManifest], index: str, claim: Mapping[ShardId, int]
 ) -> int | None:
-    """The version that recorded an index's claim; None when it may be older than the history."""
+    """The version that recorded an index's claim; None if it may be older than the history."""
     recorded: int | None = None
     for manifest in reversed(history):
         state = manifest.mem_wal
@@ -145,7 +145,8 @@ def check_progress_history(
 ) -> Check:
     """Invariant 3: progress never fell along the retained versions, ascending.
 
-    In `rewound` versions a user turned time back. An index may go once `shards` need it no more.
+    In `rewound` versions a user turned time back, which is no fault. Nor is it that a version lost
+    the MemWAL index, if no shard in `shards` still needs its progress.
     """
     problems, due = [], {shard.shard_id: first_due(shard) for shard in shards}
     for before, after in pairwise(history):
@@ -165,7 +166,7 @@ def check_progress_history(
 
 
 def check_contiguous(shards: Sequence[ShardView]) -> Check:
-    """Invariant 2: every generation above a watermark that was allotted is listed."""
+    """Invariant 2: every generation that was allotted above a watermark is listed."""
     problems = [str(refuse_hole(shard, hole)) for shard in shards for hole in find_holes(shard)]
     return _verdict(2, "generations contiguous", problems, "no hole above any watermark")
 
@@ -185,9 +186,10 @@ def check_generations(facts: Sequence[GenerationFacts]) -> Check:
 
 
 def warn_of_private_indexes(facts: Sequence[PrivateIndexFacts]) -> tuple[str, ...]:
-    """Generations whose private key index lacks rows: no damage, but pylance's own reads go wrong.
+    """Warn of generations whose private key index lacks rows.
 
-    pylance 14.0.2 leaves such ones when it flushes in the background (lance issue 9035).
+    That is no damage to the table, but pylance's own reads go wrong. pylance 14.0.2 leaves such
+    indexes when it flushes in the background (lance issue 9035).
     """
     return tuple(
         f"shard {found.shard_id} generation {found.generation}: its private key index (_pk_index) "
@@ -259,8 +261,8 @@ def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> 
 def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:
     """Invariant 7: the sentinel of each shard's current epoch is in place.
 
-    A claim of the first epoch writes none (seen on pylance 14). One under which nothing was put
-    may be at its sentinel still: the highest position stays, so that rows put under it would show.
+    A claim of the first epoch writes none (seen on pylance 14). An epoch without rows may not have
+    written its sentinel yet: garbage keeps the highest position, so rows of it would show.
     """
     lacking = [
         (s.shard_id, s.manifest.writer_epoch, wals[s.shard_id])
@@ -285,7 +287,7 @@ def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts
 
 
 def warn_of_leavings(paths: Collection[str]) -> tuple[str, ...]:
-    """Files that an operating system or an editor left: no damage, since nothing reads them."""
+    """Warn of files that an operating system or an editor left; nothing reads them."""
     lines = [
         f"{path} is none of the table's: a file manager, an NFS client or an editor left it"
         for path in sorted(paths)
@@ -294,9 +296,10 @@ def warn_of_leavings(paths: Collection[str]) -> tuple[str, ...]:
 
 
 def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
-    """One key, one shard (spec: Shard): else nothing says which of its rows is newer.
+    """One key, one shard (spec: Shard): otherwise nothing says which of its rows is newer.
 
-    `found` is a key that two shards have, looked for among `rows` rows of generations.
+    `found` is a key that two shards have, if any, among `rows` rows of generations; more than
+    `rows_max` rows are not compared.
     """
     name = "one key, one shard"
     if rows > rows_max:
@@ -309,7 +312,7 @@ def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
 
 
 def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardView]) -> Check:
-    """An id stands for one shard spec (spec: Shard Spec) as long as shards have work by it."""
+    """A spec id stands for one shard spec (spec: Shard Spec) while shards have work under it."""
     problems: list[str] = []
     known: dict[int, ShardSpec] = {}
     for version in history:
@@ -343,10 +346,10 @@ def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardVie
 def check_snapshot(
     view: TableView, found: Sequence[ShardManifest] | None, then: Mapping[ShardId, ShardManifest]
 ) -> Check:
-    """The shard snapshot says what manifests said, and no less than readers count on.
+    """The shard snapshot agrees with the shard manifests that it was made from.
 
-    `found` are its rows, None where there is none; `then` are the manifests that they are of, as
-    far as those are stored still.
+    `found` are its rows, None without a snapshot; `then` are the manifest versions that the rows
+    name, as far as they are still stored.
     """
     if found is None:
         return _verdict(None, "shard snapshot", (), "none was taken")
@@ -379,20 +382,20 @@ def check_snapshot(
 
 
 def _show(value: object) -> str:
-    """A field of a manifest; of generations what a snapshot has of them."""
+    """A manifest's field as text; of generations, only what a snapshot has of them."""
     if not isinstance(value, tuple):
         return str(value)
     return ", ".join(f"{g.generation} ({g.path})" for g in value) or "none"
 
 
 def check_lineage(problems: Sequence[str]) -> Check:
-    """Invariant 1: what is pending was flushed after the MemWAL index was made."""
+    """Invariant 1: pending generations were flushed after the MemWAL index was made."""
     name = "pending generations belong to this MemWAL index"
     return _verdict(1, name, problems, "none is older than the index")
 
 
 def check_strangers(outside: Collection[str], inside: Mapping[ShardId, Collection[str]]) -> Check:
-    """Invariant 9: under `_mem_wal/` there is nothing but shards and what belongs to them."""
+    """Invariant 9: `_mem_wal/` contains only shards and what belongs to them."""
     problems = [f"{layout.MEM_WAL}/{name}" for name in sorted(outside)]
     for shard, names in inside.items():
         for name in sorted(names):
@@ -403,7 +406,7 @@ def check_strangers(outside: Collection[str], inside: Mapping[ShardId, Collectio
 
 
 def count_orphans(shards: Sequence[ShardView], inside: Mapping[ShardId, Collection[str]]) -> Check:
-    """How many generation folders no manifest names: garbage, not damage."""
+    """Count the generation folders that no manifest names; they are garbage, not damage."""
     orphans = 0
     for shard in shards:
         listed = {g.path for g in shard.manifest.flushed_generations}

@@ -11,7 +11,7 @@ _MARKS = {True: ("ok", "green"), False: ("BROKEN", "red"), None: ("not checked",
 
 
 def show_table(report: VerifyTableReport) -> list[RenderableType]:
-    """A line for each check."""
+    """Render a line for each check."""
     return [_format_check(check) for check in report.checks]
 
 

@@ -1,4 +1,4 @@
-"""Reads what verify judges: generations and their keys, versions, WALs and folders."""
+"""Reads the facts that `verify` judges: generations and their keys, versions, WALs, folders."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _READERS_MAX = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredFacts:
-    """One table's facts."""
+    """Reads the facts about one table."""
 
     objects: Objects
     tables: LanceTables
@@ -67,14 +67,14 @@ class StoredFacts:
         return Generations(objects=self.objects, tables=self.tables, renamed=self.views.renamed)
 
     def read_generations(self, view: TableView) -> Sequence[GenerationFacts]:
-        """Every listed generation."""
+        """Read every listed generation's facts."""
         pairs = [(s.shard_id, g) for s in view.shards for g in s.manifest.flushed_generations]
         return side_by_side(
             lambda pair: read_generation(self.generations, *pair), pairs, _READERS_MAX
         )
 
     def read_private_indexes(self, view: TableView) -> Sequence[PrivateIndexFacts]:
-        """Those of pending generations. A table without a key has none."""
+        """Read the private key indexes of pending generations; a table without a key has none."""
         return side_by_side(
             lambda pair: read_private_index(self.generations, *pair),
             _list_pending(view) if view.primary_key else [],
@@ -82,11 +82,12 @@ class StoredFacts:
         )
 
     def find_shared_key(self, view: TableView, rows_max: int) -> tuple[SharedKey | None, int]:
-        """A key that waits in two shards, and among how many rows; of more than that, none is read.
+        """A key that is in two shards, if any, and among how many rows it was looked for.
 
-        Where fewer than two shards have rows, or there is no key, none can be. By a spec on a
-        column outside the key any two shards can have a key: what is merged and still listed counts
-        too. Otherwise that may be a shard whose values another has taken over.
+        With more than `rows_max` rows, no key is read. There can be none without a primary key, or
+        if fewer than two shards have rows. Merged generations that are still listed count only if
+        a spec has a column outside the key, by which any two shards can get the same key; otherwise
+        a shard may simply have taken over the values of another.
         """
         pending = _list_pending(view)
         held = _list_listed(view) if has_movers(view) else pending
@@ -120,7 +121,7 @@ class StoredFacts:
         return find_shared_key(tables, view.primary_key), rows
 
     def read_history(self, version: int) -> list[VersionManifest]:
-        """The retained versions up to that one, ascending."""
+        """Read the retained versions up to `version`, ascending."""
         versions = [
             v for v in self.manifests.versions() if v <= version and not layout.is_detached(v)
         ]
@@ -148,7 +149,7 @@ class StoredFacts:
     def read_catch_up(
         self, view: TableView, history: Sequence[VersionManifest]
     ) -> list[CatchUpFacts]:
-        """The coverage behind each index's claim."""
+        """Read the coverage behind each index's catch-up claim."""
         coverage = read_uncovered_fragments(self.tables, view.version)
         facts = []
         for name, claim in view.mem_wal.index_catchup.items():
@@ -167,9 +168,10 @@ class StoredFacts:
     def read_snapshot(
         self, view: TableView
     ) -> tuple[Sequence[ShardManifest] | None, Mapping[ShardId, ShardManifest]]:
-        """The shard snapshot's rows, and the manifests that they are of, as far as there are any.
+        """The shard snapshot's rows, and the manifests that they name, if still stored.
 
-        Confirmed or not. Raises Corruption for one that can't be read.
+        It is read whether it is confirmed or not; the rows are None without a snapshot. Raises
+        Corruption for one that can't be read.
         """
         data = self.snapshots.find_bytes(view.mem_wal)
         if data is None:
@@ -191,7 +193,7 @@ class StoredFacts:
             return None  # collected since
 
     def read_wal(self, shard_id: ShardId) -> WalFacts:
-        """A shard's WAL, entry by entry."""
+        """Read a shard's WAL, entry by entry."""
         positions, broken, refused = [], [], []
         sentinels, others = set[int](), set[int]()
         for position, info in self.wal.list_entries(shard_id):
@@ -218,7 +220,7 @@ class StoredFacts:
         )
 
     def list_folders(self, view: TableView) -> Folders:
-        """What lies under `_mem_wal/`."""
+        """List the names under `_mem_wal/`."""
         found = Folders(inside={shard.shard_id: set() for shard in view.shards})
         for info in self.objects.list(layout.MEM_WAL):
             if layout.is_leaving(info.path.rsplit("/", 1)[-1]):
@@ -232,7 +234,10 @@ class StoredFacts:
         return found
 
     def find_foreign_shards(self, view: TableView) -> list[str]:
-        """What is wrong with shards whose pending generations belong to no MemWAL index of now."""
+        """An error text for each shard whose pending generations predate the MemWAL index.
+
+        Raises Corruption if such a generation is gone.
+        """
         problems = []
         self.views.lineage(view, view.shards)
         for shard in view.shards:
@@ -287,7 +292,7 @@ def read_generation(
 def read_private_index(
     generations: Generations, shard_id: ShardId, generation: FlushedGeneration
 ) -> PrivateIndexFacts:
-    """How many of the generation's rows its private key index has, by metadata only."""
+    """Count the rows in a generation's private key index, by metadata only."""
     rows = None
     if generation.physical_rows is not None:
         with suppress(MemWalError):
@@ -313,7 +318,7 @@ def _count_indexed_rows(
 
 
 def read_highest_fragment(tables: LanceTables, version: int) -> int | None:
-    """The highest fragment id of a version; None when it has no fragment, or is gone."""
+    """The highest fragment id of a version; None if it has no fragment or can't be opened."""
     try:
         ids = [fragment.fragment_id for fragment in tables.base(version).get_fragments()]
     except MemWalError:

@@ -21,7 +21,7 @@ _EXPIRED_MAX = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitLimits:
-    """How often to look: waits grow from the first to the longest, and vary by a quarter."""
+    """How often to look: pauses grow from the first to the longest, randomised by a quarter."""
 
     first_wait_seconds: float = 0.5
     wait_seconds_max: float = 10.0
@@ -30,7 +30,7 @@ class WaitLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waited:
-    """What came of it: shards that have not reached their target, and how far each is."""
+    """The result of a wait. `missing` are shards short of their target, and how far each is."""
 
     missing: Mapping[ShardId, int]
     version: int
@@ -39,10 +39,10 @@ class Waited:
 
 @dataclass(kw_only=True)
 class Waiter:
-    """Waits on one table. `folders` gives the numbers of a shard's generation folders.
+    """Waits on one table. `folders` returns the numbers of a shard's generation folders.
 
-    `tell` gets what is missing after each look in which that has changed. `readers_max` shards are
-    looked at side by side.
+    `tell` is called with what is missing after each look that found a change. `readers_max` shards
+    are looked at side by side.
     """
 
     views: Views
@@ -56,10 +56,10 @@ class Waiter:
     _reached: dict[ShardId, int] = field(init=False, default_factory=dict)
 
     def run(self, until: Until, target: Mapping[ShardId, int], *, timeout_seconds: float) -> Waited:
-        """Look until nothing is missing or the time is over; at least once, and once at the end.
+        """Look until nothing is missing or the time is over: at least once, and once at the end.
 
-        A store that does not answer is tried again. Raises StoreUnavailable when it did not answer
-        at the end, NotATable when the table or its MemWAL index went away.
+        A store that does not answer is tried again. Raises StoreUnavailable if it does not answer
+        at the end, and NotATable if the table or its MemWAL index goes away.
         """
         deadline = self.clock.monotonic_seconds() + timeout_seconds
         wait = self.limits.first_wait_seconds
@@ -70,8 +70,8 @@ class Waiter:
             try:
                 now = find_missing(target, self._look(until, target))
             except (Missing, StoreUnavailable) as error:
-                # The store answered: the version was expired between two requests, and a look at
-                # the next one needs no time.
+                # For Missing the store did answer: the version expired between two requests. So it
+                # gets a few more looks after the deadline.
                 if self.clock.monotonic_seconds() >= deadline:
                     expired += 1
                     if not isinstance(error, Missing) or expired > _EXPIRED_MAX:
@@ -106,7 +106,10 @@ class Waiter:
     def _look_for_collected(
         self, state: MemWalState, target: Mapping[ShardId, int]
     ) -> Mapping[ShardId, int]:
-        """Only shards that are merged can be collected, and one that is stays so."""
+        """How far each shard is collected.
+
+        Only shards whose target is merged are asked about, and none again that reached it.
+        """
         asked = [
             shard
             for shard, wanted in target.items()

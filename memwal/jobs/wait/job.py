@@ -22,7 +22,7 @@ from memwal.run.tables import OpenTable
 
 @dataclass(frozen=True, kw_only=True)
 class WaitOptions(RunOptions):
-    """What `wait` takes besides. `generations` names targets by shard, or by how its id begins."""
+    """The options of `wait`. `generations` has targets by shard id, or its first characters."""
 
     until: Until
     timeout_seconds: float
@@ -63,7 +63,7 @@ def _wait(
     deadline = stores.clock.monotonic_seconds() + options.timeout_seconds
 
     def tell(missing: Mapping[ShardId, int]) -> None:
-        # What the last look found is in the report.
+        # The report has what the last look found.
         if missing and stores.clock.monotonic_seconds() < deadline:
             progress.say(describe_missing(options.until, target, missing))
 

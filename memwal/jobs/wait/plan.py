@@ -1,4 +1,4 @@
-"""Chooses what `memwal wait` waits for, and sees how far each shard has come. Pure."""
+"""Chooses what `memwal wait` waits for, and tells how far each shard has got. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NAMED_MAX = 10
 class Until(Enum):
     """What has to be true of every generation up to the target.
 
-    MERGED: its rows are in the base table. INDEXED: and every index that has to catch up before
-    the garbage job may take it has done so. COLLECTED: it is merged, the shard's manifest does not
-    list it any more, and its folder is gone.
+    MERGED: its rows are in the base table. INDEXED: it is merged, and every index has caught up
+    that has to before the garbage job may take it. COLLECTED: it is merged, the shard's manifest
+    no longer lists it, and its folder is gone.
     """
 
     MERGED = "merged"
@@ -28,10 +28,10 @@ class Until(Enum):
 
 
 def choose_target(view: TableView, named: Mapping[str, int]) -> Mapping[ShardId, int]:
-    """The generation to wait for, by shard: the named ones only, or each shard's highest flushed.
+    """The generation to wait for, by shard: those named, or each shard's highest flushed one.
 
-    A name may be how an id begins. Raises Usage for one that the table has not, and what is wrong
-    with a shard whose manifest is needed and can't be read.
+    A shard may be named by the first characters of its id. Raises Usage for one that the table does
+    not have, and the error of a shard whose manifest is needed and can't be read.
     """
     broken = {ShardId(b.shard_id): b.error for b in view.broken}
     there = set(view.shard_ids)
@@ -66,21 +66,21 @@ def find_indexed(manifest: VersionManifest, state: MemWalState, shard: ShardId) 
 
 
 def find_collected(merged: int, left: Iterable[int]) -> int:
-    """The generation up to which nothing is left; `left` are those listed, or with a folder."""
+    """The generation up to which all are merged and gone; `left` are listed or have a folder."""
     return min(merged, min(left, default=merged + 1) - 1)
 
 
 def find_missing(
     target: Mapping[ShardId, int], reached: Mapping[ShardId, int]
 ) -> dict[ShardId, int]:
-    """The shards that are not there yet, and how far each is."""
+    """The shards that have not reached their target, and how far each is."""
     return {s: reached.get(s, 0) for s, wanted in target.items() if reached.get(s, 0) < wanted}
 
 
 def describe_missing(
     until: Until, target: Mapping[ShardId, int], missing: Mapping[ShardId, int]
 ) -> str:
-    """How far it is, in one line."""
+    """Describe in one line how far the shards have got."""
     done = len(target) - len(missing)
     text = f"{until.value}: {done} of {count_of(len(target), 'shard')}"
     named = [f"shard {s} at {g} of {target[s]}" for s, g in missing.items()]

@@ -11,7 +11,7 @@ from memwal.text import count_of
 
 
 def show_table(report: WaitTableReport) -> list[RenderableType]:
-    """The shards that are not yet where they were waited for."""
+    """Render the shards that have not reached their target, or that all have."""
     if report.reached:
         return [Text(f"  {report.until}: {count_of(len(report.target), 'shard')}", style="green")]
     if not report.missing:

@@ -23,9 +23,9 @@ from memwal.run.workers.pool import WorkerLimits
 
 
 def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
-    """Keep the tables fresh until a signal comes, or what bounds the watch.
+    """Keep the tables fresh until a signal comes, or until a bound of the watch is reached.
 
-    Raises what the jobs raise of options that they don't take, before the first look.
+    Raises, before the first look, what the jobs raise for options that they don't accept.
     """
     check_lance_version(options.untested_lance_allowed)
     check_lease(options)

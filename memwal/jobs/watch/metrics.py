@@ -1,4 +1,4 @@
-"""What a watch measures: how its tables stand, how fresh they are kept, what its rounds came to."""
+"""The metrics of a watch: the state of its tables, their freshness, and results of rounds."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ WATCH = "watch"
 
 Marks = Mapping[ShardId, int]
 Failures = tuple[int, str | None]
-"""How many there were one after the other, and why the last one failed."""
+"""How many failures there were in a row, and the reason of the last one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reached:
-    """How far a table was at a look, and when what was not through then had been flushed."""
+    """How far a table had got at a look, and when its unfinished generations were flushed."""
 
     merged: Marks
     indexed: Marks
@@ -34,10 +34,11 @@ class Reached:
 
 
 def find_fresh(before: Reached | None, look: Look) -> tuple[list[tuple[Stage, float]], Reached]:
-    """For each generation that got through a stage since, the seconds from its flush till then.
+    """The stage and seconds since its flush of each generation that completed a stage since.
 
-    Each is told once. Then is when the version was committed that a look first finds it in: no
-    earlier than it got through. What was through at the first look is not told: nobody saw it.
+    Returns them with the new `Reached`. Each completion is reported once, timed by the commit of
+    the version in which a look first finds it, which is no earlier than the completion itself. What
+    was complete at the first look is not reported: nobody saw when it happened.
     """
     view, state = look.view, look.view.mem_wal
     names = covering_indexes(view.manifest, state)
@@ -68,7 +69,7 @@ def find_fresh(before: Reached | None, look: Look) -> tuple[list[tuple[Stage, fl
 def _find_unfinished(
     look: Look, merged: Marks, indexed: Marks, flushed: Mapping[Generation, int]
 ) -> Iterator[tuple[Generation, int]]:
-    # What was collected before the look had been merged; anything else that is gone is no more.
+    # A generation that garbage collected had been merged; any other that is gone no longer counts.
     for key, at in flushed.items():
         shard, generation = key
         is_there = key in look.flushed_at_nanos or generation <= merged.get(shard, 0)
@@ -89,8 +90,8 @@ class _Table:
 class WatchMetrics:
     """The Observer port: records what a watch sees.
 
-    A table that can't be looked at keeps its last gauges: ages go on, and the time of the look
-    tells.
+    A table that can't be looked at keeps its last gauges: ages keep growing, and `looked_at_nanos`
+    shows how old they are.
     """
 
     metrics: Metrics
@@ -98,13 +99,13 @@ class WatchMetrics:
     _tables: dict[str, _Table] = field(default_factory=dict)
 
     def turn(self, tables: Sequence[str]) -> None:
-        """A table that no look has succeeded on yet is shown too, as one that was never seen."""
+        """Show tables for which no look has succeeded yet as never seen."""
         for name in tables:
             if name not in self._tables:
                 self._show(name)
 
     def looked(self, look: Look, lag: Lag) -> None:
-        """A look at a table ended well."""
+        """Record a look that succeeded."""
         now, elapsed = self.clock.now_nanos(), self.clock.monotonic_seconds()
 
         def date(seconds: float | None) -> int | None:
@@ -113,14 +114,14 @@ class WatchMetrics:
         self.metrics.add(count_requests(look.requests))
         table = self._find(lag.table)
         if lag.version != table.version:
-            # Whoever holds the lease gets on, or another does by now: two watches share the work.
+            # The table makes progress, so whoever holds the lease works: two watches may share it.
             self._show(lag.table, lease_held_at_nanos=None)
             table.version = lag.version
         table.looks = (0, None)
         fresh, table.progress = find_fresh(table.progress, look)
         for stage, seconds in fresh:
             self.metrics.record_freshness(stage, seconds)
-        # Of an index of which nothing is recorded, it is not known that it has caught up.
+        # An index without any recorded progress counts as behind by everything that is merged.
         behind = max(look.view.mem_wal.merged.values(), default=0)
         self._show(
             lag.table,
@@ -139,13 +140,13 @@ class WatchMetrics:
         )
 
     def failed(self, table: str, error: MemWalError) -> None:
-        """A look at a table failed."""
+        """Record a look that failed."""
         found = self._find(table)
         found.looks = (found.looks[0] + 1, type(error).__name__)
         self._show(table)
 
     def ended(self, end: RoundEnd) -> None:
-        """A round ended. A lease that another run holds is no failure."""
+        """Record the end of a round; a lease that another run holds is no failure."""
         name = end.work.table
         error = end.error or MemWalError("no report")
         report = end.report or failed_report(name, error)
@@ -162,7 +163,7 @@ class WatchMetrics:
         self._show(name, lease_held_at_nanos=None)
 
     def forgot(self, table: str) -> None:
-        """The table is not watched any more."""
+        """Forget a table that is no longer watched."""
         self._tables.pop(table, None)
         self.metrics.forget_table(table)
 

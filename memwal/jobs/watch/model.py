@@ -15,9 +15,9 @@ class Look:
     """What a look found.
 
     `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
-    stored. `changed` tells whether anything differs from the look before. `requests` is what this
-    look asked of the store, by operation. `abandoned_shards` counts those with rows that no writer
-    will flush, some time ago; None where a listing did not tell.
+    listed. `changed` tells whether anything differs from the look before. `requests` counts this
+    look's requests to the store, by operation. `abandoned_shards` is the number of shards with rows
+    that no writer will flush, as counted lately; None where no look could tell.
     """
 
     view: TableView
@@ -29,7 +29,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """Jobs to be run on one table, in order, under one lease. `large` rounds go to Spark."""
+    """Jobs to run on one table, in order, under one lease. `large` rounds go to Spark."""
 
     table: str
     jobs: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Judges how tables stand against their freshness targets, and chooses what begins next. Pure.
+"""Judges tables against their freshness targets, and chooses which work begins next. Pure.
 
-Times are seconds on the watch's own monotonic clock. The time of a flush is brought onto it when
-its generation is first seen: a clock that is behind, or set anew, hides none for longer than that.
+Times are seconds on the watch's own monotonic clock. The time of a flush is converted to it when
+its generation is first seen, and kept: after that, a clock that is wrong or reset changes no age.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ MERGE, INDEX_CATCHUP = "merge", "index-catchup"
 COMPACTION, SNAPSHOT, GARBAGE = "compaction", "snapshot", "garbage"
 FRESHENING = (MERGE, INDEX_CATCHUP)
 
-# Of its target, how old a table's oldest generation may become before a round begins; and how often
-# one that changes is looked at for as long as a target lasts.
+# How old, as a fraction of the target, a table's oldest generation may get before a round begins;
+# and how many looks a changing table gets in the time of one target.
 _ACT_AT = 0.5
 _LOOKS_A_TARGET = 4
-# A round that takes longer than the last one did still ends in time.
+# Time is left for this many rounds, so that one that takes longer than the last still ends in time.
 _ROUNDS_SPARED = 2.0
 _UPKEEP_GROWTH_MAX = 24.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchLimits:
-    """Bounds of a watch. A look that takes longer than `look_seconds_max` makes room for another.
+    """Bounds of a watch. A look longer than `look_seconds_max` no longer counts in `looks_max`.
 
-    `upkeep_seconds` says how far apart upkeep is, by job; others never run. Upkeep that finds
-    nothing to do is done more and more rarely.
+    `upkeep_seconds` is the interval of each upkeep job; jobs that are not in it never run. Upkeep
+    that finds nothing to do is done more and more rarely.
     """
 
     every_seconds: float = 5.0
@@ -48,10 +48,10 @@ class WatchLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """What a table is held to, and what decides how it is worked on.
+    """The freshness target of a table, and how the table is worked on.
 
-    `is_large` tells by the number of shards and their in-memory bytes whether Spark is worth it;
-    `at_once` acts on whatever waits, however young; `collects` whether garbage is collected.
+    `is_large` tells from the number of shards and their in-memory bytes whether Spark is worth it.
+    `at_once` acts on anything pending, however young. `collects` is whether garbage is collected.
     """
 
     freshness_seconds: float
@@ -65,11 +65,11 @@ class Target:
 class Lag:
     """How far a table was behind its writers at a look.
 
-    `mergeable` has the shards that a merge would take, with when the oldest pending generation of
-    each was flushed; `unindexed` the same of each index, for the oldest merged generation that it
-    lacks. `flushed` are the times of all these generations. `problems` are what keeps shards from
-    being merged; those of the whole table are under an empty name. `progress` changes with
-    whatever a round achieves.
+    `mergeable` has the shards that a merge would take, each with the time its oldest pending
+    generation was flushed; `unindexed` has, for each index that is behind, the flush time of the
+    oldest merged generation that it lacks. `flushed` has the times of all these generations.
+    `problems` are what keeps shards from being merged, with those of the whole table under an empty
+    name. `progress` changes with anything that a round achieves.
     """
 
     table: str
@@ -91,15 +91,18 @@ class Lag:
     progress: object
 
     def pending_seconds(self, now: float) -> float | None:
-        """The age of the oldest generation that is not merged."""
+        """The age of the oldest generation that is not merged; None without one."""
         return None if self.oldest_pending is None else max(0.0, now - self.oldest_pending)
 
     def unindexed_seconds(self, now: float) -> float | None:
-        """The age of the oldest merged generation that an index lacks."""
+        """The age of the oldest merged generation that an index lacks; None without one."""
         return max((now - at for at in self.unindexed.values()), default=None)
 
     def find_oldest(self, aside: Collection[str]) -> float | None:
-        """When the oldest was flushed that a round would bring further, but for what is `aside`."""
+        """When the oldest generation was flushed that a round could merge or index.
+
+        Shards and indexes set `aside` are left out; None if nothing remains.
+        """
         work = [at for shard, at in self.mergeable.items() if shard not in aside]
         work += [at for name, at in self.unindexed.items() if name_index(name) not in aside]
         return min(work, default=None)
@@ -113,7 +116,7 @@ class Lag:
 def assess(
     table: str, look: Look, target: Target, before: Lag | None, *, now: float, now_nanos: int
 ) -> Lag:
-    """How far a table is behind by a look. `before` is what was found last."""
+    """How far a table is behind, by a look at it. `before` is the lag that was found last."""
     view = look.view
     known = before.flushed if before is not None else {}
     flushed: dict[Generation, float] = {}
@@ -123,7 +126,7 @@ def assess(
             nanos = look.flushed_at_nanos.get(generation, now_nanos)
             age = max(0.0, (now_nanos - nanos) / 1e9)
             if not recorded and age > target.freshness_seconds:
-                # The index is new, or a compaction has erased its entry: it may have been covered.
+                # The index is new, or a compaction has erased its entry: it may cover these rows.
                 age = 0.0
             at = known.get(generation, now - age)
             flushed[generation] = min(flushed.get(generation, at), at)
@@ -171,9 +174,9 @@ def _list_indexes(view: TableView) -> list[str]:
 
 
 def _find_lacking(view: TableView) -> Iterable[tuple[str, list[Generation]]]:
-    """For each index the merged generations that it lacks, as far as they are still listed.
+    """For each index, the merged generations that it lacks, as far as they are still listed.
 
-    Of a shard whose generations are gone already, the first that it lacks stands for them.
+    For a shard whose lacking generations are all gone already, the first of them stands for all.
     """
     stored = {s.shard_id: s.manifest.flushed_generations for s in view.shards}
     for name in _list_indexes(view):
@@ -210,7 +213,7 @@ def _date(shard: ShardView, look: Look) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """Jobs that a table needs now. `oldest` is when what they are about was flushed."""
+    """Jobs that a table needs now. `oldest` is when the oldest generation concerned was flushed."""
 
     jobs: tuple[str, ...]
     oldest: float
@@ -228,12 +231,12 @@ def find_need(
     round_seconds: float,
     queue_seconds: float = 0.0,
 ) -> Need | None:
-    """What has to be done now so that the target is kept, or because a trigger crossed.
+    """What has to be done now to keep the target, or because a trigger was crossed; None: nothing.
 
-    Small flushes wait for each other, as long as that keeps the target: each commit costs. What
-    is set `aside`, shards and indexes by `name_index`, is not worked on for its own sake. The next
-    look is in `look_seconds`, a round takes `round_seconds`, and has to begin `queue_seconds`
-    earlier for the sake of others (`find_queues`).
+    As each commit costs, small flushes wait for each other as long as the target is kept. Shards
+    and indexes (by `name_index`) that are set `aside` are no reason for work. The next look is in
+    `look_seconds`, a round takes `round_seconds`, and it has to begin `queue_seconds` earlier to
+    make room for other tables (`find_queues`).
     """
     # The age at which a round has to begin, so that it ends before the target is missed.
     left = target.freshness_seconds - look_seconds - _ROUNDS_SPARED * round_seconds
@@ -269,13 +272,13 @@ def find_need(
 
 
 def name_index(name: str) -> str:
-    """An index, among names of shards."""
+    """The key of an index where shards and indexes are mixed."""
     return f"index {name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Behind:
-    """A table with something to be merged or indexed, which is late after `deadline`."""
+    """A table with something to merge or index, which is late after `deadline`."""
 
     table: str
     deadline: float
@@ -283,10 +286,10 @@ class Behind:
 
 
 def find_queues(behind: Iterable[Behind], *, rounds_max: int) -> Mapping[str, float]:
-    """How much earlier than for its own sake each round has to begin, so that none comes too late.
+    """How many seconds earlier each table's round has to begin so that none of them is too late.
 
-    In the order of their deadlines: where those are closer than rounds can follow each other, the
-    earlier ones have to make room.
+    Where deadlines are closer together than rounds can follow each other, the tables with the
+    earlier deadlines have to begin earlier.
     """
     queues: dict[str, float] = {}
     queue, after = 0.0, None
@@ -301,7 +304,7 @@ def find_queues(behind: Iterable[Behind], *, rounds_max: int) -> Mapping[str, fl
 def find_look_seconds(
     freshness_seconds: float, limits: WatchLimits, *, quiet_seconds: float
 ) -> float:
-    """How long until the next look: short where something changed lately, else as may be."""
+    """How long until the next look: short where something changed lately, longer otherwise."""
     quick = min(limits.every_seconds, freshness_seconds / _LOOKS_A_TARGET)
     if quiet_seconds < freshness_seconds:
         return quick
@@ -310,7 +313,7 @@ def find_look_seconds(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """A table that needs a round since `since`; its last one began at `last_began`."""
+    """A table that has needed a round since `since`; its last one began at `last_began`."""
 
     table: str
     oldest: float
@@ -320,10 +323,10 @@ class Waiting:
 
 
 def order_tables(waiting: Iterable[Waiting], *, now: float) -> list[str]:
-    """Who is next: the latest, relative to its target.
+    """The tables in the order of their rounds: first those latest relative to their targets.
 
-    A table that had a round while another has been waiting comes after all that had none since. So
-    one that can never keep its target takes turns with the others.
+    A table that has had a round since the longest wait began comes after all that have not. So one
+    that can never keep its target takes turns with the others.
     """
     tables = list(waiting)
     longest = min((table.since for table in tables), default=now)
@@ -335,7 +338,7 @@ def order_tables(waiting: Iterable[Waiting], *, now: float) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aside:
-    """Something that failed and is left alone for a while: how often in a row, until when, why."""
+    """Something left alone for a while: its failures in a row, until when, and the reason."""
 
     failures: int
     until: float
@@ -345,7 +348,7 @@ class Aside:
 def set_aside(
     before: Aside | None, reason: str, limits: WatchLimits, *, now: float, chance: float
 ) -> Aside:
-    """Leave it alone, longer each time. `chance` in [0, 1) keeps several from coming together."""
+    """Leave it alone with exponential backoff; `chance` in [0, 1) spreads retries apart."""
     failures = 1 if before is None else before.failures + 1
     seconds = min(limits.backoff_seconds_max, limits.every_seconds * 2.0 ** min(failures, 30))
     return Aside(failures=failures, until=now + seconds * (0.5 + chance / 2), reason=reason)
@@ -353,7 +356,7 @@ def set_aside(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upkeep:
-    """When an upkeep job is next due on a table, and how long it was put off."""
+    """When an upkeep job is next due on a table, and its present interval."""
 
     at: float
     wait_seconds: float
@@ -364,7 +367,7 @@ def plan_upkeep(
 ) -> Upkeep:
     """When the job is due next; the first time at a random moment, so that tables spread out.
 
-    `idle`: it found nothing to do, or failed, so that it is put off twice as long.
+    `idle` means that it found nothing to do, or failed: its interval doubles.
     """
     seconds = limits.upkeep_seconds[job]
     if before is None:

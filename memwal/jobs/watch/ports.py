@@ -1,4 +1,4 @@
-"""What a watch asks for: looks at tables, and workers that run rounds on them."""
+"""The ports of a watch: looks at tables, workers that run rounds on them, events, observers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memwal.jobs.watch.plan import Lag, Target
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookEnd:
-    """What came of a look: what was found, or why nothing was. `table` is the one asked for."""
+    """The result of a look at `table`: what was found, or the error."""
 
     table: ResolvedTable
     look: Look | None = None
@@ -23,7 +23,7 @@ class LookEnd:
 
 
 class Lookouts(Protocol):
-    """Cheap looks at tables, side by side: one that does not answer keeps nobody waiting.
+    """Cheap looks at tables, side by side: a store that does not answer holds up no other table.
 
     They remember what is immutable, and never write.
     """
@@ -33,19 +33,19 @@ class Lookouts(Protocol):
         ...
 
     def collect(self) -> Sequence[LookEnd]:
-        """The looks that ended since; waits for none."""
+        """The looks that ended since the last call, without waiting."""
         ...
 
     def forget(self, table: str) -> None:
-        """The table is not watched any more, or is another one now."""
+        """Forget a table that is no longer watched, or whose name stands for another one now."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundEnd:
-    """What came of a round: a report, or the error that left none, such as a worker that died.
+    """The result of a round: its report, or the error that left none, such as a dead worker.
 
-    `requests` is what it asked of the store, by operation, as far as that is known.
+    `requests` counts its requests to the store, by operation, as far as that is known.
     """
 
     work: Round
@@ -67,17 +67,20 @@ class Workers(Protocol):
         ...
 
     def wait(self, seconds: float) -> Sequence[RoundEnd]:
-        """The rounds that ended: as soon as one has, and after `seconds` at the latest."""
+        """The rounds that ended; returns as soon as one has, and after `seconds` at the latest."""
         ...
 
     def stop(self, seconds_max: float) -> Sequence[RoundEnd]:
-        """Let each finish the commit in hand and give its lease back; kill what takes longer."""
+        """Let each worker finish its current commit and give its lease back, then end them.
+
+        A worker that takes longer than `seconds_max` is killed.
+        """
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watched:
-    """A table that is to be kept fresh."""
+    """A table to keep fresh, with its target."""
 
     resolved: ResolvedTable
     target: Target
@@ -85,7 +88,7 @@ class Watched:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Something that people and programs hear of. `table` is None for what concerns none."""
+    """Something to tell people and programs. `table` is None for what concerns no single table."""
 
     at_nanos: int
     table: str | None
@@ -97,24 +100,27 @@ class Events(Protocol):
     """Where events go."""
 
     def tell(self, event: Event) -> None:
-        """Pass it on at once."""
+        """Pass the event on at once."""
         ...
 
     @property
     def is_heard(self) -> bool:
-        """False once nobody listens any more, which ends the watch."""
+        """Whether anybody still listens; once nobody does, the watch ends."""
         ...
 
 
 class Observer(Protocol):
-    """Sees all that a watch does: metrics, probes. Called in the watch's own thread; quick."""
+    """Sees all that a watch does, as metrics and probes need.
+
+    It is called in the watch's own thread, so it has to be quick.
+    """
 
     def turn(self, tables: Sequence[str]) -> None:
-        """The watch went round once more; these are its tables."""
+        """The watch's loop has gone round once more, with these tables."""
         ...
 
     def looked(self, look: Look, lag: Lag) -> None:
-        """A look at a table ended well."""
+        """A look at a table succeeded."""
         ...
 
     def failed(self, table: str, error: MemWalError) -> None:
@@ -126,5 +132,5 @@ class Observer(Protocol):
         ...
 
     def forgot(self, table: str) -> None:
-        """The table is not watched any more."""
+        """The table is no longer watched."""
         ...

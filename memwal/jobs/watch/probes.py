@@ -1,4 +1,4 @@
-"""What probes of a watch are told, and that they are."""
+"""Serves the probes of a watch, and tells them what the watch sees."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from memwal.run.progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """The Observer port over a pulse."""
+    """The Observer port: passes what the watch sees on to a pulse."""
 
     pulse: Pulse
 
     def turn(self, tables: Sequence[str]) -> None:
-        """The watch goes round."""
+        """Tell the pulse that the watch's loop is running, and for which tables."""
         self.pulse.turn(tables)
 
     def looked(self, look: Look, lag: Lag) -> None:
-        """A table was looked at."""
+        """Tell the pulse that a table was looked at."""
         self.pulse.see(lag.table)
 
     def failed(self, table: str, error: MemWalError) -> None:
-        """A table that was never looked at stays missing."""
+        """Do nothing: a table that was never looked at stays missing."""
 
     def ended(self, end: RoundEnd) -> None:
-        """Nothing is asked of rounds."""
+        """Do nothing: probes don't depend on rounds."""
 
     def forgot(self, table: str) -> None:
-        """If it comes back, it has to be looked at."""
+        """Forget the table; if it comes back, it has to be looked at again."""
         self.pulse.forget(table)
 
 
@@ -50,9 +50,9 @@ def serve_probes(
     every_seconds: float,
     progress: Progress,
 ) -> Iterator[list[Observer]]:
-    """Serve metrics and health while the watch runs, if there is a port; gives what has to observe.
+    """Serve metrics and health while the watch runs, if there is a port.
 
-    Raises Usage as an Endpoint does.
+    Yields the observers that the watch has to have for it. Raises Usage as an Endpoint does.
     """
     if port is None:
         yield []

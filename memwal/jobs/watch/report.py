@@ -32,7 +32,7 @@ def event_document(event: Event) -> dict[str, Any]:
 
 
 def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:
-    """What a look found, and what has to be done now, if anything has."""
+    """The details of a look event: what it found, and what has to be done now, if anything."""
     return {
         "version": lag.version,
         "shards": lag.shards,
@@ -49,7 +49,7 @@ def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:
 
 
 def describe_space(lag: Lag) -> dict[str, Any]:
-    """What piles up on a table that nobody collects."""
+    """The details of a space event: what piles up on a table whose garbage nobody collects."""
     return {
         "reclaimable_generations": lag.reclaimable_generations,
         "reclaimable_bytes": lag.reclaimable_bytes,
@@ -59,12 +59,12 @@ def describe_space(lag: Lag) -> dict[str, Any]:
 
 
 def describe_error(error: MemWalError, **more: Any) -> dict[str, Any]:
-    """Something that went wrong; `exit_code` says whether to wait, to run again or to act."""
+    """The details of an error; `exit_code` says whether to wait, to run again or to act."""
     return {"message": str(error), "exit_code": error.exit_code, "outcome": error.outcome, **more}
 
 
 def describe_jobs(end: RoundEnd) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each job of a round that did something or failed, and what it came to."""
+    """Each job of a round that did something or failed, with the details of its event."""
     for job in end.report.jobs if end.report is not None else ():
         if job.report.outcome != NOTHING_TO_DO:
             yield job.job, _describe_job(job, end.seconds)

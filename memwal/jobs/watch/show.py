@@ -26,13 +26,13 @@ _COUNTS = (
 
 
 def describe_event(event: Event) -> str:
-    """An event in a line: when, which table, what."""
+    """Describe an event in one line: the time, the table, what happened."""
     at = iso_time(event.at_nanos) or ""
     return f"{at[:19]}Z {event.table or 'watch'}: {event.event}{_describe(event)}"
 
 
 def describe_end(report: WatchReport) -> str:
-    """All of a watch in a line."""
+    """Sum up a watch in one line."""
     return (
         f"watch: {count_of(report.watched, 'table')}, {count_of(report.looks, 'look')}, "
         f"{count_of(report.rounds, 'round')}, "

@@ -22,19 +22,19 @@ _LOG = logging.getLogger("memwal")
 
 
 class RoundWorker:
-    """Runs rounds in this process, on engines that stay from one to the next."""
+    """Runs rounds in this process, on engines that are kept from one round to the next."""
 
     def __init__(self, options: MaintainOptions) -> None:
-        """`options` are those of every round; each has its own table and jobs."""
+        """`options` apply to every round, apart from its own table and jobs."""
         self.spent = False
         self._telemetry = start_metrics(shown=False, warn=_LOG.warning)
         self._has_spark = False
         self._options = options
         self._engines = SharedEngines(self._start_engine)
-        self._engines.get("local")  # the first one takes back whatever was cancelled before it
+        self._engines.get("local")  # started first, as it resets any earlier cancellation
 
     def run(self, unit: tuple[ResolvedTable, Round], post: Post) -> JobReport:
-        """Run a round on a table, under one lease. Raises what concerns the round as a whole."""
+        """Run a round on a table, under one lease; raises what makes the round fail as a whole."""
         table, work = unit
 
         def begin(step: str) -> None:
@@ -51,7 +51,7 @@ class RoundWorker:
                 done = run_maintain(options, progress)
             failed = done.tables[0].exit_code == EXIT_FAILED
         finally:
-            # A JVM may have died under its session, and nobody would start another one.
+            # The session's JVM may have died, and nothing would start another one in this process.
             self.spent = failed and self._has_spark
         return done
 
@@ -73,15 +73,15 @@ class RoundWorker:
 
 
 class _PostProgress(Silent):
-    """What a round says to the watch: only trouble, the rest is in its report."""
+    """The progress of a round: sends only warnings and traces; the rest is in its report."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
 
     def warn(self, text: str) -> None:
-        """A line about trouble."""
+        """Send a warning."""
         self._post.say("warning", text)
 
     def trace(self, text: str) -> None:
-        """A traceback."""
+        """Send a traceback."""
         self._post.say("trace", text)

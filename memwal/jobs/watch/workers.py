@@ -1,7 +1,7 @@
 """The Workers port over warm processes: a lane for small rounds, and one for large ones.
 
-A small round never waits for a large one, and no JVM is started for it. Large rounds run in one
-process, where Spark starts with the first that takes it, and ends with the process.
+A small round never waits for a large one, and starts no JVM. Large rounds run in one process, in
+which Spark starts with the first round that uses it, and ends with the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SMALL, _LARGE = "small", "large"
 
 @dataclass(kw_only=True)
 class ProcessWorkers:
-    """Worker processes. `options` are those of every round."""
+    """The Workers port over worker processes. `options` apply to every round."""
 
     options: MaintainOptions
     progress: Progress
@@ -73,7 +73,7 @@ class ProcessWorkers:
         return [self._read(end) for end in self.pool.wait(seconds)]
 
     def stop(self, seconds_max: float) -> Sequence[RoundEnd]:
-        """Let each finish the commit in hand, and end the processes."""
+        """Let each worker finish its current commit, and end the processes (see the port)."""
         return [self._read(end) for end in self.pool.stop(seconds_max)]
 
     def _read(self, end: UnitEnd) -> RoundEnd:

@@ -2,6 +2,7 @@
 
 request  what is asked for, and whether it fits the table
 sources  the base and the generations that are read
-tasks    the same, cut into tasks
+tasks    a read, cut into tasks
+ranking  ranks texts by one set of statistics over all tables
 indexes  which index answers what
 """

@@ -1,10 +1,10 @@
-"""Tells what answers a query in each table, for each index that the query could use. Pure.
+"""Explains what answers a query in each table, for each index that the query could use. Pure.
 
 By the spec's "Indexed Read Plan", rows that were merged after the base's index was built are looked
 up in the indexes of the generations that they came from, those in (caught up, merged], and not
-scanned in the base. This read has Lance scan the fragments that the base's index does not cover:
-rows that were appended to the base, or changed in it, are in no generation. `by_the_spec` tells
-where the two differ.
+scanned in the base. This read instead has Lance scan the fragments that the base's index does not
+cover, because rows that were appended to the base, or changed in it, are in no generation.
+`by_the_spec` shows where the two differ.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _USED = re.compile(r"\]@([^()\n]+)\(|ANNSubIndex: name=([^,\n]+)|MatchQuery: .*?
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What answers the query in one table or part of it, as Lance's plan has it.
+    """What answers the query in one table or part of it, from Lance's plan.
 
-    `shard_id` is None for the base, `rows` where it is not known.
+    `shard_id` is None for the base; `rows` is None when not known.
     """
 
     source: str
@@ -58,9 +58,9 @@ class IndexedRead:
 class ReadFacts:
     """What was found out about the tables of a read.
 
-    `base_plan` and `plans` are Lance's plans, the latter by shard and generation (None: nothing is
-    scanned by Lance there); `own` are the names of a generation's own indexes, those of merged
-    generations that are still listed among them.
+    `base_plan` and `plans` are Lance's plans, the latter by shard and generation (None: Lance scans
+    nothing there). `own` are the names of generations' own indexes, including merged generations
+    that are still listed.
     """
 
     indexes: TableIndexes
@@ -70,13 +70,13 @@ class ReadFacts:
 
 
 def find_used_indexes(explain_scan: str | None) -> frozenset[str]:
-    """The indexes that a plan of Lance's uses."""
+    """The names of the indexes that one of Lance's plans uses."""
     found = _USED.finditer(explain_scan or "")
     return frozenset(next(name for name in match.groups() if name) for match in found)
 
 
 def find_wanted_indexes(plan: ReadPlan, indexes: TableIndexes) -> Iterator[tuple[IndexFacts, str]]:
-    """Indexes that the query may use, and for what. By the filter's text, so rather too many."""
+    """Indexes that the query may use, and for what; by the filter's text, so maybe too many."""
     text = plan.predicate or ""
     for index in indexes.indexes:
         column = index.columns[0] if index.columns else ""
@@ -117,10 +117,10 @@ def explain_indexes(
 def find_gap(
     index: IndexFacts, shard: ShardRead, state: MemWalState, indexes: TableIndexes
 ) -> tuple[FlushedGeneration, ...]:
-    """Listed generations that are merged, and that the index is not known to cover.
+    """Listed generations that are merged but not known to be covered by the index.
 
-    An absent entry says nothing (seen on pylance 14); where every fragment is covered, nothing is
-    missing whatever the entry says.
+    An absent entry proves nothing (seen on pylance 14). If every fragment is covered, nothing is
+    missing, whatever the entry says.
     """
     if not indexes.uncovered(index):
         return ()
@@ -185,7 +185,7 @@ def _explain_generations(
 
 
 def find_differences(reads: Sequence[IndexedRead]) -> list[str]:
-    """Where pylance's own planners would leave rows out, for people."""
+    """Lines about where pylance's own planners would leave rows out."""
     found = []
     for read in reads:
         rows = sum(answer.rows or 0 for answer in read.answers if answer.answered_by == SCAN)

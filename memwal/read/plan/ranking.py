@@ -1,9 +1,9 @@
 """Ranks texts by BM25, as Lance does, with one set of statistics over all tables. Pure.
 
 Lance scores each table by itself: a word that is rare in one generation weighs more there than in
-the base, so that scores of different tables can't be compared. Statistics are added up over all
-tables, and texts are scored anew. No interface tells what an index holds of a word: it is read off
-scores that Lance gave to a few texts, which are known.
+the base, so scores of different tables can't be compared. Here statistics are added up over all
+tables, and texts are scored again. No interface gives an index's statistics of a word, so they are
+derived from the scores that Lance gave to a few known texts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, fsum, log
 
-# Lance's own, which are no settings of an index.
+# Lance's constants, which no index setting changes.
 _K1 = 1.2
 _B = 0.75
-# Below this two texts are too much alike to tell the mean length by.
+# Below this, texts are too similar to derive the mean length from.
 _FIRMNESS_MIN = 1e-6
 _HALVINGS = 48
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statistics:
-    """Texts that have words, the mean of their lengths, and how many have each word of a query.
+    """How many texts have words, their mean length, and how many have each word of a query.
 
-    A table's own, or those of several tables together. A mean of 0 is not known.
+    Of one table, or of several together. A mean of 0 means that it is not known.
     """
 
     documents: float
@@ -32,7 +32,7 @@ class Statistics:
     having: Mapping[str, float]
 
     def weigh_word(self, term: str) -> float:
-        """How much a word counts: the more, the fewer texts have it."""
+        """The weight of a word, which is higher the fewer texts have it."""
         return _weigh_word(self.documents, self.having.get(term, 0))
 
 
@@ -67,9 +67,9 @@ def add_up(found: Iterable[Statistics]) -> Statistics:
 
 
 def tells_mean(samples: Mapping[str, Sequence[Sample]], most: int) -> bool:
-    """Whether samples, of each word up to `most`, tell the mean length behind their scores.
+    """Whether samples (up to `most` of each word) determine the mean length behind their scores.
 
-    They don't where a word has more texts than that, and those that are known are alike.
+    They don't when every word has more texts than that and its samples are too similar.
     """
     known = [some for some in samples.values() if some]
     return not known or any(
@@ -78,7 +78,7 @@ def tells_mean(samples: Mapping[str, Sequence[Sample]], most: int) -> bool:
 
 
 def read_off(documents: int, samples: Mapping[str, Sequence[Sample]], most: int) -> Statistics:
-    """The statistics by which Lance has scored these samples, of each word up to `most`."""
+    """The statistics by which Lance has scored these samples (up to `most` of each word)."""
     known = {term: some for term, some in samples.items() if some}
     mean = _find_mean_length(documents, known.values(), most)
     having: dict[str, float] = {}
@@ -95,9 +95,9 @@ def measure(
     terms: Sequence[str],
     scored: Sequence[Scored],
 ) -> Statistics:
-    """A table's statistics where it is known how many texts have each word.
+    """A table's statistics when it is known how many texts have each word.
 
-    The mean length is the one by which a text has the score that Lance gave it.
+    The mean length is the one for which the first text gets the score that Lance gave it.
     """
     known = Statistics(documents=documents, mean_length=0.0, having=having)
     for best in scored[:1]:
@@ -115,7 +115,7 @@ def measure(
 def make_scorer(
     statistics: Statistics, terms: Sequence[str]
 ) -> Callable[[Mapping[str, int]], float]:
-    """What scores a text, by the counts of its words. A term that is there twice counts twice."""
+    """A function that scores a text by the counts of its words; repeated terms count repeatedly."""
     mean = statistics.mean_length or 1.0
     weights = [(term, statistics.weigh_word(term)) for term in terms]
 
@@ -131,7 +131,7 @@ def make_scorer(
 
 
 def stretch(own: Statistics, together: Statistics) -> float:
-    """How many times a text's score may be higher by all statistics than by its table's own."""
+    """The largest factor by which a text's score may rise from its table's statistics to all."""
     ratios = [together.weigh_word(term) / own.weigh_word(term) for term in own.having]
     longer = together.mean_length / own.mean_length if own.mean_length else 1.0
     return max(ratios, default=1.0) * max(1.0, longer)
@@ -146,18 +146,18 @@ def _weigh_count(count: int, length: int, mean: float) -> float:
 
 
 def _find_firmness(some: Sequence[Sample]) -> float:
-    """How different texts are, as far as their scores tell lengths: 0 where they are alike."""
+    """How well the samples' scores determine the mean length: 0 when the texts are alike."""
     rows = [(s.count + _K1 * (1 - _B), _K1 * _B * s.length) for s in some]
     aa, ab, bb = (fsum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
     return 1 - ab * ab / (aa * bb)
 
 
 def _find_mean_length(documents: int, found: Iterable[Sequence[Sample]], most: int) -> float:
-    """The mean length behind the scores, by the word whose texts tell it best; 0 without any.
+    """The mean length behind the scores, from the word that determines it best; 0 without samples.
 
-    A score is weight * (K1 + 1) * count / (count + K1 * (1 - B) + K1 * B * length / mean), linear
-    in 1 / weight and 1 / (weight * mean) once it is turned over. Texts that are too much alike
-    tell it where they are all that have the word, so that its weight is known.
+    A score is weight * (K1 + 1) * count / (count + K1 * (1 - B) + K1 * B * length / mean). Its
+    reciprocal is linear in 1 / weight and 1 / (weight * mean). Texts that are too similar still
+    determine it if they are all that have the word, because its weight is then known.
     """
     best, firmest = 0.0, 0.0
     lengths: list[int] = []

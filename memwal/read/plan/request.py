@@ -1,4 +1,4 @@
-"""What is asked of a merging read, and whether it fits the table. Pure."""
+"""The request of a merging read, and the check that it fits the table. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ OPERATORS = ("or", "and")
 class Nearest:
     """The k rows whose vector is nearest to `vector`.
 
-    `metric` is `l2`, `cosine` or `dot`; None is that of the column's index, or `l2` without one.
-    `nprobes` is how many partitions of an index are looked into; None leaves it to Lance. Of an
-    index that keeps vectors in short, `refine_factor` times k candidates are compared by the
-    vectors themselves: more find more of the nearest, and cost more.
+    `metric` is `l2`, `cosine` or `dot`; None means that of the column's index, or `l2` without one.
+    `nprobes` is how many partitions of an index are searched; None leaves it to Lance. With an
+    index that keeps compressed vectors, `refine_factor` times k candidates are compared by the full
+    vectors: a higher factor finds more of the nearest, and costs more.
     """
 
     column: str
@@ -55,11 +55,12 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadRequest:
-    """What is asked for. None is no bound: all columns, all rows, the latest version.
+    """What to read. None sets no bound: all columns, all rows, the latest version.
 
-    `keys` are values in the primary key's order. A filter restricts `nearest`, `search` and `keys`
-    too. `merged_only` leaves pending generations out (None: they are in, and nobody said that they
-    are meant); `checkpoint` is the name of a moment that was kept, instead of a version.
+    `keys` are values in the primary key's order. A filter also restricts `nearest`, `search` and
+    `keys`. `merged_only` leaves pending generations out; None reads them like False, but warns when
+    they are combined with an older version. `checkpoint` names a checkpoint to read instead of a
+    version.
     """
 
     columns: tuple[str, ...] | None = None
@@ -76,14 +77,14 @@ class ReadRequest:
     consistency: Consistency = "latest"
 
     def __post_init__(self) -> None:
-        """Raise Usage for what does not go together."""
+        """Raise Usage for options that exclude each other."""
         if self.consistency == "snapshot" and (self.version, self.checkpoint) != (None, None):
             raise Usage("consistency snapshot is of now: it goes with no version or checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
-    """Which state of the table is read. With no version and no checkpoint, the latest."""
+    """The state of the table that is read; the latest, without a version or a checkpoint."""
 
     version: int | None = None
     merged_only: bool = False
@@ -96,7 +97,7 @@ class Moment:
 
 
 def check_moment(request: ReadRequest, *, with_wal: bool) -> None:
-    """Raise Usage for two moments at a time, or for newer rows than a moment has."""
+    """Raise Usage for contradictory moments, or for rows of the WAL that a moment can't have."""
     if request.checkpoint is not None and (
         request.version is not None or request.merged_only is not None
     ):

@@ -36,7 +36,7 @@ class Incomplete(Refused):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardRead:
-    """A shard's part: `generations` newest first, `skipped` those that the version has merged."""
+    """A shard's part: `generations` to read, newest first; `skipped` are merged in the version."""
 
     shard_id: ShardId
     merged_generation: int
@@ -46,7 +46,7 @@ class ShardRead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrunedShard:
-    """A shard that is left out whole, and why it can hold no row that matches."""
+    """A shard that is left out, and why it can't hold a row that matches."""
 
     shard_id: ShardId
     reason: str
@@ -57,9 +57,9 @@ class PrunedShard:
 class ReadPlan:
     """What one read reads: the base at `version`, and generations of shards.
 
-    `columns` are shown, in that order; `hidden` are key columns that are read besides. `keys` are
-    the only ones wanted, if there are any; `predicate` is the filter with their condition, as SQL
-    for Lance.
+    `columns` are returned, in that order; `hidden` are further key columns that are read. `keys`,
+    unless None, are the only ones wanted; `predicate` combines the filter with their condition, as
+    SQL for Lance.
     """
 
     uri: str
@@ -92,9 +92,9 @@ def plan_read(
 ) -> ReadPlan:
     """Plan a read of `view`, whose version is the one asked for.
 
-    `pruned` are shards that hold no version of any row that can match, with the reason. Raises
-    Usage for a request that does not fit the table, Incomplete when a generation is missing that
-    the version needs, and what is wrong with a shard that can't be read.
+    `pruned` are shards that hold no version of any row that can match, with the reasons. Raises
+    Usage for a request that does not fit the table, Incomplete when a generation that the version
+    needs is missing, and the error of a shard that can't be read.
     """
     for broken in view.broken:
         raise broken.error
@@ -127,7 +127,7 @@ def plan_read(
 
 
 def describe_mixed(plan: ReadPlan, request: ReadRequest) -> tuple[str, ...]:
-    """A warning where an older version is read with pending generations, and nobody said so."""
+    """A warning when an older version is read with pending generations without asking for that."""
     if request.version is None or request.merged_only is not None or not plan.generations:
         return ()
     pending = count_of(plan.generations, "generation")
@@ -154,8 +154,8 @@ def _read_shard(shard: ShardView) -> ShardRead:
 def check_whole(view: TableView, shard: ShardView, *, of_version: int | None) -> None:
     """Raise Incomplete unless every flushed generation is merged at the version, or listed.
 
-    One that was merged by a later version and collected since is such a hole: the rows that it
-    changed would come out with older values.
+    A generation that a later version merged, and that was collected since, is such a hole: the rows
+    that it changed would be read with older values.
     """
     for hole in find_holes(shard):
         where = f"{view.uri}: version {view.version} would come out with older values of some rows"

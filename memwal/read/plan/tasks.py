@@ -1,8 +1,8 @@
 """Cuts a merging read into tasks. Pure.
 
 A task reads a few fragments of the base, or a few generations. Small ones share a task, since
-starting one costs as much as reading some megabytes; none is cut, so that the largest fragment is
-the largest task.
+starting a task costs as much as reading some megabytes. None is split, so the largest fragment
+makes the largest task.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from memwal.read.plan.sources import ReadPlan, ShardRead
 T = TypeVar("T")
 
 GenerationRead = tuple[ShardId, FlushedGeneration | None]
-"""A generation of a shard; None are its unflushed rows, newer than any."""
+"""A generation of a shard; None stands for its unflushed rows, which are newer than any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadTask:
-    """What one task reads: fragments of the base by id, or generations; a search reads all."""
+    """What one task reads: fragments of the base by id, or generations; if it `searches`, all."""
 
     fragments: tuple[int, ...] = ()
     generations: tuple[GenerationRead, ...] = ()
@@ -69,19 +69,19 @@ def plan_tasks(
 def list_sources(
     shard: ShardRead, unflushed: Container[ShardId] = ()
 ) -> tuple[GenerationRead, ...]:
-    """What a shard's pending rows are in, newest first."""
+    """The sources of a shard's pending rows, newest first."""
     first = ((shard.shard_id, None),) if shard.shard_id in unflushed else ()
     return (*first, *((shard.shard_id, g) for g in shard.generations))
 
 
 def _pack(items: Sequence[tuple[T, int | None]], task_bytes: int) -> Iterator[tuple[T, ...]]:
-    """Neighbours together, in groups of about the same size."""
+    """Pack adjacent items into groups of about the same size."""
     sizes = [task_bytes if size is None else size for _, size in items]
     groups = max(1, ceil(sum(sizes) / task_bytes))
     aim = sum(sizes) / groups
     seen, places = 0, []
     for size in sizes:
-        # Where an item's middle lies tells its group: the groups stay even, whatever the sizes.
+        # An item's middle decides its group, which keeps groups even, whatever the sizes.
         places.append(int((seen + size / 2) / aim) if aim else 0)
         seen += size
     for _, found in groupby(zip(places, items, strict=True), key=lambda pair: pair[0]):

@@ -1,4 +1,4 @@
-"""What an error of Lance's means for a read."""
+"""Translates Lance's errors in a read to ours."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _FAULTS = (OSError, ValueError, TypeError, KeyError, RuntimeError, pa.ArrowExcep
 
 
 def guard(where: str, call: Callable[[], T]) -> T:
-    """Run what may fail because of the request, or of what is stored.
+    """Run a call to Lance, and translate its errors.
 
-    Raises Usage for the former; Missing for files that are gone, Corruption for torn ones,
-    StoreUnavailable for anything else of Lance's.
+    Raises Usage when the request is at fault, Missing for files that are gone, Corruption for torn
+    ones, StoreUnavailable for any other error of Lance.
     """
     try:
         return call()
-    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+    except BaseException as error:  # a Rust panic in Lance is not an Exception
         raise _as_ours(where, error) from None
 
 
 def guard_each(where: str, start: Callable[[], Iterator[T]]) -> Iterator[T]:
-    """What `start` gives, with errors as in `guard` wherever they come."""
+    """The items of `start`, with errors translated as in `guard` at any point."""
     items = guard(where, start)
     end = object()
     while (item := guard(where, lambda: next(items, end))) is not end:
@@ -58,7 +58,7 @@ def _as_ours(where: str, error: BaseException) -> BaseException:
 
 
 def explain_missing(error: MemWalError, moment: Moment) -> MemWalError:
-    """What it means that something is gone which a read of that moment needs."""
+    """The error for something gone that a read of that moment needs."""
     if isinstance(error, Incomplete):
         return error
     if moment.version is not None:
@@ -75,7 +75,7 @@ def explain_missing(error: MemWalError, moment: Moment) -> MemWalError:
 
 
 def report_collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows; what goes away after the first of them were given out can't be read again."""
+    """The rows; raises StoreUnavailable when something they need is collected meanwhile."""
     try:
         yield from batches
     except Missing as error:

@@ -1,4 +1,4 @@
-"""What was read of generations, for the next read."""
+"""Caches what was read of generations, for the next read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 class Kept(Generic[T]):
-    """Things that never change, by names that stand for nothing else; what is used stays longest.
+    """A least-recently-used cache of things that never change, by unique names.
 
     Safe to use from several threads.
     """
@@ -40,11 +40,11 @@ class Kept(Generic[T]):
             found = self._things.pop(name, None)
             if found is None:
                 return None
-            self._things[name] = found  # the last to go
+            self._things[name] = found  # now the most recently used
             return found[0]
 
     def keep(self, name: str, thing: T, size_bytes: int) -> None:
-        """Keep it, and let go of what was used longest ago where all is too large."""
+        """Keep a thing, and drop the least recently used ones while all are over `BYTES_MAX`."""
         with self._lock:
             self._bytes += size_bytes - self._things.pop(name, (None, 0))[1]
             self._things[name] = (thing, size_bytes)
@@ -52,16 +52,16 @@ class Kept(Generic[T]):
                 self._bytes -= self._things.pop(next(iter(self._things)))[1]
 
     def drop(self, name: str) -> None:
-        """Keep it no longer."""
+        """Drop what is kept under the name."""
         with self._lock:
             self._bytes -= self._things.pop(name, (None, 0))[1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
-    """What all reads with the same access to a store share: Lance's session, opened generations.
+    """What reads with the same access to a store share: Lance's session, opened generations.
 
-    `number` stands for it in the names of what else is kept.
+    `number` identifies it in the names of other things that are kept.
     """
 
     access: str
@@ -71,9 +71,9 @@ class Opened:
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """Leave none of it to tables that are opened later, where the store can't be read with it.
+        """Forget it for tables that are opened later, when the store can't be read in the block.
 
-        Credentials may have expired that are in neither the options nor the environment.
+        Credentials that are in neither the options nor the environment may have expired.
         """
         try:
             yield
@@ -88,7 +88,7 @@ _OPENED = Kept[Opened]()
 def share_opened(
     uri: str, storage_options: Mapping[str, str], memory_bytes_max: int | None = None
 ) -> Opened:
-    """What reads before this one have opened, if any had the same credentials, and limit."""
+    """What earlier reads with the same credentials and memory limit opened, or a new one."""
     remote = "://" in uri
     variables = [i for i in os.environ.items() if remote and i[0].startswith(_ENVIRONMENT)]
     access = repr((sorted(storage_options.items()), sorted(variables), memory_bytes_max))

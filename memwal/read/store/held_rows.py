@@ -79,7 +79,7 @@ def match_filter(where: str, table: pa.Table, predicate: str) -> Mask:
 
 
 class HeldRows:
-    """The rows of whole parts, and who wins among them."""
+    """All rows of some parts, held in memory, and which of them win."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class HeldRows:
         return KeySet(keys.columns)
 
     def find_shared(self, hidden: KeySet) -> SharedKey | None:
-        """A key that two shards have, among those that `read_winners` and `hidden` are of."""
+        """A key that two shards have, among the keys of `read_winners` and `hidden`; else None."""
         if self._distinct == hidden.count:
             return None
         keys = self._stacked.select(self._keys)
@@ -130,7 +130,7 @@ class HeldRows:
         return find_shared_key(tables, self._keys)
 
     def read_winners(self, only: KeySet | None = None) -> Batches:
-        """Winners that match, of all keys or of those in the set. Raises what a fold raises.
+        """Winners that match, of all keys or those in `only`. Raises what a fold raises.
 
         Payload that is not held is read as it is taken, and raises what a scan raises.
         """

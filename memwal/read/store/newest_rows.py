@@ -1,4 +1,4 @@
-"""The newest row of every key: who wins is decided from keys, payload is read for winners.
+"""The newest row of every key: keys decide which rows win, payload is read for winners only.
 
 pylance's own planners are not used, for what they do wrong or cannot do (14.0.2, each held by
 tests/read/test_read_pylance.py):
@@ -229,7 +229,7 @@ class NewestRows(OpenRead):
         return iter(kept)
 
     def _drop_superseded(self, found: Sequence[Found]) -> list[Found]:
-        """The same without superseded rows; only their keys are looked up in the generations."""
+        """The found rows without superseded ones; looks only their keys up in the generations."""
         batches = [batch for _, some in found for batch in some]
         verdict = self._decide(collect_keys(batches, self._keys) if self._keys else None)
         return [
@@ -246,7 +246,7 @@ class NewestRows(OpenRead):
 
 
 def _take(rows_max: int, batches: Batches) -> tuple[list[pa.RecordBatch], bool]:
-    """The first batches, and whether they are all; what is beyond the bounds is left out."""
+    """The first batches within the bounds, and whether these are all."""
     found: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

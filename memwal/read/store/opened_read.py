@@ -1,4 +1,4 @@
-"""What every opened read can do."""
+"""The interface of every opened read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memwal.read.store.sources import Base, Batches, Listed, Rows, trim
 
 
 class OpenRead(ABC):
-    """One opened read. Each `start` reads anew."""
+    """One opened read; each `start` reads again."""
 
     def __init__(self, plan: ReadPlan, base: Base, schema: pa.Schema) -> None:
         """`schema` is the base's. Raises Usage for a filter that Lance does not take."""
@@ -36,8 +36,8 @@ class OpenRead(ABC):
     def start(self) -> Batches:
         """The rows, in `schema`, in no promised order; a search gives the best first.
 
-        Who wins is decided before this returns; payload is read as it is taken. `warnings` are then
-        what whoever reads should know. Raises Missing when something that the plan names is gone,
+        Which rows win is decided before this returns, and `warnings` are set then; payload is read
+        as it is consumed. Raises Missing when something that the plan names is gone,
         before this returns or later; Usage for a request that Lance refuses; Refused, Corruption,
         StoreUnavailable.
         """

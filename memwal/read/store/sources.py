@@ -61,7 +61,7 @@ class Rows:
 
     @property
     def options(self) -> dict[str, Any]:
-        """For Lance's scanner; candidates of a search are those that pass the filter."""
+        """Options for Lance's scanner; a search considers only rows that pass the filter."""
         options: dict[str, Any] = {"filter": self.predicate, "limit": self.limit}
         if self.nearest is not None:
             options |= {"nearest": self.nearest, "prefilter": True}
@@ -83,7 +83,7 @@ class Rows:
 
     @property
     def addressed(self) -> pa.Schema:
-        """The same with what generations' rows have besides."""
+        """`found` with the further columns of a generation's rows: row address, tombstone."""
         schema = self.found.append(pa.field(ROW_ADDRESS, pa.uint64()))
         return schema.append(_TOMBSTONE) if self.tombstones else schema
 
@@ -162,7 +162,7 @@ class Part:
         )
 
     def find_keys(self, rows: Rows) -> pa.Table | None:
-        """What `read_keys` has kept of all rows, in columns of the key."""
+        """The key columns of all rows, if `read_keys` has cached them; else None."""
         name = self.identify(rows.addressed)
         return None if name is None else _KEYS.find(name)
 
@@ -217,11 +217,11 @@ class Part:
         return batches
 
     def stored_name(self, column: str) -> str | None:
-        """What the generation calls a column of the base; None when it has not got it."""
+        """The generation's name for a column of the base; None when it lacks the column."""
         return self.source.alignment.columns[column]
 
     def _stored_names(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
-        """What the generation calls these columns, without those that it has not got."""
+        """The generation's names for these columns, without those that it lacks."""
         found = self.source.alignment.sources_of(columns)
         return [*found, layout.TOMBSTONE] if tombstones and self.source.deletes else found
 
@@ -268,7 +268,7 @@ class Part:
         return guard(self.where, lambda: list_indexes(self.source.dataset))
 
     def is_drifted(self, predicate: str | None) -> bool:
-        """Whether the predicate names a column that has another name here, or none.
+        """Whether the predicate names a column that the generation lacks or names otherwise.
 
         Judged by the text: it may be true too often, and is never false too often.
         """
@@ -349,7 +349,7 @@ def match_rows(where: str, table: pa.Table, predicate: str) -> Mask:
 
 
 def trim(batches: Batches, schema: pa.Schema, limit: int | None) -> Batches:
-    """What was asked for: no hidden columns, no more rows than the limit."""
+    """The batches with only the columns of `schema`, and at most `limit` rows."""
     left = limit
     for batch in batches:
         kept = batch if left is None else batch.slice(0, left)

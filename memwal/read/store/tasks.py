@@ -85,7 +85,7 @@ def take_snapshot(
     now_nanos: int,
     unflushed: Mapping[ShardId, pa.Table],
 ) -> Snapshot:
-    """A plan and its view without what may be large in it: manifests, and states of shards."""
+    """A plan and its view, without the parts that may be large: manifests and shards' states."""
     schema = read_schema(tables.base(plan.version))
     slim = replace(
         view,
@@ -109,7 +109,7 @@ class Decided:
 
 
 def name_source(source: GenerationRead) -> Listed:
-    """What a generation's winners go by; unflushed rows have the number 0, as no generation has."""
+    """The name of a source's winners; unflushed rows get number 0, which no generation has."""
     shard_id, generation = source
     return shard_id, 0 if generation is None else generation.generation
 
@@ -339,5 +339,5 @@ def pack(winners: Addresses) -> bytes:
 
 
 def unpack(data: bytes) -> Addresses:
-    """What was packed."""
+    """The addresses that `pack` packed."""
     return np.cumsum(np.frombuffer(zlib.decompress(data), dtype=np.uint64), dtype=np.uint64)

@@ -51,7 +51,7 @@ class TextSearch:
         schema: pa.Schema,
         threads: int,
     ) -> None:
-        """`rows` are what is read of each match. Raises Usage where there is nothing to search."""
+        """`rows` is what to read of each match. Raises Usage when the column can't be searched."""
         self._wanted = wanted
         self._threads = threads
         self._index = guard(base.where, lambda: choose_text_index(base.where, base.dataset, wanted))
@@ -223,7 +223,7 @@ class _Ranked:
         self.best = search.rows().found.empty_table()
 
     def find_short(self, found: Sequence[Found], newest: Sequence[Found]) -> list[bool]:
-        """Rank what is left; tell in which tables something that is not fetched may be better."""
+        """Rank the newest matches; returns which tables may have better ones not fetched yet."""
         if not self._is_measured:
             self._measure(found)
         schema = self._search.rows().found
@@ -268,7 +268,7 @@ class _Copy:
 
 
 def _find_whole_indexes(dataset: Any, column: str) -> tuple[TextIndex, ...]:
-    """Those of a generation that lack no row: some may not have been indexed at its flush."""
+    """The generation's indexes that cover all rows; a flush may leave some unindexed."""
     return tuple(
         index
         for index in find_text_indexes(dataset, column)

@@ -1,4 +1,4 @@
-"""What tables hold of a query's words, for ranks by the statistics of all of them."""
+"""Statistics of a query's words in each table, for ranking by all tables together."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Searched:
 
 
 Sampled = tuple[Mapping[str, Sequence[Sample]], int]
-"""Texts of each word, and up to how many."""
+"""Sampled texts of each word, and the limit of their number."""
 
 
 class _Kept:

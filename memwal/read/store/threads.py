@@ -34,12 +34,12 @@ def choose_threads(uri: str) -> int:
 
 
 def map_parts(work: Callable[[Part], T], parts: Sequence[Part], threads: int) -> dict[int, T]:
-    """Do something to each part; the results by the part's identity."""
+    """Apply `work` to each part; returns the results by the part's identity."""
     return {id(part): result for part, result in map_in_order(work, parts, threads)}
 
 
 def map_in_order(work: Callable[[S], T], items: Sequence[S], threads: int) -> Iterator[tuple[S, T]]:
-    """Do something to each item; stop early when the caller has had enough."""
+    """Apply `work` to each item, in threads; stops early when the caller does."""
     # To hand over work costs about as much as to open a small table, so several go together.
     step = min(_TOGETHER_MAX, max(1, len(items) // (_TURNS * threads)))
     groups = [items[start : start + step] for start in range(0, len(items), step)]

@@ -147,10 +147,10 @@ class StoredWalRows:
         columns: Sequence[str] | None = None,
         shards: Callable[[TableView], Sequence[ShardView]] = lambda view: view.shards,
     ) -> tuple[TableView, Mapping[ShardId, UnflushedRows]]:
-        """A view, and the unflushed rows of its shards; taken anew when rows move meanwhile.
+        """A view and the unflushed rows of its shards, from a fresh view when rows move meanwhile.
 
-        Raises Moved when that happens again and again, and what `unflushed` raises. The limit on
-        rows in memory is for all shards together.
+        Raises Moved when that happens again and again, and what `read_unflushed` raises. The limit
+        on rows in memory is for all shards together.
         """
         for attempt in range(_VIEWS_MAX):
             view = read_view()

@@ -1,4 +1,4 @@
-"""Who wins among generations, decided from their keys."""
+"""Decides which rows win among generations, from their keys."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class OpenShard:
 
 
 class Verdict:
-    """Which rows are the newest of their keys: of all keys, or of those that it was asked about.
+    """Which rows are the newest of their keys, for all keys or those in `only`.
 
-    `shared` is one that two shards have, where there is one.
+    `shared` is a key that two shards have, if there is one.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Verdict:
         return len(self._winners.get(id(part), ())) > 0
 
     def hides_all(self, keys: int) -> bool:
-        """Whether so many keys, which it was asked about, are all in a generation."""
+        """Whether all of the `keys` keys in `only` are in a generation."""
         return self._hidden is not None and self._hidden.count >= keys
 
     def keep_winners(self, part: Part, batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -99,9 +99,9 @@ class Verdict:
 
 
 def find_rows(parts: Sequence[Part], rows: Rows, only: KeySet, threads: int) -> dict[int, pa.Table]:
-    """The rows with certain keys, in columns of the key, by the identity of the part that has any.
+    """The key columns of rows with keys in `only`, by the identity of each part that has any.
 
-    All parts' keys are looked through at once: most looks are for few keys in many small tables.
+    All parts' keys are searched at once: most lookups are for few keys in many small tables.
     """
     kept = {id(part): table for part in parts if (table := part.find_keys(rows)) is not None}
     unread = [part for part in parts if id(part) not in kept]
@@ -138,5 +138,5 @@ def _of_shard(shard_id: ShardId) -> Iterator[None]:
 
 
 def list_parts(shards: Sequence[OpenShard]) -> list[Part]:
-    """All of their parts."""
+    """The parts of all shards."""
     return [part for shard in shards for part in shard.parts]

@@ -1,7 +1,7 @@
-"""Whether a process on an executor can do units' work: its modules, and versions like the driver's.
+"""Checks that an executor has the modules that units need, in the driver's versions.
 
-`find_fault` travels to executors by value, with what it calls here: memwal itself may be missing
-there. So nothing of memwal is imported.
+`find_fault` is pickled by value together with what it calls here, because memwal itself may be
+missing on the executor. So this module imports nothing of memwal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOW = (
     "'lance-memwal[jobs]'` brings, or send an environment (memwal submit --archives)"
 )
 
-# What Spark says of Python processes that could not begin.
+# What Spark says when a Python process could not start.
 _FAILURES = (
     (r'Cannot run program "([^"]+)"', "executors can't run {0}, which is to be their Python"),
     (
@@ -49,7 +49,7 @@ _FAILURES = (
 
 
 def find_versions() -> dict[str, str]:
-    """The versions here of what driver and executors must have alike."""
+    """The versions in this process of the packages that driver and executors must share."""
     spark = str(importlib.import_module("pyspark").__version__)
     return {
         "memwal": str(importlib.import_module("memwal").__version__),
@@ -59,12 +59,12 @@ def find_versions() -> dict[str, str]:
 
 
 def spark_release(version: str) -> str:
-    """Spark's version up to where it is compatible."""
+    """The major and minor part of Spark's version: releases that share it are compatible."""
     return ".".join(version.split(".")[:2])
 
 
 def find_fault(driver: Mapping[str, str]) -> str | None:
-    """Why this process can't work for a driver of these versions; None when it can."""
+    """Why this process can't work for a driver with these versions; None when it can."""
     where = f"the executor on {socket.gethostname()} (Python {sys.executable})"
     if missing := [module for module in NEEDED if not _is_installed(module)]:
         packages = " ".join(NEEDED[module] for module in missing)
@@ -84,7 +84,7 @@ def find_fault(driver: Mapping[str, str]) -> str | None:
 
 
 def explain_failure(text: str) -> str | None:
-    """What Spark's account of a failed job says about the executors' Python; None for all else."""
+    """What is wrong with the executors' Python, from Spark's error text; None for other errors."""
     for pattern, told in _FAILURES:
         if found := re.search(pattern, text):
             return told.format(*found.groups())
@@ -94,5 +94,5 @@ def explain_failure(text: str) -> str | None:
 def _is_installed(module: str) -> bool:
     try:
         return module in sys.modules or importlib.util.find_spec(module) is not None
-    except ImportError:  # of the package that it would be in
+    except ImportError:  # the parent package is missing
         return False

@@ -1,4 +1,4 @@
-"""The local engine: units side by side in threads of this process. Lance leaves the GIL alone."""
+"""The local engine: runs units in threads of this process, since Lance releases the GIL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LocalEngine:
 
     def __init__(self, *, workers_max: int | None = None) -> None:
         self._workers_max = workers_max or max(2, os.cpu_count() or 2)
-        # Runs side by side, each with threads of its own, still work on so many units together.
+        # Concurrent runs have thread pools of their own; this bounds all their units together.
         self._slots = threading.BoundedSemaphore(self._workers_max)
         cancel.begin()
 
@@ -36,8 +36,8 @@ class LocalEngine:
     ) -> Sequence[Result]:
         """Run `work` on each unit. An interrupt stops running units before their next commit.
 
-        What a unit raises is raised once all have ended, and is nothing to those of later runs.
-        A unit that kills its process kills this one: there is nobody to make use of `lost`.
+        An error of a unit is raised once all units have ended, and does not affect later runs.
+        `lost` is unused: a unit that kills its process kills this one.
         """
         units, tasks = share_memory(units, self._workers_max)
         pool = ThreadPoolExecutor(tasks)
@@ -57,7 +57,7 @@ class LocalEngine:
         return [future.result() for future in futures]
 
     def cancel(self) -> None:
-        """Stop running units before their next commit, and begin none that waits."""
+        """Stop running units before their next commit, and don't start those that wait."""
         cancel.cancel()
 
     def _one(self, work: Callable[[Unit], Result], unit: Unit) -> Result:

@@ -1,4 +1,4 @@
-"""Engines that runs of one process share, side by side; whether there is a Spark to start."""
+"""Engines shared by concurrent runs of one process, and whether Spark is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from memwal.ports import Engine
 from memwal.run.workers import cancel
 
 Started = tuple[Engine, Callable[[], None]]
-"""An engine, and what ends it."""
+"""An engine, and the function that stops it."""
 
 
 def has_spark() -> bool:
@@ -36,7 +36,7 @@ class SharedEngines(AbstractContextManager["SharedEngines"]):
         cancel.begin()
 
     def get(self, name: str) -> Engine:
-        """The engine of that name, started if it is the first time. Raises StandDown."""
+        """The engine of that name, started on first use. Raises StandDown when cancelled."""
         with self._lock:
             cancel.check()
             if name not in self._started:
@@ -44,7 +44,7 @@ class SharedEngines(AbstractContextManager["SharedEngines"]):
             return self._started[name][0]
 
     def cancel(self) -> None:
-        """Make every unit stop before its next commit, and begin none."""
+        """Make every unit stop before its next commit, and start no more."""
         cancel.cancel()
         with self._lock:
             engines = [engine for engine, _ in self._started.values()]

@@ -33,7 +33,7 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.5
-# A task that dies with its worker is tried again: safe, since a unit looks at progress first.
+# Spark retries a task whose worker dies. That is safe: a unit checks what is committed first.
 _LOCAL_TASK_FAILURES_MAX = 3
 # Spark's launcher logs before it has read any setting; this file keeps its start quiet.
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -57,8 +57,9 @@ _SIDE_BY_SIDE_MAX = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Outcome:
-    """What came of a unit: its result, the error that it raised, or why it was left undone: its
-    process died, or is not fit for it.
+    """What came of a unit: its result, the error it raised, or why it could not be done.
+
+    It could not be done when its process died, or the executor is unfit (modules, versions).
     """
 
     result: Any = None
@@ -81,11 +82,11 @@ _DIED = _Outcome(
 
 @dataclass(frozen=True, slots=True)
 class _Task(Generic[Unit, Result]):
-    """What runs in a task. Ends well in any case, so that one unit can't fail the others' stage.
+    """Runs a unit in a Spark task, and never raises: one unit must not fail the others' stage.
 
-    A task that is tried again has lost its process before. When `attempts_max` are used up, the
-    next attempt, which Spark has to allow for, only tells so. `driver` has its versions: executors
-    that come late were not looked at before.
+    So a task is only retried when its process died. Once `attempts_max` are used up, one more
+    attempt, which Spark must allow, only reports that. `driver` holds the driver's versions; each
+    task checks them, because an executor may join after `_require_executors`.
     """
 
     work: Callable[[Unit], Result]
@@ -96,7 +97,7 @@ class _Task(Generic[Unit, Result]):
     def side_by_side(self) -> int:
         """How many tasks the executor runs at once, each in a process of its own.
 
-        It has all of the host's cores where the application does not say how many.
+        An executor is taken to have all the host's cores unless the application says otherwise.
         """
         cores = self.executor_cores or os.cpu_count() or 1
         return max(1, cores // int(TaskContext.get().cpus()))
@@ -110,7 +111,7 @@ class _Task(Generic[Unit, Result]):
             return _Outcome(result=self.work(split_memory(unit, self.side_by_side())))
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        except BaseException as error:  # a Rust panic in Lance is not an Exception
             return _Outcome(error=make_sendable(error))
 
 
@@ -122,10 +123,10 @@ class SparkEngine:
     def __init__(
         self, *, master: str | None = None, app_name: str = "memwal", lance_may_differ: bool = False
     ) -> None:
-        """Start (or, under spark-submit, join) the session.
+        """Start the session, or join it under spark-submit.
 
-        Raises Refused when `spark.speculation` is on: it would run a shard's commits twice at once,
-        which stays right but turns every commit into a race. Raises Unsupported on Spark Connect.
+        Raises Unsupported on Spark Connect, and Refused when `spark.speculation` is on: that would
+        run a shard's commits twice at once, which stays correct but makes every commit a race.
         """
         if "SPARK_REMOTE" in os.environ or (master or "").startswith("sc://"):
             raise Unsupported(
@@ -136,7 +137,7 @@ class SparkEngine:
         # py4j logs a traceback of its own when a run is cancelled.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         logging.getLogger().addFilter(lambda record: "while sending command" not in record.msg)
-        # Starting the JVM is a fork and an exec; lance's warning is about forks that go on.
+        # The JVM is started by fork and exec; lance's warning is about forks without an exec.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         # Without it, workers take `python3` from PATH instead of this environment.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -171,16 +172,17 @@ class SparkEngine:
     def _require_executors(self) -> None:
         """Raise Unsupported when executors lack a module, or have other versions than the driver.
 
-        Of pylance too, unless `lance_may_differ`. That is looked at once, in one small stage.
+        pylance's version counts too, unless `lance_may_differ`. This is checked once, in one small
+        stage.
         """
-        with self._looking:  # tables of a backfill come side by side
+        with self._looking:  # tables of a backfill come here concurrently
             fault = self._executors_fault
         if fault:
             raise Unsupported("MW-E07", f"{fault}. {executors.HOW}")
 
     @cached_property
     def _executors_fault(self) -> str | None:
-        # A memwal in a zip is one that Spark has sent already.
+        # When memwal is imported from a zip, Spark has shipped it already.
         if PACKAGE.is_dir() and not is_local(self._context.master):
             self._context.addPyFile(str(zip_package(Path(self._shipped.name))))
         cloudpickle.register_pickle_by_value(executors)
@@ -194,7 +196,7 @@ class SparkEngine:
 
     @property
     def session(self) -> SparkSession:
-        """For jobs that bring rows through Spark. Raises Unsupported, as `run` does."""
+        """The session, for jobs whose rows go through Spark. Raises Unsupported, as `run` does."""
         self._require_executors()
         return self._session
 
@@ -207,9 +209,9 @@ class SparkEngine:
     ) -> Sequence[Result]:
         """Run `work` on each unit, one task each. An interrupt cancels the job's tasks.
 
-        A unit whose process dies is tried as often as Spark tries a task, and then once more with
-        nothing of this run beside it: the process may have died of a neighbour. Raises Unsupported
-        when executors lack a module or have versions other than the driver's.
+        A unit whose process dies is retried as often as Spark retries a task, and then once more
+        with nothing of this run beside it, because another task may have brought the process down.
+        Raises Unsupported when executors lack a module, or have other versions than the driver.
         """
         self._require_executors()
         group = f"memwal-{id(self):x}-{next(self._groups)}"
@@ -228,7 +230,7 @@ class SparkEngine:
         attempts = _task_attempts(self._context)
         if attempts > 1:
             return self._job(group, self._task(work, attempts - 1), units)
-        # A job each: that of a unit which dies fails alone.
+        # Spark does not retry here, so each unit gets its own job, which can fail alone.
         pool = ThreadPoolExecutor(
             min(len(units), self._context.defaultParallelism, _SIDE_BY_SIDE_MAX)
         )
@@ -237,7 +239,7 @@ class SparkEngine:
             return [future.result() for future in futures]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            # More than once: a thread may be about to start the next one.
+            # Cancel repeatedly: a thread may be about to start its job.
             while left := [future for future in futures if not future.done()]:
                 self._cancel_jobs(group)
                 wait(left, timeout=_POLL_SECONDS)
@@ -265,7 +267,7 @@ class SparkEngine:
     def _job(
         self, group: str, task: Callable[[Unit], Result], units: Sequence[Unit]
     ) -> list[Result]:
-        # Anew in each job: a thread has a group of its own.
+        # Set for each job: the job group belongs to the thread.
         self._context.setJobGroup(group, "memwal", interruptOnCancel=True)
         try:
             return list(self._context.parallelize(units, len(units)).map(task).collect())
@@ -278,7 +280,7 @@ class SparkEngine:
     def _watch_jobs(
         self, group: str, on_done: Callable[[int], None], total: int | None
     ) -> Iterator[None]:
-        """Tell of progress meanwhile; cancel what is left when it ends in an error."""
+        """Report progress while the block runs; cancel its jobs when it ends in an error."""
         finished = threading.Event()
         watcher = threading.Thread(
             target=self._watch, args=(group, on_done, total, finished), daemon=True
@@ -288,7 +290,7 @@ class SparkEngine:
             yield
         except BaseException:
             # Python tasks go on for some seconds after this returns. Whatever they
-            # still commit is whole and marked, so the table stays right.
+            # still commit is complete and marked, so the table stays right.
             self._cancel_jobs(group)
             raise
         finally:
@@ -299,9 +301,9 @@ class SparkEngine:
 
     @contextmanager
     def watch(self, on_done: Callable[[int], None]) -> Iterator[None]:
-        """Tell how many tasks are done of the jobs that the block starts; cancel them on an error.
+        """Report how many tasks of the block's jobs are done; cancel the jobs on an error.
 
-        How many there will be nobody knows before they start.
+        There is no total: how many tasks there will be is not known before they start.
         """
         group = f"memwal-{id(self):x}-{next(self._groups)}"
         self._context.setJobGroup(group, "memwal", interruptOnCancel=True)
@@ -314,7 +316,7 @@ class SparkEngine:
 
     def stop(self) -> None:
         """End the application."""
-        # A terminal that closes ends the JVM as well: nothing is left to be stopped.
+        # A closing terminal ends the JVM as well; then there is nothing left to stop.
         with suppress(Py4JError, OSError):
             self._session.stop()
         self._shipped.cleanup()
@@ -355,7 +357,10 @@ def _result_of(
 
 
 def _task_attempts(context: SparkContext) -> int:
-    """How often Spark tries a task: a local master has that in its name, and no retry without."""
+    """How often Spark tries a task.
+
+    A local master has the number in its name (`local[N, F]`), and without one does not retry.
+    """
     local = _LOCAL_MASTER.fullmatch(context.master)
     if local is not None:
         return int(local[1] or 1)

@@ -1,1 +1,1 @@
-"""What is measured, and where it goes: Prometheus's text, a push by OTLP, or nowhere."""
+"""Metrics, and where they go: Prometheus's text format, a push by OTLP, or nowhere."""

@@ -1,4 +1,4 @@
-"""What reports add to the counters: the one place that derives these from them. Pure."""
+"""Derives counter increments from reports; nothing else does. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 
 Labels = tuple[tuple[str, str], ...]
 Counts = Counter[tuple[str, Labels]]
-"""What counters are to be raised by: their names, and their labels in order."""
+"""Increments of counters, keyed by the counter's name and its sorted labels."""
 
 
 def count_report(report: JobReport) -> Counts:
-    """What a report adds to the counters. A run that ended before its tables counts once."""
+    """What a report adds to the counters; a run that has no tables still counts as one run."""
     total = count_requests(report.requests)
     if not report.tables:
         total[_key("memwal_runs_total", job=report.job, outcome=report.outcome)] += 1
@@ -24,7 +24,7 @@ def count_report(report: JobReport) -> Counts:
 
 
 def count_table(job: str, report: TableReport, *, acted: bool = True) -> Counts:
-    """What a table's report adds; that of a job which chains others, what theirs do too."""
+    """What a table's report adds to the counters, including the jobs that it chains."""
     counts: Counts = Counter()
     counts[_key("memwal_runs_total", job=job, outcome=report.outcome)] += 1
     for inner in getattr(report, "jobs", ()):
@@ -43,7 +43,7 @@ def _find_conflicts(report: TableReport) -> Iterator[int]:
 
 
 def count_requests(requests: Mapping[str, int]) -> Counts:
-    """What requests add, as reports have them."""
+    """What a report's `requests` add to the counters."""
     counts: Counts = Counter()
     for operation in ("list", "get", "put", "delete"):
         counts[_key("memwal_requests_total", operation=operation)] += requests.get(operation, 0)
@@ -52,7 +52,7 @@ def count_requests(requests: Mapping[str, int]) -> Counts:
 
 
 def name_failure(report: TableReport) -> str | None:
-    """Why a run on a table failed, in one word of a few, for a label; None where it did not."""
+    """The error class of a failed run on a table, for a label; None when it did not fail."""
     if report.outcome in (DONE, NOTHING_TO_DO):
         return None
     error = report.cause

@@ -1,4 +1,4 @@
-"""Where measures go."""
+"""The sink for metrics."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from memwal.report import JobReport, TableReport
 from memwal.run.metrics.counts import Counts, count_report, count_requests, count_table
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Of `Metrics.exposition`."""
+"""The content type of `Metrics.exposition`."""
 
 Stage = Literal["merged", "indexed"]
 
 
 class Metrics:
-    """Takes what is measured, and keeps none of it."""
+    """Takes metrics and discards them; `Telemetry` keeps them."""
 
     def record_gauges(self, table: str, gauges: TableGauges) -> None:
-        """How a table stands now; takes the place of what was recorded of it before."""
+        """Record the table's current gauges, replacing the previous ones."""
 
     def forget_table(self, table: str) -> None:
-        """The table is not looked at any more: its gauges end."""
+        """Drop the gauges of a table that is not looked at any more."""
 
     def record_freshness(self, stage: Stage, seconds: float) -> None:
-        """A generation was merged, or indexed, so long after its flush. Once for each."""
+        """Record how long after its flush a generation was merged or indexed, once for each."""
 
     def record_worker_replaced(self, reason: str) -> None:
-        """A worker process took another's place. `reason` is one of a few words."""
+        """Count a replaced worker process; `reason` is one of a few words."""
 
     def add(self, counts: Counts) -> None:
         """Raise counters."""
 
     def record_report(self, report: JobReport) -> None:
-        """What a job came to, on all its tables."""
+        """Record the outcome of a job on all its tables."""
         self.add(count_report(report))
         now = SystemClock().now_nanos()
         for table in report.tables:
@@ -43,14 +43,14 @@ class Metrics:
                 self.record_gauges(table.table, gauges)
 
     def record_table(self, job: str, report: TableReport, requests: Mapping[str, int]) -> None:
-        """What a job came to on one table of a run that goes on."""
+        """Record the outcome of a job on one table while the run goes on."""
         self.add(count_table(job, report) + count_requests(requests))
 
     def exposition(self, before: str = "") -> bytes:
-        """Everything in Prometheus's text format, of `CONTENT_TYPE`.
+        """All metrics in Prometheus's text format, of `CONTENT_TYPE`.
 
-        Counters go on from where those in the text `before` ended, which earlier runs wrote; they
-        begin anew where that is no such text.
+        `before` is a text that an earlier run wrote: counters continue from its values. They start
+        from zero when it is not in that format.
         """
         return b""
 

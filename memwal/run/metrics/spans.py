@@ -1,4 +1,4 @@
-"""Spans: of a job, a table, a commit. They cost nothing where nobody has set up a tracer."""
+"""Spans of a job, a table or a commit; they cost nothing unless a tracer was set up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Tell = Callable[..., None]
 
 @contextmanager
 def span(name: str, **facts: Attribute) -> Iterator[Tell]:
-    """A span of what is done inside; an error ends it as such. What it gives tells more facts."""
+    """A span around the block, marked as failed when the block raises.
+
+    Yields a function that adds more facts to it.
+    """
     tracer = _find_tracer()
     if tracer is None:
         yield _ignore
@@ -23,7 +26,7 @@ def span(name: str, **facts: Attribute) -> Iterator[Tell]:
 
 
 def add_span(name: str, began_at_nanos: int, ended_at_nanos: int, **facts: Attribute) -> None:
-    """A span of something that is over."""
+    """Record a span of something that has already ended."""
     tracer = _find_tracer()
     if tracer is not None:
         began = tracer.start_span(name, start_time=began_at_nanos, attributes=_name(facts))
@@ -41,4 +44,4 @@ def _name(facts: dict[str, Attribute]) -> dict[str, str | int | float | bool]:
 
 
 def _ignore(**facts: Attribute) -> None:
-    """Nobody traces."""
+    """Do nothing: there is no tracer."""

@@ -1,4 +1,4 @@
-"""Starts metrics and traces where somebody asks for them; else nothing is imported."""
+"""Starts metrics and traces when they are asked for; otherwise nothing is imported."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from memwal.errors import Unsupported
 from memwal.run.metrics.sink import NO_METRICS, Metrics
 
 SIGNALS = ("METRICS", "TRACES")
-"""What may be pushed, as OpenTelemetry's variables call it."""
+"""The signals that can be pushed, as OpenTelemetry's variables name them."""
 
 
 def start_metrics(*, shown: bool, warn: Callable[[str], None]) -> Metrics:
-    """Metrics, if anybody wants them: `shown` for `exposition`, or OTEL_* variables for a push.
+    """Metrics when they are `shown` (`exposition`) or OTEL_* variables ask for a push.
 
-    Raises Unsupported where they are to be shown and OpenTelemetry is not installed. What goes
-    wrong with a push is a warning.
+    Otherwise `NO_METRICS`. Raises Unsupported when they are to be shown and OpenTelemetry is not
+    installed; for a push that is only a warning, as is a push that fails.
     """
     signals = {signal for signal in SIGNALS if _is_asked_for(signal)}
     if not shown and not signals:
@@ -34,7 +34,7 @@ def start_metrics(*, shown: bool, warn: Callable[[str], None]) -> Metrics:
 
 
 def _is_asked_for(signal: str) -> bool:
-    """Whether the variables that OpenTelemetry specifies want a signal to be pushed."""
+    """Whether OpenTelemetry's environment variables ask for a push of the signal."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     if exporters := os.environ.get(f"OTEL_{signal}_EXPORTER", "").strip():

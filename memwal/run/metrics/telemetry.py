@@ -1,6 +1,7 @@
-"""The one home of OpenTelemetry: metrics as Prometheus's text and as a push, and traces as a push.
+"""Metrics in Prometheus's text format and as a push, and traces as a push, by OpenTelemetry.
 
-Importing it takes a fifth of a second and the extra `metrics`, so only `start_metrics` does.
+Only this module imports OpenTelemetry, which takes a fifth of a second and needs the extra
+`metrics`; so only `start_metrics` imports this module.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from memwal.run.metrics.sink import Metrics, Stage
 from memwal.store.tables.lance_metrics import join_lance
 from memwal.text import one_line, shorten
 
-# OpenTelemetry would add up what is above its own limit of 2,000 under no table's name.
+# Above its default limit of 2,000 series OpenTelemetry sums the rest up without a table's name.
 _SERIES_MAX = 1_000_000
 _PUSH_SECONDS_MAX = 3.0
 _WARNING_CHARACTERS_MAX = 200
@@ -54,7 +55,7 @@ class Telemetry(Metrics):
         now_nanos: Callable[[], int] | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`registry` is the one that a reader serves, for `exposition`."""
+        """`registry` is the one that a reader fills; `exposition` shows it."""
         self._gauges: dict[str, TableGauges] = {}
         self._lock = Lock()
         self._registry = registry
@@ -78,20 +79,20 @@ class Telemetry(Metrics):
                 )
 
     def record_gauges(self, table: str, gauges: TableGauges) -> None:
-        """How a table stands now; takes the place of what was recorded of it before."""
+        """Record the table's current gauges, replacing the previous ones."""
         self._gauges[table] = gauges
 
     def forget_table(self, table: str) -> None:
-        """The table is not looked at any more: its gauges end."""
+        """Drop the gauges of a table that is not looked at any more."""
         self._gauges.pop(table, None)
 
     def record_freshness(self, stage: Stage, seconds: float) -> None:
-        """A generation was merged, or indexed, so long after its flush."""
-        # Two hosts' clocks: what seems to be merged before it was flushed took no time.
+        """Record how long after its flush a generation was merged or indexed."""
+        # The times are of two hosts' clocks: a merge that seems to precede its flush counts as 0.
         self._histograms["memwal_freshness_seconds"].record(max(0.0, seconds), {"stage": stage})
 
     def record_worker_replaced(self, reason: str) -> None:
-        """A worker process took another's place."""
+        """Count a replaced worker process."""
         self._counters["memwal_worker_replacements_total"].add(1, {"reason": reason})
 
     def add(self, counts: Counts) -> None:
@@ -100,8 +101,8 @@ class Telemetry(Metrics):
             self._counters[name].add(value, {key: _label(text) for key, text in labels})
 
     def exposition(self, before: str = "") -> bytes:
-        """Everything in Prometheus's text format, counters on top of those in `before`."""
-        with self._lock:  # two at once would take each other's
+        """All metrics in Prometheus's text format; counters continue from those in `before`."""
+        with self._lock:  # concurrent collections would take each other's values
             families = {family.name: family for family in self._registry.collect()}
         for counted in _parse_counters(before):
             fresh = Family(counted.name, counted.documentation, "counter")
@@ -129,7 +130,7 @@ class Telemetry(Metrics):
 
 
 def start(signals: Collection[str], warn: Callable[[str], None]) -> Telemetry:
-    """Metrics that can be shown; they are pushed, and traces too, as `signals` say."""
+    """Metrics that can be shown; `signals` says whether metrics and traces are pushed too."""
     log = _Log(warn)
     registry = CollectorRegistry()
     readers: list[object] = [make_shown_reader(registry)]
@@ -153,7 +154,7 @@ def start(signals: Collection[str], warn: Callable[[str], None]) -> Telemetry:
 
 
 def make_shown_reader(registry: CollectorRegistry) -> PrometheusMetricReader:
-    """A reader that puts what is measured into the registry, under the names of `METRICS`."""
+    """A reader that puts metrics into the registry under the names in `METRICS`."""
     return PrometheusMetricReader(
         disable_target_info=True,
         scope_info_enabled=False,
@@ -163,18 +164,18 @@ def make_shown_reader(registry: CollectorRegistry) -> PrometheusMetricReader:
 
 
 class _Families:
-    """A registry of what was collected."""
+    """A registry of metric families that were already collected."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families
 
     def collect(self) -> Iterable[Family]:
-        """All of it."""
+        """The families."""
         return self._families
 
 
 def _parse_counters(text: str) -> list[Family]:
-    """The counters in a text of Prometheus's format that we wrote; none where it is none."""
+    """Our counters in a text in Prometheus's format; none when it is not in that format."""
     try:
         families = list(text_string_to_metric_families(text))
     except ValueError:
@@ -195,7 +196,7 @@ def _add_up(family: Family, before: Family) -> None:
 
 
 class _Log(logging.Handler):
-    """What OpenTelemetry's log says of failed pushes, as warnings of ours: each text once."""
+    """Turns OpenTelemetry's log of failed pushes into warnings, each text once."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -207,7 +208,7 @@ class _Log(logging.Handler):
         self._logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass an error on, with the last of the warnings about tries before it."""
+        """Pass on an error, with the last warning about the attempts before it."""
         text = shorten(one_line(record.getMessage()), _WARNING_CHARACTERS_MAX)
         if record.levelno < logging.ERROR:
             self._cause = f" ({text})"
@@ -224,19 +225,19 @@ class _Log(logging.Handler):
 
 
 def _resource() -> Resource:
-    # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say counts.
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
     named = Resource({"service.name": "memwal"})
     return named.merge(OTELResourceDetector().detect())
 
 
 def _push_timeout(signal: str) -> float | None:
-    """Seconds; None leaves it to the variables that OpenTelemetry reads."""
+    """The timeout in seconds; None when OpenTelemetry's own variables set one."""
     names = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
     return None if any(os.environ.get(name) for name in names) else _PUSH_SECONDS_MAX
 
 
 def _label(text: str) -> str:
-    """The text without what UTF-8 can't hold: a path's name may be any bytes."""
+    """The text with what UTF-8 can't hold escaped: a path may consist of any bytes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

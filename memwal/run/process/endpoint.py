@@ -1,8 +1,8 @@
-"""Metrics and health of a process that stays, over HTTP: for Prometheus and for probes.
+"""Metrics and health of a long-running process over HTTP, for Prometheus and for probes.
 
-The standard library's server is enough: a handful of clients ask every few seconds. It is given
-what it lacks: a bound on clients and on the time that one may take, so that none holds up another,
-and no lookup of host names.
+The standard library's server is enough for a handful of clients that ask every few seconds. What it
+lacks is added: a bound on the clients and on the time each may take, so that none holds up another.
+It looks up no host names.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _CLIENTS_MAX = 16
 _CLIENT_SECONDS_MAX = 10.0
 _ROOM_SECONDS_MAX = 0.5
 _NAMED_MAX = 20
-# A busy machine is no reason to end the process, which is what a probe that fails leads to.
+# Generous, because a failing probe gets the process killed, and a busy machine is no reason.
 _TURNS_MISSED_MAX = 5
 _SILENT_SECONDS_MIN = 60.0
 
 
 class Pulse:
-    """What a loop tells of itself: that it goes round, over which tables, and which it has seen."""
+    """The health of a loop: when it last went round, its tables, and which it has looked at."""
 
     def __init__(self, clock: Clock, every_seconds: float) -> None:
-        """`every_seconds`: how long a turn of the loop takes at most when all is well."""
+        """`every_seconds` is the longest that a turn of the loop takes when all is well."""
         self._clock = clock
         self._silent_seconds_max = max(_SILENT_SECONDS_MIN, _TURNS_MISSED_MAX * every_seconds)
         self._turned = clock.monotonic_seconds()
@@ -50,20 +50,20 @@ class Pulse:
         self._seen: set[str] = set()
 
     def turn(self, tables: Sequence[str]) -> None:
-        """The loop goes round once more; these are its tables."""
+        """Note that the loop goes round once more, over these tables."""
         self._turned = self._clock.monotonic_seconds()
         self._tables = tables
 
     def see(self, table: str) -> None:
-        """A look at the table ended well."""
+        """Note that a look at the table succeeded."""
         self._seen.add(table)
 
     def forget(self, table: str) -> None:
-        """It is no table of the loop any more, or another one now."""
+        """Forget a table that left the loop, or whose name now means another table."""
         self._seen.discard(table)
 
     def what_stopped(self) -> str:
-        """That the loop has not gone round for long, and since when; empty while it does."""
+        """Says since when the loop has been stuck; empty while it goes round."""
         silent = self._clock.monotonic_seconds() - self._turned
         if silent <= self._silent_seconds_max:
             return ""
@@ -71,7 +71,7 @@ class Pulse:
         return f"looks have stopped: the watch has not gone round since {since}, for {silent:.0f} s"
 
     def what_is_missing(self) -> str:
-        """The tables that no look has succeeded on yet; empty when there is none."""
+        """Says which tables no look has succeeded on yet; empty when there are none."""
         if self._tables is None:
             return "the watch has not gone round yet"
         unseen = [table for table in self._tables if table not in self._seen]
@@ -81,13 +81,13 @@ class Pulse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pages:
-    """What the endpoint answers. Called from several threads, while the loop goes on."""
+    """What the endpoint answers. Called from several threads while the loop runs."""
 
     metrics: Callable[[], bytes]
     pulse: Pulse
 
     def answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
-        """The status, the content type and the text for a path."""
+        """The status, the content type and the body for a path."""
         match path.partition("?")[0]:
             case "/metrics":
                 return HTTPStatus.OK, CONTENT_TYPE, self.metrics()
@@ -104,10 +104,10 @@ def _plain(trouble: str) -> tuple[HTTPStatus, str, bytes]:
 
 
 class Endpoint:
-    """Serves pages until it is closed. Raises Usage where the address can't be had."""
+    """Serves pages until it is closed. Raises Usage when it can't listen on the address."""
 
     def __init__(self, pages: Pages, clock: Clock, *, host: str | None = None, port: int) -> None:
-        """Listens at once, on loopback where no host is told. Port 0 takes one that is free."""
+        """Listen at once, on loopback without a `host`. Port 0 takes a free port."""
         self._server = _listen(pages, clock, host, port)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="memwal-endpoint", daemon=True
@@ -116,12 +116,12 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where it listens, with the port that it got."""
+        """The URL it listens on, with the actual port."""
         host, port = (str(part) for part in self._server.server_address[:2])
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def close(self) -> None:
-        """Answer nobody any more. Clients that are being answered are cut off."""
+        """Stop listening, and cut off clients that are being answered."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -147,7 +147,7 @@ def _listen(pages: Pages, clock: Clock, host: str | None, port: int) -> _Server:
 
 
 class _Server(ThreadingMixIn, TCPServer):
-    """A thread a client, and at most so many: the one that has been there longest makes way."""
+    """One thread per client, up to a bound; then the oldest client is cut off for a new one."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -183,7 +183,7 @@ class _Server(ThreadingMixIn, TCPServer):
             self._room.notify()
 
     def service_actions(self) -> None:
-        """Called twice a second: whoever takes too long is cut off, however it goes about it."""
+        """Cut off every client that takes too long, for whatever reason. Called twice a second."""
         now = self._clock.monotonic_seconds()
         with self._room:
             for request, since in self._since.items():
@@ -191,7 +191,7 @@ class _Server(ThreadingMixIn, TCPServer):
                     _cut_off(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients go away as they like."""
+        """Ignore errors: clients may disconnect at any time."""
 
     def server_close(self) -> None:
         super().server_close()
@@ -221,17 +221,17 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             page = self._pages.answer(self.path)
         except Exception as error:
-            # Its text may have an address in it.
+            # The error's text is left out: it may contain an address.
             told = f"{type(error).__name__}\n"
             page = HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, told.encode()
         self._send(*page)
 
     def do_HEAD(self) -> None:
-        """The same without its text."""
+        """Answer as GET does, without the body."""
         self.do_GET()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """In the status' own words: the library's repeat what the client sent."""
+        """Send only the status' phrase; the library's message would repeat what the client sent."""
         wrong_method = code == HTTPStatus.NOT_IMPLEMENTED
         status = HTTPStatus.METHOD_NOT_ALLOWED if wrong_method else HTTPStatus(code)
         self._send(status, _PLAIN, f"{status.phrase}\n".encode())
@@ -248,4 +248,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Who asks, and how often, is not logged."""
+        """Log nothing: requests are not logged."""

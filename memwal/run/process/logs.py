@@ -1,10 +1,10 @@
 """With `--log-format json` each line on stderr is one JSON object, whoever writes it.
 
-`time` (UTC), `level` (debug, info, warning, error), `job`, `table`, `shard`, `run_id`, `message`;
-null where a line has none. Under a task of Airflow also `airflow`, which says which one. What
-Lance, the JVM, botocore, Python's warnings and worker processes write to stderr is taken up line by
-line, with the level that the line seems to have. Objects that are such lines already, of a process
-that this one started, pass as they are.
+Its keys are `time` (UTC), `level` (debug, info, warning, error), `job`, `table`, `shard`, `run_id`
+and `message`; a key without a value is null. Under an Airflow task, `airflow` says which one. What
+Lance, the JVM, botocore, Python's warnings and worker processes write to stderr is captured line by
+line, with the level that the line seems to have. JSON lines in this format from processes that this
+one started pass unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ABOUT: ContextVar[Mapping[str, str | None]] = ContextVar("memwal_about")
 
 @contextlib.contextmanager
 def about(**facts: str | None) -> Iterator[None]:
-    """What is said inside is about this `job`, `table`, `shard`, or has this `exception`."""
+    """Give these facts (`job`, `table`, `shard`, `exception`) to every line said in the block."""
     token = _ABOUT.set({**_ABOUT.get({}), **facts})
     try:
         yield
@@ -50,18 +50,18 @@ def about(**facts: str | None) -> Iterator[None]:
 
 
 def describe_run(**facts: str | None) -> None:
-    """What is true of every line from here on: the `job`, its `run_id`, its only `table`."""
+    """Set facts of every later line of the process: the `job`, its `run_id`, its only `table`."""
     _RUN.update(facts)
 
 
 def name_table(uri: str, name: str) -> None:
-    """What lines call the table at an address, where units know no more of it."""
+    """Make lines call the table at `uri` by its name, since units only know the address."""
     if _open:
         _NAMES[uri] = name
 
 
 class JsonLog:
-    """Writes the lines."""
+    """Writes JSON lines."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -79,7 +79,7 @@ class JsonLog:
         self._write(json.dumps(line, default=str) + "\n")
 
     def take(self, line: str) -> None:
-        """Write a line of text that somebody else, or a console of ours, had for people."""
+        """Write a plain text line, from a library or from our own console, as JSON."""
         line = line.rstrip()
         if not line:
             return
@@ -120,16 +120,16 @@ class _Lines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """A part of a line is one, too: a prompt, perhaps."""
+        """Write an unfinished line, such as a prompt, as a line of its own."""
         self.write("\n" if getattr(self._part, "text", "") else "")
 
     def fileno(self) -> int:
-        """Where what goes around this stream goes."""
+        """Descriptor 2, where writes that bypass this stream go."""
         return 2
 
 
 class _Handler(logging.Handler):
-    """What libraries log in Python."""
+    """Takes what Python libraries log."""
 
     def __init__(self, log: JsonLog) -> None:
         super().__init__(logging.WARNING)
@@ -140,7 +140,7 @@ class _Handler(logging.Handler):
         trace = {} if error is None else {"exception": "".join(traceback.format_exception(error))}
         try:
             message = record.getMessage()
-        except Exception:  # it does not go with its arguments, which is no reason to end a job
+        except Exception:  # the message does not match its arguments; that must not end a job
             message = str(record.msg)
         self._log.say(record.levelname.lower(), message, logger=record.name, **trace)
 
@@ -164,7 +164,7 @@ class _Capture:
         sys.stderr = cast("TextIO", _Lines(self.log))
 
     def stop(self) -> None:
-        """Give stderr back, after what is still on its way."""
+        """Restore stderr, after writing what is still in the pipe."""
         sys.stderr.flush()
         sys.stderr = self._before
         logging.captureWarnings(False)
@@ -191,7 +191,7 @@ class _Capture:
 
     def _write_real(self, line: str) -> None:
         data = line.encode(errors="backslashreplace")
-        with contextlib.suppress(OSError):  # as of any stderr that takes no more
+        with contextlib.suppress(OSError):  # stderr is closed
             while data:
                 data = data[os.write(cast("int", self._real), data) :]
 
@@ -205,21 +205,21 @@ def current() -> JsonLog | None:
 
 
 def start() -> JsonLog:
-    """From here on lines on stderr are JSON."""
+    """Turn lines on stderr into JSON from here on; returns the log."""
     if not _open:
         _open.append(_Capture())
     return _open[0].log
 
 
 def stop() -> None:
-    """From here on they are what they were."""
+    """Restore stderr to plain text."""
     if _open:
         _open.pop().stop()
         _NAMES.clear()
 
 
 def find_format(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
-    """The format that a command line asks for, before anything has parsed it."""
+    """The log format that a command line asks for, before it has been parsed."""
     found = environment.get("MEMWAL_LOG_FORMAT", TEXT)
     for name, value in zip_longest(arguments, arguments[1:], fillvalue=""):
         if name == "--log-format":

@@ -1,7 +1,8 @@
-"""Starting fast: pandas is not imported until somebody needs it.
+"""Speeds up the start: pandas is not imported until it is needed.
 
-pyarrow imports it where it is installed, for the sake of one constant, which is half of what
-importing Lance takes. It does without, as where there is none, and imports it to make a frame.
+pyarrow imports pandas, if it is installed, for a single constant, and that takes half of the time
+of importing Lance. It manages without, as if pandas were not installed, and still imports it to
+make a data frame.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _WANTS_IT = "pyarrow._dataset"
 
 
 class _Skip(MetaPathFinder):
-    """Finds no pandas while that module of pyarrow is being imported."""
+    """Hides pandas while `pyarrow._dataset` is being imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -28,6 +29,6 @@ class _Skip(MetaPathFinder):
 
 
 def start() -> None:
-    """Skip it. For processes that are all ours: pyarrow would take a Series for any list."""
+    """Skip pandas. Only for processes of our own: pyarrow then takes a Series for any list."""
     if not any(isinstance(finder, _Skip) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Skip())

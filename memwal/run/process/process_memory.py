@@ -1,9 +1,10 @@
 """Keeps the C library from hoarding memory that Lance's threads have freed.
 
-glibc gives threads arenas of their own, up to eight a core, and what is freed in one is not used by
-the others. A merge of sixty generations of 25 MB kept 200 MB that way: tests/bench/cases/memory.py.
-And it keeps large blocks that were freed for others of that size. With a limit on memory they go
-back at once, which saves a third of what wide rows take and costs a fifth more processor.
+glibc gives threads arenas of their own, up to eight per core, and memory freed in one is not used
+by the others. A merge of sixty generations of 25 MB kept 200 MB that way:
+tests/bench/cases/memory.py. glibc also keeps freed large blocks for later ones of that size. With a
+memory limit they are given back to the system at once, which saves a third of what wide rows take
+for a fifth more CPU time.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ _LEAST_BYTES = 256 * 1024 * 1024
 
 
 def limit_arenas() -> None:
-    """At most one arena a core, and two. Nothing where the C library knows no arenas, or the
-    environment has MALLOC_ARENA_MAX. Arenas that are there already stay.
+    """Limit the C library to one arena per core, or two on a single core.
+
+    Does nothing when the C library has no arenas, or the environment sets MALLOC_ARENA_MAX.
+    Existing arenas stay.
     """
     if "MALLOC_ARENA_MAX" not in os.environ:
         _set(_M_ARENA_MAX, max(2, os.cpu_count() or 1))
 
 
 def limit_memory(bytes_max: int | None) -> Memory:
-    """What this process may take; with a limit, freed memory is given back at once.
+    """The memory this process may take; with a limit, freed memory is given back at once.
 
-    Raises Refused for less than any work takes.
+    Raises Refused for a limit that is too small for any work.
     """
     memory = Memory(bytes_max=bytes_max)
     if bytes_max is not None:
@@ -45,8 +48,8 @@ def limit_memory(bytes_max: int | None) -> Memory:
 
         limit_arenas()
         _set(_M_MMAP_THRESHOLD, _LARGE_BYTES)
-        pa.set_memory_pool(pa.system_memory_pool())  # its default keeps what is freed, too
-        # For what Lance reads of its own accord, as it builds an index; it looks here once.
+        pa.set_memory_pool(pa.system_memory_pool())  # the default pool keeps freed memory, too
+        # Bounds what Lance reads by itself to build an index; it looks at this variable once.
         os.environ.setdefault("LANCE_DEFAULT_IO_BUFFER_SIZE", str(memory.ahead_bytes))
     return memory
 

@@ -1,4 +1,4 @@
-"""Signals that end a process: heard at once, and where it goes on until it is told to end."""
+"""Handles signals that end a process: the main thread hears each at once, and ends in order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def end_on_signals(end: Callable[[], None]) -> Iterator[None]:
-    """The first signal calls `end`, and each later one raises KeyboardInterrupt: there is a hurry.
+    """Call `end` on the first ending signal, and raise KeyboardInterrupt on each later one.
 
-    One that is ignored stays so, as under nohup. Main thread only.
+    Signals that are ignored, as under nohup, stay ignored. Main thread only.
     """
     told = False
 
@@ -41,9 +41,9 @@ def end_on_signals(end: Callable[[], None]) -> Iterator[None]:
 def wake_main_thread() -> None:
     """Let the main thread hear each signal at once, even one that another thread was given.
 
-    Python runs handlers in the main thread, and one that waits for a lock is woken by a signal of
-    its own only: Linux gives one to any other thread where the main one has something else pending,
-    such as SIGCONT. Once a process; main thread only.
+    Python runs handlers in the main thread, but a main thread that waits for a lock only wakes for
+    a signal delivered to itself, and Linux delivers it to another thread while the main one has
+    something else pending, such as SIGCONT. Call once per process, in the main thread.
     """
     hears, tells = socket.socketpair()
     tells.setblocking(False)

@@ -1,4 +1,4 @@
-"""Local files that are there whole or not at all."""
+"""Writes local files atomically: complete or not at all."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _NAME_CHARACTERS_MAX = 40
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes `target`'s place once it is whole; gone after an error.
+    """A file to write to, which replaces `target` at the end of the block. Raises OSError.
 
-    It lies beside `target`, is new, and its name can't be foreseen: two runs with one target don't
-    write into each other's, and a link that somebody laid there leads nowhere. Raises OSError.
+    After an error it is deleted. It is a new file beside `target` with an unpredictable name, so
+    that two runs with one target don't write into each other's file, and no link can be planted in
+    its place.
     """
     name = f".{target.name[:_NAME_CHARACTERS_MAX]}.{SystemClock().new_id()}.partial"
     partial = target.with_name(name)

@@ -1,4 +1,4 @@
 """Worker processes that stay warm, and what runs inside one.
 
-They run units of any job, and know none.
+They run units of any job, and know nothing of the jobs.
 """

@@ -10,7 +10,7 @@ _cancelled = threading.Event()
 
 
 def begin() -> None:
-    """A run starts: nothing is cancelled yet."""
+    """Reset at the start of a run: nothing is cancelled yet."""
     _cancelled.clear()
 
 

@@ -1,7 +1,7 @@
 """Warm worker processes: each does one unit at a time, and one that dies costs only its unit.
 
-A worker is a new Python, started by exec: Lance's threads do not survive a fork. Its standard
-output is our standard error, so that nothing it prints gets into a document on ours.
+A worker is a new Python, started by exec, because Lance's threads do not survive a fork. Its
+standard output goes to our standard error, so that nothing it prints gets into a document on ours.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RESTART_SECONDS_MIN = 0.5
 _RESTART_SECONDS_MAX = 60.0
 
 Say = Callable[[Hashable, str, str], None]
-"""Gets a unit's key, a level (`warning`, `trace`) and a line."""
+"""Called with a unit's key, a level (`warning`, `trace`) and a line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,9 +44,11 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerLimits:
-    """A worker that has more memory after a unit, or did so many, is replaced; an idle one let go.
+    """When workers are replaced or let go.
 
-    A unit that takes longer than `unit_seconds_warned` is told about and left alone.
+    A worker that has more memory than `memory_bytes_max` after a unit, or has done `units_max`, is
+    replaced; one that is idle for `idle_seconds_max` is let go. A unit that takes longer than
+    `unit_seconds_warned` only causes a warning.
     """
 
     memory_bytes_max: int = 2**30
@@ -57,7 +59,7 @@ class WorkerLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnitEnd:
-    """What came of a unit: what the worker returned, or the error instead."""
+    """What came of a unit: what the worker returned, or an error."""
 
     key: Hashable
     seconds: float
@@ -77,12 +79,12 @@ class _Worker:
     doing: str = ""
     busy: bool = False
     kill_at: float | None = None
-    """Set once it was told to leave."""
+    """When it is killed; set once it was told to leave."""
 
 
 @dataclass(slots=True)
 class _Deaths:
-    """Workers of a lane that died, one after the other; how long no new one is started."""
+    """How many workers of a lane died in a row, and when a new one may be started."""
 
     count: int = 0
     start_after: float = 0.0
@@ -90,7 +92,7 @@ class _Deaths:
 
 @dataclass(kw_only=True)
 class WorkerPool:
-    """Lanes of workers, started when there is work. For one thread; use as a context manager."""
+    """Lanes of workers, started when there is work. Not thread-safe; use as a context manager."""
 
     lanes: Mapping[str, Lane]
     clock: Clock
@@ -104,7 +106,7 @@ class WorkerPool:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes that are there now."""
+        """The process ids of the current workers."""
         return tuple(worker.process.pid for worker in self._workers)
 
     def can_take(self, lane: str) -> bool:
@@ -116,12 +118,12 @@ class WorkerPool:
         return rested and there < self.lanes[lane].workers_max
 
     def warm(self, lane: str) -> None:
-        """Start a worker that has its imports done once there is a unit."""
+        """Start a worker ahead of time, so that its imports are done when a unit comes."""
         with suppress(OSError):
             self._spawn(lane)
 
     def start(self, lane: str, key: Hashable, unit: object) -> None:
-        """Begin a unit; to be called where `can_take` says so. What goes wrong is its end."""
+        """Begin a unit; call only when `can_take`. Errors come back from `wait` as its end."""
         now = self.clock.monotonic_seconds()
         try:
             worker = self._find_idle(lane) or self._spawn(lane)
@@ -132,11 +134,11 @@ class WorkerPool:
             return
         worker.busy, worker.key, worker.began, worker.doing = True, key, now, ""
         worker.warn_at = now + self.limits.unit_seconds_warned
-        with suppress(OSError):  # it has just died: its end is on its way
+        with suppress(OSError):  # it has just died, and its end will be reported
             worker.pipe.send((unit,))
 
     def wait(self, seconds: float) -> list[UnitEnd]:
-        """The units that ended: as soon as one has, and after `seconds` at the latest."""
+        """The units that ended; returns as soon as one has, and after `seconds` at the latest."""
         deadline = self.clock.monotonic_seconds() + seconds
         while True:
             self._look_after()
@@ -153,7 +155,7 @@ class WorkerPool:
             self._dismiss(worker)
             worker.kill_at = deadline
         ends, self._unstarted = self._unstarted, []
-        # One that waits for a disk that never answers can't even be killed.
+        # A process that waits for a hung disk can't even be killed.
         while self._workers and self.clock.monotonic_seconds() < deadline + _KILL_SECONDS_MAX:
             self._look_after()
             left = deadline - self.clock.monotonic_seconds()
@@ -166,10 +168,10 @@ class WorkerPool:
     def __exit__(self, *error: object) -> None:
         self.stop(0.0 if error[0] else _LEAVE_SECONDS_MAX)
 
-    # ---- what workers tell
+    # ---- messages from workers
 
     def _hear(self, seconds: float) -> list[UnitEnd]:
-        """Take the news that there are; wait for some where there are none."""
+        """Take all pending messages; if there are none, wait for one up to `seconds`."""
         ends: list[UnitEnd] = []
         with suppress(Empty):
             worker, message = self._news.get(timeout=seconds)
@@ -201,7 +203,7 @@ class WorkerPool:
                 yield self._end(worker, WorkerDied(_explain(worker)))
 
     def _judge(self, worker: _Worker, done: Done) -> str | None:
-        """Why it should be replaced, in a word; None where it need not be."""
+        """Why the worker should be replaced, in a word; None if it should not."""
         if done.resident_bytes > self.limits.memory_bytes_max:
             return "grown"
         if worker.units >= self.limits.units_max:
@@ -225,7 +227,7 @@ class WorkerPool:
     # ---- starting and ending them
 
     def _find_idle(self, lane: str) -> _Worker | None:
-        # The last one that worked: the others may become idle for long enough to be let go.
+        # Prefer the one that worked last: the others may stay idle long enough to be let go.
         idle = [w for w in self._workers if w.lane == lane and not w.busy and w.kill_at is None]
         return max(idle, key=lambda worker: worker.idle_since, default=None)
 
@@ -249,7 +251,7 @@ class WorkerPool:
         )
         try:
             threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
-        except RuntimeError as error:  # no more threads are to be had
+        except RuntimeError as error:  # no thread could be started
             _kill(worker)
             process.wait()
             ours.close()
@@ -260,13 +262,13 @@ class WorkerPool:
         return worker
 
     def _listen(self, worker: _Worker) -> None:
-        """In a thread: a worker that is stopped in the middle of a message stops nobody else."""
+        """Receive from one worker, in a thread: a worker stuck mid-message blocks no other."""
         try:
             while True:
                 self._news.put((worker, worker.pipe.recv()))
         except (EOFError, OSError):
             pass
-        except Exception:  # bytes that are no message
+        except Exception:  # the bytes are not a message
             _kill(worker)
         worker.process.wait()
         self._news.put((worker, None))
@@ -293,7 +295,7 @@ class WorkerPool:
 
 
 def _kill(worker: _Worker) -> None:
-    """End it, and the processes that it has started."""
+    """Kill the worker and the processes that it has started."""
     if worker.process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(worker.process.pid, signal.SIGKILL)

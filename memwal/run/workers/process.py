@@ -1,8 +1,8 @@
 """What runs inside a worker process of `memwal.run.workers.pool`: units, one after the other.
 
-The process obeys its parent alone: a Ctrl-C in the terminal, or a service manager that signals the
-whole group, must not end a commit in the middle. When the parent is gone, its end of the pipe is
-closed: the unit in hand ends before its next commit, and then the process.
+The process obeys only its parent: a Ctrl-C in the terminal, or a service manager that signals the
+whole group, must not end it in the middle of a commit. When the parent is gone, its end of the pipe
+is closed; the current unit then stops before its next commit, and the process ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ORPHANED_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A line for the parent's log; with the level `doing`, what the unit does from now on."""
+    """A line for the parent's log; at the level `doing`, what the unit does from now on."""
 
     level: str
     text: str
@@ -40,9 +40,9 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A unit has ended: its result or its error, and the memory that the process has now.
+    """The end of a unit: its result or its error, and the process's memory afterwards.
 
-    A process that is `spent` should not get another one.
+    A process that is `spent` should not get another unit.
     """
 
     result: object
@@ -51,30 +51,30 @@ class Done:
 
 
 class Worker(Protocol):
-    """Does units in a worker process, which keeps it from one unit to the next."""
+    """Does units in a worker process; the same object serves all units of the process."""
 
     spent: bool
     """Whether the process should be replaced after its unit."""
 
     def run(self, unit: Any, post: Post) -> object:
-        """Do a unit. What it raises is its end, and the process goes on."""
+        """Do a unit. An error it raises becomes the unit's result, and the process goes on."""
         ...
 
     def cancel(self) -> None:
-        """Make the unit in hand stop before its next commit. Called in another thread."""
+        """Make the current unit stop before its next commit. Called in another thread."""
         ...
 
     def close(self) -> None:
-        """No unit will come any more."""
+        """Clean up; no more units will come."""
         ...
 
 
 MakeWorker = Callable[[], Worker]
-"""Makes the worker, in its process; travels there by pickle. Imports what units need."""
+"""Makes the worker inside its process, where it arrives by pickle; imports what units need."""
 
 
 class Post(logging.Handler):
-    """Sends things to the parent, from any thread. Nobody listens once the parent is gone."""
+    """Sends messages to the parent, from any thread; drops them once the parent is gone."""
 
     def __init__(self, pipe: Connection) -> None:
         super().__init__(logging.WARNING)
@@ -82,8 +82,8 @@ class Post(logging.Handler):
         self._turn = threading.Lock()
 
     def send(self, message: object) -> None:
-        """Send it. Raises what pickling it does."""
-        data = ForkingPickler.dumps(message)  # which may log, and so come back here
+        """Send a message. Raises what pickling it raises."""
+        data = ForkingPickler.dumps(message)  # unlocked: pickling may log, and so come back here
         with self._turn, suppress(OSError):
             self._pipe.send_bytes(data)
 
@@ -92,15 +92,15 @@ class Post(logging.Handler):
         self.send(Said(level, text))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """What a library logs."""
+        """Send what a library logs as a warning."""
         try:
             self.say("warning", record.getMessage())
-        except Exception:  # of a message that does not go with its arguments
+        except Exception:  # the message does not match its arguments
             self.handleError(record)
 
 
 def serve(descriptor: int) -> None:
-    """Do the units that come through the inherited socket, until the parent wants no more."""
+    """Do the units that come through the inherited socket, until the parent ends it."""
     ignore_signals()
     os.set_inheritable(descriptor, False)
     process_memory.limit_arenas()
@@ -119,13 +119,13 @@ def serve(descriptor: int) -> None:
 
 
 def ignore_signals() -> None:
-    """Leave those that end a process to the parent. For the main thread."""
+    """Ignore the signals that end a process: the parent handles them. Main thread only."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _listen(pipe: Connection, units: SimpleQueue[tuple[object] | None], worker: Worker) -> None:
-    """Take what the parent sends: units, and None when it wants no more."""
+    """Queue what the parent sends: units, and None when no more will come."""
     with suppress(EOFError, OSError):
         while True:
             message = pipe.recv()
@@ -139,7 +139,7 @@ def _listen(pipe: Connection, units: SimpleQueue[tuple[object] | None], worker: 
 
 
 def _cancel(worker: Worker) -> None:
-    with suppress(Exception):  # of an engine that is gone already
+    with suppress(Exception):  # the engine may be gone already
         worker.cancel()
 
 
@@ -148,7 +148,7 @@ def _do(worker: Worker, unit: object, post: Post) -> object:
         return worker.run(unit, post)
     except MemWalError as error:
         return make_sendable(error)
-    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+    except BaseException as error:  # a Rust panic in Lance is not an Exception
         post.say("trace", traceback.format_exc())
         return unexpected(error)
 
@@ -161,7 +161,7 @@ def _answer(post: Post, worker: Worker, result: object) -> None:
 
 
 def resident_bytes() -> int:
-    """The memory of this process; where the host does not tell, the most that it ever had."""
+    """This process's resident memory; its peak where the host has no `/proc`."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

@@ -46,15 +46,15 @@ class StoreLimits:
     delete_batch_objects_max: int = 1000
 
     def at_most(self, seconds_max: float) -> StoreLimits:
-        """The same, with that total; it alone ends the attempts."""
+        """The limits with `seconds_max` in total, and enough attempts that only it ends retries."""
         attempts = max(self.retry_attempts_max, round(seconds_max))
         return replace(self, retry_seconds_max=seconds_max, retry_attempts_max=attempts)
 
 
 def limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
-    """The limits with the total that the storage options give, for Lance and for us. Raises Usage.
+    """The limits with the total wait that the storage options give, if any. Raises Usage.
 
-    So it goes wherever they go: to executors, and to the processes of a watch.
+    It is a storage option, so that it reaches Lance, executors and the processes of a watch.
     """
     for name, text in storage_options.items():
         if name.lower() == WAIT_OPTION:

@@ -86,7 +86,7 @@ def refusal_of(error: BaseException) -> str | None:
 
 
 def cause_of(error: BaseException) -> str:
-    """What it says, in one line."""
+    """What the error says, in one line."""
     text, status = _text_of(error), status_of(error)
     if _is_nobody(text):
         return "no credentials in options or variables, and this host has no identity of its own"
@@ -136,12 +136,12 @@ def is_no_path(error: BaseException) -> bool:
 
 
 def is_plain_http(error: BaseException) -> bool:
-    """Whether it was not sent, as it would have gone over the network in the clear."""
+    """Whether the request was not sent because the connection would have been unencrypted."""
     return "BadScheme" in str(error)
 
 
 def _is_nobody(text: str) -> bool:
-    """Whether no credentials were given, and where this host may have some there are none."""
+    """Whether no credentials were given, and the host's metadata service has none either."""
     return "token request" in text and any(host in text for host in _METADATA)
 
 

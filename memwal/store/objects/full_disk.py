@@ -45,7 +45,7 @@ def tells_of_it(error: str | None) -> bool:
 
 
 def keep_reserve(objects: Objects) -> None:
-    """Leave what garbage can begin with on a full disk, if it isn't there and there is space."""
+    """Write the reserve file on a local store, unless it exists or there is no space."""
     if not objects.page_objects:
         with suppress(MemWalError):
             if not objects.exists(layout.RESERVE):
@@ -55,7 +55,7 @@ def keep_reserve(objects: Objects) -> None:
 
 
 def free_reserve(objects: Objects) -> None:
-    """Give it up."""
+    """Delete the reserve file, so that garbage collection has space to begin with."""
     if not objects.page_objects:
         with suppress(MemWalError):
             objects.delete([layout.RESERVE])

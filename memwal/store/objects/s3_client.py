@@ -92,7 +92,7 @@ def refusal_of(error: BaseException) -> str | None:
 
 
 def cause_of(error: BaseException) -> str:
-    """What it says, in one line."""
+    """What the error says, in one line."""
     if not isinstance(error, boto.ClientError):
         refusal = refusal_of(error)
         return f"{refusal}: {error}" if refusal else str(error)

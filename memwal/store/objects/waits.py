@@ -36,7 +36,7 @@ class Wait:
     context: Context = field(default_factory=copy_context)
 
     def describe(self, now: float) -> str:
-        """The line."""
+        """The warning's text."""
         passed = f" for {now - self.began:.0f} s" if now > self.began + 1 else ""
         parts = [self.request]
         if self.attempts > 1:
@@ -61,7 +61,7 @@ class Waits:
 
     @contextmanager
     def watch(self, store: str, request: str, seconds_max: float | None = None) -> Iterator[Wait]:
-        """Tell of what is done inside, if it takes long."""
+        """Warn about the request made inside this context, if it takes long."""
         wait = Wait(
             store=store,
             request=request,

@@ -1,7 +1,7 @@
 """Checkpoints: a small document each under `_maintenance/checkpoints/`, and a tag of the base.
 
-A document's name is the checkpoint's and an end of its own, and its tag is named after it: what is
-rewritten or deleted by that name is never another checkpoint's, nor anybody else's tag.
+A document's name is the checkpoint's name with a random suffix, and its tag is named after it. So a
+rewrite or delete by that name never touches another checkpoint, or a tag of somebody else's.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoredCheckpoints:
         return [checkpoint for checkpoint in read if checkpoint is not None]
 
     def named(self, name: str) -> Sequence[Checkpoint]:
-        """Those of a name, the oldest first. Raises Usage when there is none; tells which are."""
+        """Checkpoints of a name, oldest first. Raises Usage, which lists all names, without any."""
         known = self.list()
         found = [checkpoint for checkpoint in known if checkpoint.name == name]
         if not found:
@@ -64,7 +64,10 @@ class StoredCheckpoints:
         return sorted(found, key=lambda checkpoint: checkpoint.created_at_nanos)
 
     def find(self, name: str, now_nanos: int) -> Checkpoint:
-        """The one of a name, to read. Raises Usage without one, Refused when it can't be read."""
+        """The newest checkpoint of a name, to read from.
+
+        Raises Usage when there is none, Refused when it is unfinished or expired.
+        """
         newest = self.named(name)[-1]
         where = f"{self._objects.uri}: checkpoint {name!r}"
         if not newest.ready:
@@ -75,7 +78,7 @@ class StoredCheckpoints:
         return newest
 
     def put(self, checkpoint: Checkpoint) -> None:
-        """Store it, over what was stored of the same one."""
+        """Store the checkpoint, replacing what was stored under its key."""
         document = {"format": _FORMAT, **_adapter().dump_python(checkpoint, mode="json")}
         self._objects.put(layout.checkpoint_path(checkpoint.key), json.dumps(document).encode())
 
@@ -84,10 +87,11 @@ class StoredCheckpoints:
         return self._objects.exists(layout.checkpoint_tag_path(checkpoint.key))
 
     def remove(self, checkpoint: Checkpoint) -> None:
-        """Expire it, then delete its tag and it; what a kill leaves is garbage.
+        """Mark the checkpoint as expired, then delete its tag and its record.
 
-        Where it can't be expired, on a full disk, it is deleted all the same: a kill then leaves a
-        record that holds what it held. Raises StoreUnavailable when some of it is left.
+        What a kill leaves behind is garbage. If the mark can't be stored, as on a full disk, the
+        checkpoint is deleted all the same; a kill then leaves a record that is still in force.
+        Raises StoreUnavailable when some of it is left.
         """
         unexpired: StoreUnavailable | None = None
         try:

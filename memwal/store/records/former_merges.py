@@ -48,7 +48,7 @@ def list_named(config: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def name_in_config(record_id: str, forgotten: Iterable[str]) -> dict[str, str | None]:
-    """The change of the configuration that names a record, and others no more."""
+    """The change of configuration that names a record and removes the names of `forgotten` ones."""
     return {**dict.fromkeys(map(_KEY.__add__, forgotten)), _KEY + record_id: ""}
 
 
@@ -84,7 +84,7 @@ class SettledRecords:
     _known: dict[str, SettledRecord] = field(init=False, default_factory=dict)
 
     def find(self, view: TableView) -> list[SettledRecord]:
-        """Those that the view's version names and that are there, newest first."""
+        """The records that the view's version names and that exist, newest first."""
         named = view.settled_ids[:_NAMED_MAX]
         for record_id in named:
             if record_id not in self._known and (found := self._read(record_id)) is not None:
@@ -93,9 +93,9 @@ class SettledRecords:
         return sorted(records, key=lambda record: -record.version)
 
     def mark(self, view: TableView) -> TableView:
-        """The view with what is settled of shards that lack generations for all the index knows.
+        """The view with settled generations filled in for shards that seem to lack some.
 
-        By the records, and where these don't tell, by the retained versions.
+        They are taken from the records, or else from the retained versions.
         """
         if not any(needs_proof(shard) for shard in view.shards):
             return view
@@ -143,7 +143,7 @@ class StoredProofs:
     manifests: TableManifests
 
     def find(self, view: TableView) -> list[SettledRecord]:
-        """Those that count."""
+        """The records that the view's version names and that exist, newest first."""
         return self.records.find(view)
 
     def name(self, view: TableView, record_id: str, kept: Iterable[SettledRecord]) -> None:
@@ -154,7 +154,7 @@ class StoredProofs:
         call_lance(lambda: dataset.update_config(change))
 
     def follows(self, view: TableView, record_id: str) -> bool:
-        """Whether the version after the view's is that commit, and the view's still the same."""
+        """Whether the next version names the record, and the view's own is still the same one."""
         try:
             stood = self.manifests.read(view.version).timestamp_nanos
             named = list_named(self.tables.base(view.version + 1).config())

@@ -84,7 +84,7 @@ class StoredLeases:
         return self._find_by_listing()
 
     def glance(self) -> LeaseClaim | None:
-        """As `current`, in two requests where one lists all claims; for people, who may wait."""
+        """The same as `current`, in two requests if one page lists all claims; for reports."""
         most = self._objects.page_objects
         if most == 0:
             return self.current()
@@ -121,7 +121,7 @@ class StoredLeases:
         return renewed
 
     def release(self, claim: LeaseClaim) -> None:
-        """Mark the claim as over. Tried for some seconds; raises MemWalError when it stands."""
+        """Mark the claim as released. Retries for some seconds, then raises MemWalError."""
         data = _encode(replace(claim, released=True, expires_at_nanos=self._clock.now_nanos()))
         try:
             retry(
@@ -201,9 +201,9 @@ class StoredLeases:
         return claim
 
     def _withdraw(self, token: int) -> None:
-        """Take back what was put under a number that had been collected: it would lead nowhere.
+        """Delete a claim that was put under a number which had been collected.
 
-        Where the next number is there, this one's place is below it, and it stays.
+        It stays if the next number exists, since it is then part of the chain below it.
         """
         if not self._objects.exists(layout.lease_claim_path(token + 1)):
             self._objects.delete([layout.lease_claim_path(token)])
@@ -225,7 +225,7 @@ class StoredLeases:
         return newer if newer is not None and newer.token > token else None
 
     def _leads_up(self, token: int) -> bool:
-        """Whether no claim above is gone: they are deleted lowest first."""
+        """Whether the claim before exists, so that none above was collected (lowest go first)."""
         return token > 1 and self._objects.exists(layout.lease_claim_path(token - 1))
 
     def _find_by_listing(self) -> LeaseClaim | None:

@@ -98,7 +98,7 @@ class Transactions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InheritedProgress:
-    """Of one table."""
+    """Finds, for one table, shards whose merge progress is not their own."""
 
     _objects: Objects
     _tables: Transactions
@@ -106,9 +106,10 @@ class InheritedProgress:
     readers_max: int = 16
 
     def part(self, view: TableView) -> TableView:
-        """The view with such shards among the broken ones, and those that can't be judged.
+        """The view with stranger shards, and shards that can't be judged, moved to the broken ones.
 
-        Shards of a snapshot are older than the base: progress may well be ahead of them.
+        A view from a snapshot is returned as it is: its shards are older than the base, so progress
+        may well be ahead of them.
         """
         if view.taken_at_millis is not None:
             return view
@@ -155,7 +156,7 @@ class InheritedProgress:
     def _find_hidden(
         self, view: TableView, shards: Sequence[ShardView], flushed: Mapping[ShardId, int]
     ) -> dict[str, int]:
-        """Those of them with rows that hide, and how far the progress goes that is not theirs."""
+        """The shards with rows hidden below progress that is not theirs, and how far that goes."""
         versions = self._manifests.attached_versions(view.version)
         oldest = self._read(versions[0]) if versions else None
         doubtful = [
@@ -185,7 +186,7 @@ class InheritedProgress:
     def _read_flushed(
         self, shards: Sequence[ShardView]
     ) -> tuple[dict[ShardId, int], dict[ShardId, MemWalError]]:
-        """When their first generations were flushed, of those there; what can't be read."""
+        """When the shards' first generations were flushed, and the errors of unreadable ones."""
         known = _recall_flushed(self._objects.store, self._objects.uri)
         new = [shard for shard in shards if _first(shard).path not in known]
         if len(known) > _SOUND_MAX:

@@ -1,13 +1,13 @@
-"""Shard manifests that this process has read, for who looks at a table again and again.
+"""A cache of shard manifests, for processes that look at the same table repeatedly.
 
-A manifest never changes, and still its name alone says little: the table may have been created
-again, and its shards may have the same ids. So each is known by all that a listing says of its
-file. What is remembered answers only for a file that was listed just now, so it can't show more
-than the listing does, and nothing is deleted by it: there, manifests are read.
+A manifest never changes, but its name alone does not identify it: the table may have been created
+again with the same shard ids. So an entry is matched by everything that a listing says about the
+file. It is used only for a file that was listed just now, so the cache can't show more than the
+listing does. Deletes don't rely on it: they read the manifests.
 
-For commands that look at a table of many shards, they are remembered on disk, too: one file a
-table, in a folder of the user's own. It is input as all that is stored: its digest has to fit, and
-each manifest is decoded and checked as one of the table's. A file that is broken is passed over.
+For tables of many shards the cache is also kept on disk, one file per table in the user's own
+folder. That file is untrusted input like everything stored: its digest has to match, and each
+manifest is decoded and checked like one of the table's. A broken file is ignored.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def find_cache_folder(environment: Mapping[str, str] = os.environ) -> Path | Non
 
 
 class ManifestFile:
-    """What is remembered on disk of one table."""
+    """The cache file of one table."""
 
     def __init__(self, folder: Path | None, *, store: str, uri: str) -> None:
         self._folder = folder
         self._name = blake2b(f"{store}\n{uri}".encode(), digest_size=16).hexdigest() + _SUFFIX
 
     def load(self, memory: ManifestMemory) -> None:
-        """Add what is there and in order."""
+        """Add the file's manifests to `memory`, if there is a valid file."""
         if self._folder is None:
             return
         try:
@@ -84,7 +84,7 @@ class ManifestFile:
         memory.unsaved = 0
 
     def save(self, memory: ManifestMemory) -> None:
-        """Replace the file by what is known now, and remove the oldest ones beyond so many."""
+        """Replace the file by what `memory` holds, and delete the oldest of too many files."""
         memory.unsaved = 0
         if self._folder is None:
             return
@@ -126,8 +126,7 @@ def _digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=16).hexdigest().encode()
 
 
-# Of all tables together, some 1.5 KB each; beyond that the tables go first that were last asked for
-# the longest ago.
+# For all tables together, at some 1.5 KB each; beyond that, the least recently used tables go.
 _MANIFESTS_MAX = 50_000
 
 
@@ -145,14 +144,15 @@ class ManifestMemory:
         return len(self._found)
 
     def recall(self, shard_id: ShardId, file: StoredFile) -> ShardManifest | None:
-        """What the file holds, if it was read as it is now."""
+        """The manifest in a listed file, if that very file was read before; else None."""
         found = self._found.get(shard_id)
         return found[1] if found is not None and found[0] == file else None
 
     def keep(self, file: StoredFile, manifest: ShardManifest) -> None:
-        """Remember what the file holds, where a listing tells it from others of its name.
+        """Remember a file's manifest, if the listing gives the file an etag.
 
-        Without an etag it need not: dates may be whole seconds, and sizes are often the same.
+        Without one it can't be told from another file of its name: dates may be whole seconds, and
+        sizes are often the same.
         """
         if file.etag:
             self._found[manifest.shard_id] = (file, manifest)
@@ -191,4 +191,4 @@ class ManifestMemories:
 
 
 MEMORIES = ManifestMemories()
-"""This process's."""
+"""The caches of this process."""

@@ -179,7 +179,7 @@ class ShardManifests:
         self._objects.put_if_absent(path, data)
 
     def _check_ours(self, proposed: ShardManifest, data: bytes, error: MemWalError) -> None:
-        """Return when our bytes are stored after all."""
+        """Return if our bytes are stored after all; otherwise raise why the commit failed."""
         where = f"{self._objects.uri}: shard {proposed.shard_id}"
         try:
             stored = self._bytes(proposed.shard_id, proposed.version)
@@ -199,10 +199,10 @@ class ShardManifests:
     def _finish(
         self, current: ShardManifest | None, proposed: ShardManifest, data: bytes
     ) -> ShardManifest:
-        """After the put, before anybody is led there: the name may have been free again.
+        """Check after the put, and before the hint leads there, that the name was never collected.
 
-        Manifests are collected lowest first. So while the version before is there, none above it
-        was. Version 1 is never free again.
+        A collected manifest's name would be free again. Manifests are collected lowest first, so
+        while the version before exists, none above it was collected. Version 1 is never free again.
         """
         shard_id, version = proposed.shard_id, proposed.version
         try:

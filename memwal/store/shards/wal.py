@@ -96,7 +96,7 @@ class WalEntries:
         return wal_entries(shard_id, self._objects.list(layout.wal_folder(shard_id)))
 
     def list_settled(self, manifest: ShardManifest) -> list[tuple[int, StoredFile]]:
-        """The same, without a hole that is only the listing's.
+        """The same as `list_entries`, without holes that only the listing has.
 
         A listing is no snapshot: a live writer's entries may come up without an earlier one. So a
         position that seems to be missing is asked for, and the listing repeated if it is there.
@@ -245,9 +245,9 @@ class WalEntries:
         return entry, schema
 
     def _turn(self, where: str, stored: StoredEntry) -> AbstractContextManager[object]:
-        """What to decode an entry in: of those that unfold to much, one at a time.
+        """A context for decoding an entry, which lets in one large entry at a time.
 
-        Raises Refused for one above a limit.
+        Raises Refused for an entry above a limit.
         """
         limits = self.limits
         if stored.size_bytes > len(stored.data):

@@ -1,4 +1,5 @@
-"""Tables as Lance has them: versions, generations, indexes, names in namespaces; the view of one.
+"""Tables as Lance stores them: versions, generations, indexes, namespaces, and the table's view.
 
-With the jobs' own stores, the only place that knows Lance. Documents of ours are for `records/`.
+Apart from the jobs' own stores, this is the only place that knows Lance. memwal's own documents
+are in `records/`.
 """

@@ -1,15 +1,15 @@
-"""Blob columns (`lance.blob.v2`) read as what a commit takes in again: bytes, or an address.
+"""Reads blob columns (`lance.blob.v2`) in the form that a commit accepts: bytes, or an address.
 
-A blob's bytes lie in its table's own files, or the blob is the address of some other file. Lance's
-`all_binary` fetches both alike, with the rights of whoever reads: a writer could have any file read
-that he may not read himself. So descriptors are read here, and bytes of the table's own files only;
-an address stays one and is not followed.
+A blob's bytes are in its table's own files, or the blob is the address of another file. Lance's
+`all_binary` fetches both alike, with the reader's permissions: a writer could make us read a file
+that the writer may not read. So this module reads the descriptors, and bytes only from the table's
+own files; an address is passed on and not followed.
 
-Between the check of a row's descriptor and the read of its bytes Lance reads the data file again.
+Between the check of a row's descriptor and the read of its bytes, Lance reads the data file again.
 Somebody who replaces that file at that very instant can still have an address fetched.
 
 Columns that an older table declared as blobs (`lance-encoding:blob`, format 2.1 and before) hold no
-address; they come as bytes, as ever.
+addresses; they are read as bytes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SHOWN_CHARS_MAX = 200
 
 
 def blob_columns(columns: Sequence[ColumnInfo]) -> frozenset[str]:
-    """Names of the columns that are blobs, or have some inside."""
+    """Names of the columns that are blobs, or contain blobs."""
     return frozenset(column.name for column in columns if _BLOB in column.type_text)
 
 
 def read_schema(dataset: Any) -> pa.Schema:
-    """What a read of all columns gives: blobs as `BlobType`, or as bytes in older formats."""
+    """The schema that a read of all columns has: blobs as `BlobType`, in older formats as bytes."""
     schema: pa.Schema = dataset.scanner(blob_handling="all_binary").projected_schema
     for place, field in enumerate(dataset.schema):
         if _BLOB in str(field.type):
@@ -48,7 +48,7 @@ def read_schema(dataset: Any) -> pa.Schema:
 
 
 def with_whole_blobs(schema: pa.Schema) -> pa.Schema:
-    """The same with blobs that have a place for all that one may be: a range of a file, too."""
+    """The schema with each blob as the full `BlobType`, which can also hold a range of a file."""
     for place, field in enumerate(schema):
         if isinstance(field.type, BlobType):
             schema = schema.set(place, field.with_type(BlobType()))
@@ -56,7 +56,7 @@ def with_whole_blobs(schema: pa.Schema) -> pa.Schema:
 
 
 def as_storage(table: pa.Table) -> pa.Table:
-    """The same with plain structs for blobs, for a table in memory that Lance is to search."""
+    """The table with blobs as plain structs, for a table in memory that Lance is to search."""
     for place, field in enumerate(table.schema):
         if isinstance(field.type, BlobType):
             plain = pa.field(field.name, field.type.storage_type)
@@ -66,16 +66,16 @@ def as_storage(table: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
-    """Where addresses may lead: below the table's folder, or a base that it has registered.
+    """Where addresses may lead: below the table's folder, or below a base that it registered.
 
-    Lance's commits carry an address below a base only, and none in the table's folder.
+    Lance's commits accept addresses below a registered base only, not in the table's folder.
     """
 
     root: str
     bases: tuple[str, ...]
 
     def check(self, where: str, address: str, *, committing: bool) -> None:
-        """Raise Refused for an address that leads further."""
+        """Raise Refused for an address that is out of bounds, or that a commit can't accept."""
         if is_below(address, self.bases):
             return
         shown = ascii(address[:_SHOWN_CHARS_MAX])
@@ -97,10 +97,10 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlobReader:
-    """Reads the blobs of one opened dataset, of which `columns` are or hold some.
+    """Reads the blobs of one opened dataset; `columns` are those that are or contain blobs.
 
-    Without `bounds` any address is given as it is: those of the base table, where who may commit
-    has put them.
+    Without `bounds` every address is passed on. That is for the base table, whose addresses were
+    put there by somebody who may commit to it.
     """
 
     where: str
@@ -110,7 +110,7 @@ class BlobReader:
 
     @property
     def options(self) -> dict[str, Any]:
-        """For Lance's scanner. Its batches are to go through `read`."""
+        """Options for Lance's scanner, whose batches must then go through `read`."""
         if not self.columns:
             return {"blob_handling": "all_binary"}
         return {"blob_handling": "blobs_descriptions", "with_row_address": True}
@@ -119,7 +119,7 @@ class BlobReader:
         """The batch with values in place of descriptors.
 
         Raises Refused for an address that is out of bounds, Corruption for a descriptor that makes
-        no sense, Unsupported for blobs inside of other columns.
+        no sense, Unsupported for blobs inside other columns.
         """
         for name in self.columns.intersection(batch.schema.names):
             if not isinstance(self.dataset.schema.field(name).type, BlobType):
@@ -160,7 +160,7 @@ class BlobReader:
         return pa.ExtensionArray.from_storage(kind, pa.array(rows, kind.storage_type))
 
     def _reference(self, name: str, found: Mapping[str, Any], committing: bool) -> dict[str, Any]:
-        """The address, absolute, with the range of the file that is meant, if not all of it."""
+        """The absolute address, with the range of the file if the blob is only a part of it."""
         address, base_id = found["blob_uri"], found["blob_id"]
         if base_id:
             base = self.dataset.base_paths().get(base_id)
@@ -183,14 +183,14 @@ class BlobReader:
 
 
 def nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    """A column that has no values."""
+    """A column of nulls."""
     if isinstance(kind, BlobType):
         return blob_array([None] * rows)
     return pa.nulls(rows, kind)
 
 
 def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Rows in memory have blobs as plain structs; all else is as it should be."""
+    """The array as `kind`; rows in memory have blobs as plain structs, which are wrapped."""
     if isinstance(kind, BlobType) and pa.types.is_struct(array.type):
         return pa.ExtensionArray.from_storage(kind, array)
     return array if array.type == kind else array.cast(kind)

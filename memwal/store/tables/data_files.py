@@ -1,11 +1,11 @@
-"""Checks whose files a generation names, and their footers, before Lance reads any of them.
+"""Checks before Lance reads a generation that its files are its own and their footers plausible.
 
-A Lance table may name files of another table: a shallow clone's are all of that kind, and Lance
-reads them with whatever the reader may read. A generation has no reason to.
+A Lance table may name files of another table (all files of a shallow clone are), and Lance reads
+them with the reader's permissions. A generation has no reason to name any.
 
-Lance's reader allocates room for as many columns and buffers as a file's footer claims, and ends
-the whole process when it can't. So a torn or forged footer is found here, with one small read a
-file. Most damage further in is reported by Lance itself, as an error or a panic.
+Lance's reader allocates room for as many columns and buffers as a file's footer claims, and aborts
+the whole process when it can't. So a torn or forged footer is detected here, with one small read
+per file. Lance itself reports most damage elsewhere in a file, as an error or a panic.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def check_data_files(
 
 
 def check_own_files(dataset: Any) -> None:
-    """Raise Corruption for an opened generation that reads files of another table.
+    """Raise Corruption for an opened generation with files of another table, or data overlays.
 
-    Asks the store for nothing: the dataset has read its manifest, and goes by it from then on. An
-    index names a base path as well, but Lance reads none that the manifest does not register.
+    This takes no request: the dataset has read its manifest, and uses nothing else from then on. An
+    index may name a base path too, but Lance reads none that the manifest does not register.
     """
     others = [str(base.path) for base in dataset.base_paths().values()]
     if others:
@@ -65,7 +65,7 @@ def check_own_files(dataset: Any) -> None:
 
 
 def _has_footer(file: Any) -> bool:
-    """Whether it is of format 2."""
+    """Whether the data file is of format 2, whose footer is checked here."""
     return bool((file.file_major_version, file.file_minor_version) >= (0, 3))
 
 
@@ -77,10 +77,10 @@ def _check_inside(path: str) -> str:
 
 
 def check_data_file(tail: bytes, file_bytes: int) -> None:
-    """Raise Corruption when a data file's footer (Lance format 2) claims what can't be there.
+    """Raise Corruption when a data file's footer (Lance format 2) can't be right.
 
-    It has the offsets of the column metadata, of the table of columns and of the table of global
-    buffers, how many entries the two tables have, and the format's version.
+    The footer holds the offsets of the column metadata, of the table of columns and of the table of
+    global buffers, the number of entries in both tables, and the format's version.
     """
     footer = tail[-DATA_FOOTER_BYTES:]
     if len(footer) < DATA_FOOTER_BYTES or footer[-4:] != MAGIC:

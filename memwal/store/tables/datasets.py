@@ -1,4 +1,4 @@
-"""Opens Lance tables, the base and its generations, and tells what they are."""
+"""Opens Lance tables, the base and its generations, and reads their properties."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from memwal.store.tables.lance_texts import tidy_text as tidy_text
 
 _BATCH_ROWS_MAX = 8192
 
-# What Lance says when a file is not there.
+# What Lance says when a file does not exist.
 GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.IGNORECASE)
 # What it says when it was denied access, which says nothing about the file.
 _REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
@@ -49,14 +49,14 @@ def lance_version() -> str:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether Lance's Rust code panicked: seen on torn files. It is no Exception in Python."""
+    """Whether Lance's Rust code panicked, as on torn files; in Python that is no `Exception`."""
     return type(error).__name__ == "PanicException"
 
 
 def new_session(memory: Memory = UNLIMITED) -> Any:
-    """A session with small caches: each open would otherwise bring one of 6 GiB.
+    """A session with small caches; without one, each open would come with a cache of 6 GiB.
 
-    What it has read of a table it does not read again.
+    A session does not read again what it has read of a table and still has in its caches.
     """
     size = memory.cache_bytes
     return lance.Session(index_cache_size_bytes=size, metadata_cache_size_bytes=size)
@@ -77,7 +77,7 @@ REWINDING = ("Restore", "Overwrite")
 
 
 class LanceTables:
-    """Opens the base table and its generations, with one session: one of its own, or a given."""
+    """Opens the base table and its generations in one session, its own unless one is given."""
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class LanceTables:
         return self._uri
 
     def base(self, version: int | None = None) -> Any:
-        """The base table at a version, or the latest.
+        """The base table at a version, or at the latest one.
 
-        Raises NotATable when there is no latest, Missing when the version that was asked for is
-        not there, or not any more; StoreUnavailable, BadCredentials, Corruption.
+        Raises NotATable when there is no table, Missing when the given version does not exist, or
+        no longer does; also StoreUnavailable, BadCredentials and Corruption.
         """
         try:
             return self._open(self._uri, version)
@@ -112,7 +112,7 @@ class LanceTables:
             raise NotATable(str(error)) from None
 
     def at(self, version: int) -> Any:
-        """The version that a view or a plan named. Raises LostRace when it was expired since."""
+        """The version that a view or a plan named. Raises LostRace when it has expired since."""
         try:
             return self.base(version)
         except Missing as error:
@@ -133,23 +133,23 @@ class LanceTables:
             return None
 
     def look(self, version: int | None = None) -> Any:
-        """As `base`, and remembered for `seen`."""
+        """The same as `base`, and remembers the dataset for `seen`."""
         dataset = self.base(version)
         self._seen = dataset
         return dataset
 
     def seen(self, version: int) -> Any:
-        """The version, without a request if it was the last one looked at.
+        """The dataset at a version, without a request if it was the last one that `look` opened.
 
-        Only to read from: a commit would move a handle that others hold.
+        For reading only: a commit would move a handle that others hold.
         """
         seen = self._seen
         return seen if seen is not None and int(seen.version) == version else self.look(version)
 
     def bases(self, version: int) -> tuple[str, ...]:
-        """The folders that a version has registered for files beside its own.
+        """The folders that a version has registered for files outside its own folder.
 
-        A base that is another table's folder is none: Lance refers to no blob there.
+        A base that is another table's folder is left out: Lance refers to no blobs there.
         """
         if version not in self._bases:
             found = self.base(version).base_paths().values()
@@ -159,7 +159,10 @@ class LanceTables:
     def small_fragments(
         self, version: int, *, target_rows: int, deleted_share: float
     ) -> SmallFragments:
-        """What a compaction would rewrite of a version, by Lance's plan. Raises as `base`."""
+        """What a compaction of a version would rewrite, by Lance's plan.
+
+        Raises StoreUnavailable when Lance can't plan, and what `base` raises.
+        """
         base = self.seen(version)
         options = {
             "target_rows_per_fragment": target_rows,
@@ -178,9 +181,9 @@ class LanceTables:
         )
 
     def batch_rows(self, dataset: Any) -> int:
-        """How many rows of a table make a batch that memory has room for.
+        """How many of a table's rows make a batch that fits into memory; at least one.
 
-        A row that is larger than what is read ahead is read all the same (tried: 60 MB, of 1).
+        A row larger than the read-ahead buffer is read all the same (tried: 60 MB with 1 MB).
         """
         rows = size = 0
         for part in dataset.get_fragments():
@@ -191,9 +194,9 @@ class LanceTables:
         return max(1, min(_BATCH_ROWS_MAX, self.memory.batch_bytes // per_row))
 
     def unindexed_rows(self, version: int, index_name: str) -> int | None:
-        """Rows of a version that the index does not cover; None when that can't be told.
+        """How many rows of a version the index does not cover; None when that can't be told.
 
-        By the fragments that its segments name, as Lance counts, but without opening the index.
+        Counted by the fragments that its segments name, as Lance does, without opening the index.
         """
         if index_name in SYSTEM_INDEXES:
             return None
@@ -209,16 +212,16 @@ class LanceTables:
             return None
 
     def put_policy(self, text: str) -> str:
-        """Store a row-merge policy unless there is one; returns what is stored afterwards.
+        """Store a row-merge policy unless the table has one; returns the policy that it has then.
 
-        Raises LostRace when another commit of its kind was in the way, StoreUnavailable.
+        Raises LostRace when the commit failed and no policy is stored; also StoreUnavailable.
         """
         dataset = self.base()
         found: str | None = dataset.config().get(STORED_KEY)
         if found is not None:
             return found
         try:
-            # From a handle that has none: beside another such commit, one of the two fails.
+            # The handle is of a version without a policy, so of two such commits one fails.
             dataset.update_config({STORED_KEY: text})
         except (OSError, ValueError, RuntimeError) as error:
             found = self.base().config().get(STORED_KEY)
@@ -230,11 +233,11 @@ class LanceTables:
         return text
 
     def generation(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
-        """A flushed generation, all of whose files are its own.
+        """Opens a flushed generation, all of whose files are its own.
 
-        Raises Missing, Corruption, StoreUnavailable; Corruption too where a link leads to its files
-        or its manifest to another table's: who may write below the table is not to have read by us
-        what he may not read himself.
+        Raises Missing, Corruption, StoreUnavailable. It is Corruption, too, when a symbolic link is
+        on the way to its files, or its manifest names another table's files: somebody who may write
+        below the table must not get us to read what they may not read.
         """
         folder = layout.generation_folder(shard_id, generation.path, generation.generation)
         self._check_unlinked(folder)
@@ -247,9 +250,9 @@ class LanceTables:
         return dataset
 
     def shard_writer(self, shard_id: ShardId, **settings: Any) -> Any:
-        """pylance's own writer, opened: it claims the shard, and replays its WAL.
+        """Opens pylance's own writer, which claims the shard and replays its WAL.
 
-        Raises Corruption for a link in the shard's folder, and what pylance raises.
+        Raises Corruption for a symbolic link in the shard's folder, and what pylance raises.
         """
         self._check_unlinked(layout.shard_folder(shard_id))
         return self.base().mem_wal_writer(shard_id, **settings)
@@ -261,10 +264,11 @@ class LanceTables:
     def generation_size(
         self, shard_id: ShardId, generation: FlushedGeneration
     ) -> FlushedGeneration | None:
-        """The generation with its rows and about its bytes in memory; None when neither is known.
+        """The generation with its row count and approximate size in memory; None when unknown.
 
-        For one whose writer recorded none, as older Lance did not: two requests, for its own
-        manifest. Files hold values packed; the columns of fixed width take more in memory.
+        For generations whose writer recorded neither, as older Lance did not. It takes two
+        requests, for the generation's own manifest. Files hold values packed, so the size is at
+        least what the columns of fixed width take in memory.
         """
         folder = layout.generation_folder(shard_id, generation.path, generation.generation)
         try:
@@ -274,19 +278,19 @@ class LanceTables:
             size = file_bytes_of(dataset)
         except BaseException as error:  # a panic in Lance's Rust code is no Exception
             if isinstance(error, Exception) or is_panic(error):
-                return None  # what is wrong with it shows when it is merged
+                return None  # the merge of this generation will report what is wrong
             raise
         if size is None:
             return None
         size = max(size, rows * _fixed_bytes(dataset.schema))
-        # What its writer did count stays: a generation that has fewer rows is refused by it.
+        # A count by the writer is kept: a generation with fewer rows is refused because of it.
         counted = rows if generation.physical_rows is None else generation.physical_rows
         return replace(generation, physical_rows=counted, in_memory_bytes=size, estimated=True)
 
     def file_rows(self, path: str) -> int | None:
-        """Rows of a single Lance file, by its metadata; None when that can't be told.
+        """The row count of a single Lance file by its metadata; None when that can't be told.
 
-        Its footer must have been looked at before (see `memwal.store.tables.data_files`).
+        Its footer must have been checked before (see `memwal.store.tables.data_files`).
         """
         try:
             reader = LanceFileReader(f"{self._uri}/{path}", **self._opening)
@@ -299,12 +303,12 @@ class LanceTables:
             raise
 
     def _open(self, uri: str, version: int | None) -> Any:
-        if Path(uri).is_file():  # Lance would try it again for two seconds
+        if Path(uri).is_file():  # Lance would retry for two seconds
             raise Missing(f"{uri}: a file, where a table is a folder")
         try:
             with WAITS.watch(uri, "Lance opens the table"):
-                # Not lance.dataset: that one takes no address beside a namespace, and generations
-                # have addresses of their own.
+                # Not `lance.dataset`, which takes either an address or a namespace: generations
+                # need both.
                 return lance.LanceDataset(
                     uri, version=version, session=self._session, **self._opening
                 )
@@ -325,7 +329,7 @@ class LanceTables:
 
 
 def _fixed_bytes(schema: pa.Schema) -> int:
-    """What a row's columns of fixed width take in memory."""
+    """How many bytes the columns of fixed width take per row in memory."""
     bits = 0
     for kind in schema.types:
         times = 1
@@ -336,7 +340,7 @@ def _fixed_bytes(schema: pa.Schema) -> int:
 
 
 def is_unsupported(text: str) -> bool:
-    """Whether Lance says, in a tidied text, that it can't do what was asked: nor will it later."""
+    """Whether a tidied error of Lance's says "not supported", so that retries won't help."""
     return text.lower().startswith("not supported")
 
 
@@ -357,10 +361,10 @@ def _column(field: Any) -> ColumnInfo:
 
 
 def file_bytes_of(dataset: Any) -> int | None:
-    """The files that the dataset's version names, as far as its manifest records their sizes.
+    """The total size of the files that the dataset's version names, as its manifest records it.
 
-    Data files (None when any size is missing: older writers left it out) and index files (left out
-    where not recorded). Deletion files have no size there. Asks the store for nothing.
+    None when the size of any data file is missing, as older writers left it. Index files count
+    where their size is recorded; deletion files have no recorded size. It takes no request.
     """
     data = sum_known(
         f.file_size_bytes or None for part in dataset.get_fragments() for f in part.data_files()
@@ -371,12 +375,12 @@ def file_bytes_of(dataset: Any) -> int | None:
     try:
         indexes = [d.total_size_bytes or 0 for d in dataset.describe_indices()]
     except (OSError, ValueError, RuntimeError):
-        indexes = []  # an index that Lance can't describe must not hide the rest
+        indexes = []  # an index that Lance can't describe must not hide the size of the data
     return data + sum(indexes)
 
 
 def is_legacy(dataset: Any) -> bool:
-    """Whether its files are in Lance's first format, that of 0.1."""
+    """Whether the dataset's files are in Lance's first format, 0.1."""
     return str(dataset.data_storage_version) in ("legacy", "0.1")
 
 

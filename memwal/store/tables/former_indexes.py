@@ -1,8 +1,8 @@
-"""What the MemWAL indexes that a table had before had merged, as its retained versions show it.
+"""Finds in the retained versions what a table's former MemWAL indexes had merged.
 
-The versions are walked down from the one that is looked at, one by one. Each has to be there, and
-to have come about by a commit that adds to the version before it: a restore or an overwrite ends
-the walk, and so does what can't be told. What any of these versions had merged, the newest has.
+The versions are walked one by one, from the viewed one down. Each has to exist, and to come from a
+commit that builds on the version before it: a restore, an overwrite or an unknown commit ends the
+walk. So what any of these versions had merged is in the viewed one as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.manifests import TableManifests
 
-# Each costs two requests, at each look at a table whose shards lack generations.
+# Each step costs two requests; the walk is made only for tables whose shards lack generations.
 _WALKED_MAX = 50
 _ADDING = frozenset(
     {"Append", "CreateIndex", "Delete", "Merge", "Project", "Rewrite", "Update", "UpdateConfig"}
@@ -33,7 +33,7 @@ Merged = Mapping[ShardId, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """One table's. The last walk is remembered."""
+    """The former indexes of one table. The last walk is remembered."""
 
     _objects: Objects
     _tables: LanceTables
@@ -42,11 +42,12 @@ class TableHistory:
     _known: dict[tuple[int, int], Merged] = field(init=False, default_factory=dict)
 
     def find_merged(self, view: TableView, shard: ShardView) -> int:
-        """Up to which generation a former index had merged the shard that there is now; 0: none.
+        """The generation up to which a former index had merged the present shard; 0 for none.
 
-        A shard whose folder was deleted starts again at 1: the generation has to have been flushed,
-        by the store's clock, when the next index was made. So has all that was in the shard's WAL:
-        by the next index's spec, newer rows of the same keys may be in another shard.
+        A shard whose folder was deleted starts again at 1. So the generation counts only if it was
+        flushed, by the store's clock, before the next index was made. The same goes for everything
+        in the shard's WAL: under the next index's spec, newer rows of the same keys may be in
+        another shard.
         """
         try:
             generation, made_at_nanos = self._recall(view).get(shard.shard_id, (0, 0))
@@ -107,7 +108,7 @@ class TableHistory:
         above = [pair for pair in wal.list_settled(then) if pair[0] > covered]
         since = now.replay_after_wal_entry_position
         if sum(position <= since for position, _ in above) < since - covered:
-            return False  # collected: nothing tells when they were put
+            return False  # collected, so nothing tells any more when they were put
         old = [(p, file) for p, file in above if file.modified_at_nanos < before_nanos]
         found = replay(then, wal.describe(then.shard_id, old))
         return not (found.unflushed or found.problems or found.refused)

@@ -1,4 +1,4 @@
-"""Reads flushed generations as rows of the base table: for merging, and for reading."""
+"""Reads flushed generations as rows of the base table, for merges and for reads."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _FOLDERS = ("_versions", "data")
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One opened generation, lined up with the base.
+    """One opened generation, aligned with the columns of the base.
 
-    Rows that are scanned with the options of `blobs` go through its `read`. `access` tells with
-    which credentials it was opened.
+    Rows that are scanned with the options of `blobs` must go through its `read`. `access` stands
+    for the credentials with which it was opened.
     """
 
     dataset: Any
@@ -42,16 +42,18 @@ class Source:
 
     @cached_property
     def identity(self) -> str:
-        """What no other generation has, also one of the same name in a table made again: its data
-        files have random names. Nor has it the same one in another store, or opened with other
-        credentials: what is kept of it may read on with those that it was opened with.
+        """A text that differs from that of every other generation, as a key for caches.
+
+        Data files have random names, so it also differs from a generation of the same name in a
+        table that was created again. It differs by credentials, too: what is cached of a generation
+        may go on reading with those that it was opened with.
         """
         files = [fragment.metadata for fragment in self.dataset.get_fragments()]
         return f"{self.access} {files} {self.alignment}"
 
     @property
     def deletes(self) -> bool:
-        """Whether the generation has tombstones: its writer knew deletes."""
+        """Whether the generation has a tombstone column, so that it can hold deletes."""
         return any(column.name == layout.TOMBSTONE for column in self.columns)
 
 
@@ -59,7 +61,7 @@ class Source:
 class Generations:
     """One table's flushed generations. `renamed` tells whether history proves a rename.
 
-    `access` stands for what `tables` opens them with, where what is read of them is kept.
+    `access` stands for the credentials of `tables`, for callers that cache what is read.
     """
 
     objects: Objects
@@ -68,7 +70,7 @@ class Generations:
     access: int = 0
 
     def open(self, view: TableView, shard_id: ShardId, generation: FlushedGeneration) -> Source:
-        """A generation as rows of the view's columns, once its data files were looked at.
+        """Opens a generation as rows of the view's columns, after a check of its data files.
 
         Raises Missing, Corruption, StoreUnavailable; Refused for schema drift that would drop or
         mix up data.
@@ -78,7 +80,7 @@ class Generations:
     def open_unchecked(
         self, view: TableView, shard_id: ShardId, generation: FlushedGeneration
     ) -> Source:
-        """The same for a caller that checks its data files before it reads any rows."""
+        """The same as `open`, for a caller that checks the data files before it reads any rows."""
         dataset = self.tables.generation(shard_id, generation)
         return self.line_up(view, shard_id, generation, dataset)
 
@@ -93,7 +95,7 @@ class Generations:
         source: Source,
         keys: Sequence[str],
     ) -> pa.Table:
-        """All key columns, addresses and tombstones, under the base's names.
+        """Reads the generation's key columns, row addresses and tombstones, under the base's names.
 
         Raises Missing, Corruption.
         """
@@ -102,9 +104,9 @@ class Generations:
         return table.rename_columns(key_names(source, keys, table.column_names))
 
     def stamp(self, shard_id: ShardId, generation: FlushedGeneration) -> str:
-        """What a local generation's folders have that those of another in its place have not.
+        """Inodes and change times of a local generation's folders, to detect that it was replaced.
 
-        Nothing for a remote one: its path is random.
+        Empty for a remote generation, whose path is random; `gone` when a folder is missing.
         """
         if "://" in self.tables.uri:
             return ""
@@ -116,7 +118,7 @@ class Generations:
         return " ".join(f"{one.st_ino} {one.st_ctime_ns}" for one in found)
 
     def open_dataset(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
-        """A generation as Lance opens it, once its data files were checked."""
+        """Opens a generation as Lance's dataset, after a check of its data files."""
         dataset = self.tables.generation(shard_id, generation)
         check_data_files(self.objects, shard_id, generation, dataset)
         return dataset
@@ -167,7 +169,7 @@ def key_scanner(source: Source, keys: Sequence[str]) -> Any:
 
 
 def key_names(source: Source, keys: Sequence[str], found: Sequence[str]) -> list[str]:
-    """What the columns of such a scan are called in the base."""
+    """The base's names for the columns of a scan by `key_scanner`."""
     back = {source.alignment.columns[key]: key for key in keys}
     return [back.get(name, name) for name in found]
 
@@ -188,7 +190,7 @@ def as_base_rows(
 
 @contextmanager
 def reading(uri: str, shard_id: ShardId, generation: FlushedGeneration) -> Iterator[None]:
-    """Raise what `unreadable_text` makes of an error of Lance's, or of a panic in its Rust code."""
+    """Turn an error of Lance's, or a panic in its Rust code, into Missing or Corruption."""
     try:
         yield
     except BaseException as error:  # a panic is no Exception
@@ -199,7 +201,7 @@ def reading(uri: str, shard_id: ShardId, generation: FlushedGeneration) -> Itera
 
 
 def unreadable_text(where: str, error: BaseException) -> Exception:
-    """Missing when the files are gone (perhaps collected after a merge), else Corruption."""
+    """The error to raise: Missing when files are gone (perhaps collected), otherwise Corruption."""
     text = tidy_text(error)
     if GONE.search(text):
         return Missing(f"{where}: {text}")
@@ -207,5 +209,5 @@ def unreadable_text(where: str, error: BaseException) -> Exception:
 
 
 def is_reading_fault(error: BaseException) -> bool:
-    """Whether an error of a read is about what is stored, and not about this program."""
+    """Whether a read's error is about what is stored rather than about this program."""
     return isinstance(error, OSError | ValueError | pa.ArrowException) or is_panic(error)

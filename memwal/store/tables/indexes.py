@@ -12,7 +12,7 @@ from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.lance_calls import call_lance
 
-# Partition sizes are all that is wanted of a vector index's statistics; its centroids are large.
+# Of a vector index's statistics only the partition sizes are needed; its centroids are large.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
 # Lance's name of a type (describe_indices) -> the name under which it is built.
@@ -32,11 +32,11 @@ class LanceIndexes:
 
     def __init__(self, tables: LanceTables) -> None:
         self._tables = tables
-        # By their segments: a segment never changes, and a run of catch-up looks three times.
+        # Keyed by an index's segments, which never change: a catch-up run asks three times.
         self._partitions: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
 
     def facts(self, version: int) -> TableIndexes:
-        """Fragments and indexes of a version. Raises as `call_lance`."""
+        """Fragments and indexes of a version. Raises what `call_lance` raises."""
         dataset = self._tables.seen(version)
         return call_lance(
             lambda: TableIndexes(
@@ -72,13 +72,13 @@ class LanceIndexes:
 
 
 def describe_indexes(dataset: Any) -> list[Any]:
-    """Lance's descriptions of a version's indexes, its own system indexes left out, by name."""
+    """Lance's descriptions of a version's indexes, sorted by name, without its system indexes."""
     found = [i for i in dataset.describe_indices() if i.name not in SYSTEM_INDEXES]
     return sorted(found, key=lambda i: str(i.name))
 
 
 def find_index(dataset: Any, name: str) -> Any:
-    """Lance's description of one index. Raises Missing."""
+    """Lance's description of one index. Raises Missing when the version does not have it."""
     found = call_lance(lambda: describe_indexes(dataset))
     for index in found:
         if index.name == name:
@@ -87,7 +87,7 @@ def find_index(dataset: Any, name: str) -> Any:
 
 
 def index_kind(described: Any) -> str:
-    """The name under which an index's type is built."""
+    """The name by which an index of the described type is created."""
     kind = str(described.index_type)
     return _KINDS.get(kind, kind.upper())
 
@@ -95,8 +95,8 @@ def index_kind(described: Any) -> str:
 def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
     """The settings of a full-text index, and how many texts are in it.
 
-    An index is described without its own stop words. Its segments' statistics have them: the first
-    segment's count, those of an index that covers nothing are not known.
+    Lance's description leaves out custom stop words; the statistics of the segments have them. The
+    first segment's settings win. Those of an index without segments are not known.
     """
     parts = dataset.stats.index_stats(described.name).get("indices", ())
     settings = dict(described.details)
@@ -106,9 +106,10 @@ def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
 
 
 def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int, ...]]:
-    """Partition sizes, added up over segments of one model, and the first segment's alone.
+    """Partition sizes of all segments, and those of the segment `first` alone.
 
-    Empty when Lance can't tell.
+    Sizes are added up when the segments have equally many partitions, as those of one model do,
+    and are put one after the other otherwise. Empty when Lance can't tell.
     """
     try:
         found = {

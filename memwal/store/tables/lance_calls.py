@@ -20,10 +20,10 @@ _CANT = re.compile(r"invalid user input|not supported|not enough rows|unsupporte
 
 
 def call_lance(call: Callable[[], T]) -> T:
-    """Run something of Lance's that may commit.
+    """Run a call into Lance that may commit, and raise memwal's errors for Lance's.
 
-    Raises LostRace on a conflict, Unsupported for what Lance can't do, and StoreUnavailable for an
-    error after which the commit may have landed all the same.
+    Raises LostRace on a conflict, Unsupported for what Lance can't do, and StoreUnavailable for any
+    other error, after which the commit may have landed all the same.
     """
     try:
         return call()

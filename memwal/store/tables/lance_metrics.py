@@ -1,4 +1,4 @@
-"""What Lance itself measures: its requests to object stores."""
+"""The metrics of Lance itself: its requests to object stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def join_lance(meter_provider: Any) -> None:
-    """Have it measured beside ours, by Lance's own names. A Lance that can't does not."""
+    """Export Lance's metrics beside ours, under Lance's names, if this Lance has any."""
     try:
         from lance.otel import instrument_lance_metrics
     except ImportError:

@@ -1,11 +1,11 @@
 """Since when a table's MemWAL index provably exists, and when generations were flushed.
 
-The first generation that is merged of a shard has to be younger than the index
-(`memwal.rows.lineage`). To prove that takes a walk down the retained versions, which many shards
+The first generation of a shard that is merged has to be younger than the index
+(`memwal.rows.lineage`). Proving that takes a walk down the retained versions, which many shards
 would repeat. So a walk's result is remembered: each unit takes along what was known when it was
-planned, and units that run in one process share what each has read since. It stays true: a version
-never changes, and one of the same number in a table that was created again has another commit time.
-What came after it, a fresh view reads first.
+planned, and units that run in one process share what each has read since. The result stays true: a
+version never changes, and a version of the same number in a table that was created again has
+another commit time. A fresh view reads the newer versions first.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from memwal.store.tables.manifests import TableManifests
 from memwal.threads import side_by_side
 
 _HISTORY_VERSIONS_MAX = 10_000
-# How many of them others can begin at, whose views are a little older or newer.
+# How many of the newest versions are kept, so that walks from slightly different views can join in.
 _NEWEST_MAX = 64
-# Of so many tables a process remembers what its units have read, some kilobytes each.
+# For how many tables a process remembers what its units have read, at some kilobytes each.
 _TABLES_MAX = 256
 
 Renamed = Callable[[TableView, align.Rename, int], bool]
@@ -39,11 +39,11 @@ Renamed = Callable[[TableView, align.Rename, int], bool]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedVersions:
-    """Retained versions one after the other, all with the MemWAL index.
+    """A run of consecutive retained versions, all of which have the MemWAL index.
 
-    `newest` are the newest of them by number, with the times of their commits; `first` is the
-    number of the oldest, and `since_nanos` the earliest time of any. `ended`: no older version
-    belongs to them; `made`: because the one before has no MemWAL index.
+    `newest` maps the newest of them to their commit times. `first` is the number of the oldest one,
+    `since_nanos` the earliest commit time of any. `ended` means that no older version belongs to
+    the run, `made` that this is because the version before it has no MemWAL index.
     """
 
     newest: Mapping[int, int]
@@ -55,16 +55,16 @@ class IndexedVersions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lineage:
-    """What is known by now, as plain data: it travels to other processes.
+    """What is known so far, as plain data that can be sent to other processes.
 
-    `flushed` has the path of a shard's oldest pending generation, and when that was flushed.
+    `flushed` has, by shard, the path of its oldest pending generation and when it was flushed.
     """
 
     flushed: Mapping[ShardId, tuple[str, int]] = field(default_factory=dict)
     versions: IndexedVersions | None = None
 
     def part(self, shard_ids: Iterable[ShardId]) -> Lineage:
-        """What some shards need of it."""
+        """The part of the lineage that these shards need."""
         known = {shard: self.flushed[shard] for shard in shard_ids if shard in self.flushed}
         return replace(self, flushed=known)
 
@@ -74,7 +74,10 @@ class _Walked:
     versions: IndexedVersions | None = None
 
     def learn(self, versions: IndexedVersions | None) -> None:
-        """Keep what reaches further in time: the versions of a table created again may be fewer."""
+        """Keep the versions with the latest commit.
+
+        Numbers don't tell: a table that was created again may have fewer versions.
+        """
         if self.versions is None or (
             versions is not None and _until_nanos(versions) > _until_nanos(self.versions)
         ):
@@ -83,12 +86,12 @@ class _Walked:
 
 @lru_cache(maxsize=_TABLES_MAX)
 def _recall_walk(store: str, uri: str) -> _Walked:
-    """What the units of this process know of a table; the same address may be in two stores."""
+    """What the units of this process know of a table, by its store and its address there."""
     return _Walked()
 
 
 class StoredLineage:
-    """The lineage of one table, read when it is asked for, and once."""
+    """The lineage of one table, read on demand and only once."""
 
     def __init__(self, objects: Objects, tables: LanceTables, *, readers_max: int) -> None:
         self._flushed: dict[ShardId, tuple[str, int]] = {}
@@ -99,9 +102,9 @@ class StoredLineage:
         self._manifests = TableManifests(objects)
 
     def lineage(self, view: TableView, shards: Sequence[ShardView]) -> Lineage:
-        """What tells whether these shards' generations belong to the table, read side by side.
+        """Reads, in threads, what tells whether these shards' generations belong to the table.
 
-        It is remembered for the calls below. What can't be read is left out.
+        The result is remembered for the calls below. What can't be read is left out.
         """
         new = [(s.shard_id, s.pending[0]) for s in shards if s.pending and not s.merged_generation]
         away = threading.Event()
@@ -110,9 +113,9 @@ class StoredLineage:
             try:
                 return None if away.is_set() else self.flushed_at_nanos(*pair)
             except StoreUnavailable:
-                away.set()  # each of the others would wait as long
+                away.set()  # the remaining reads would wait just as long
             except MemWalError:
-                pass  # whoever merges the shard says so
+                pass  # the merge of the shard reports it
             return None
 
         times = [at for at in side_by_side(read_time, new, self._readers_max) if at is not None]
@@ -122,7 +125,7 @@ class StoredLineage:
         return Lineage(flushed=dict(self._flushed), versions=self._walked.versions)
 
     def learn(self, lineage: Lineage) -> None:
-        """Continue from it, or from what this process's units have read since."""
+        """Continue from a planned `lineage`, or from what units of this process have read since."""
         self._flushed = dict(lineage.flushed)
         self._walked = _recall_walk(self._objects.store, self._objects.uri)
         self._walked.learn(lineage.versions)
@@ -195,7 +198,7 @@ class StoredLineage:
         return self._read_header(listed[place - 1], known) if place else None
 
     def _read_header(self, version: int, known: IndexedVersions | None) -> VersionHeader:
-        """Of a version that is known, no more is read than tells whether it is the same one."""
+        """A version's header; of a known version only the commit time is read, to confirm it."""
         at = None if known is None else known.newest.get(version)
         if at is not None and self._manifests.committed_at_nanos(version) == at:
             return VersionHeader(version=version, timestamp_nanos=at, has_mem_wal=True)
@@ -209,7 +212,7 @@ def _until_nanos(versions: IndexedVersions) -> int:
 def _extend(
     found: IndexedVersions | None, version: int, at_nanos: int, known: IndexedVersions | None
 ) -> IndexedVersions:
-    """The versions found, and the one before; and all that is known, once it is one of those."""
+    """Adds `version` below the versions found, and all known ones once it is one of them."""
     newer = {} if found is None else found.newest
     since_nanos = at_nanos if found is None else min(found.since_nanos, at_nanos)
     if known is None or known.newest.get(version) != at_nanos:

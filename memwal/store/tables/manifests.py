@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def check_table_folder(objects: Objects) -> None:
-    """Raise NotATable where there is no table, with one listing."""
+    """Raise NotATable when there is no table; it takes one listing."""
     folders = objects.list_folders("")
     if layout.VERSIONS not in folders:
         raise NotATable(
@@ -39,7 +39,7 @@ def require_mem_wal(
 ) -> MemWalState:
     """The version's MemWAL details. Raises NotATable for a version that has none.
 
-    `count_left` is asked then how many shards there are none the less.
+    Then `count_left` is called to count the shards that exist nevertheless, for the message.
     """
     if manifest.mem_wal is None:
         if left := count_left():
@@ -58,7 +58,7 @@ def require_mem_wal(
 
 
 class _Window:
-    """The bytes of one file that were read so far: always one run that ends at its end."""
+    """The bytes of one file that were read so far, always one range up to the file's end."""
 
     def __init__(
         self, objects: Objects, path: str, tail: bytes, size: int, read_bytes_max: int
@@ -125,7 +125,7 @@ class TableManifests:
         return self._decode(path, tail, size, decode)[0]
 
     def header(self, version: int) -> VersionHeader:
-        """As `read`, on the main branch, without decoding what a version says of each shard."""
+        """The same as `read`, on the main branch, without decoding what grows with the shards."""
         decode = partial(codec.decode_version_header, version=version)
         return self._decode(*self._find(version, None), decode)[0]
 

@@ -1,7 +1,7 @@
 """Replaces the MemWAL index entry of a table's latest version.
 
-Lance takes such a commit from a stale version, too, and reports no conflict: newer progress is
-then overwritten. Whoever commits reads the entry at the last moment, and afterwards what landed in
+Lance also accepts such a commit from a stale version and reports no conflict: it overwrites newer
+progress. So callers must read the entry just before the commit, and check afterwards what landed in
 between.
 """
 
@@ -18,7 +18,7 @@ from memwal.format import layout
 from memwal.store.tables.datasets import LanceTables, tidy_text
 
 LET_GO_MESSAGE = "memwal: lets go of inherited merge progress"
-"""By it a commit that lowers progress on purpose is known."""
+"""The commit message that marks a commit which lowers progress on purpose."""
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
 
 
@@ -62,7 +62,7 @@ def replace_mem_wal_entry(
 
 
 def lets_go_of_progress(tables: LanceTables, version: int) -> bool:
-    """Whether a version was committed to lower progress that was not of its shards."""
+    """Whether a version's commit lowered progress on purpose, as it was not of its shards."""
     transaction = tables.transaction(version)
     said = {} if transaction is None else transaction.transaction_properties or {}
     return LET_GO_MESSAGE in said.values()

@@ -67,9 +67,9 @@ def client_of(table: NamespacedTable) -> Any:
 
 
 def locate(storage_options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Where the table is that these options name, and the options that open it.
+    """The location of the table that these options name, and the options that open it.
 
-    What the namespace says beats what is configured; credentials of the two are never mixed.
+    The namespace's options override configured ones; credentials of the two are never mixed.
     Raises NotATable, BadCredentials, StoreUnavailable; Unsupported where the namespace manages the
     table's versions: commits that do not go through it would be lost or seen by nobody.
     """
@@ -94,7 +94,7 @@ def locate(storage_options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 
 
 def renew(storage_options: Mapping[str, str]) -> dict[str, str]:
-    """The same with new credentials. Raises as `locate` does."""
+    """The table's storage options with new credentials. Raises what `locate` raises."""
     return locate(storage_options)[1]
 
 
@@ -108,7 +108,7 @@ class Renewed:
         self._until = self._end()
 
     def now(self) -> Mapping[str, str]:
-        """Options that are good now, without our own. Raises as `locate` does."""
+        """Storage options that are valid now, without `OPTION`. Raises what `locate` raises."""
         with self._lock:
             if self._clock.now_nanos() / 1e9 >= self._until:
                 self._options = renew(self._options)
@@ -123,7 +123,7 @@ class Renewed:
 
 
 def lance_arguments(storage_options: Mapping[str, str]) -> dict[str, Any]:
-    """What Lance is to open a table's files with; it renews credentials that expire."""
+    """The arguments with which Lance opens a table's files, and renews credentials that expire."""
     options = {name: value for name, value in storage_options.items() if name != OPTION}
     if OPTION not in storage_options or EXPIRY not in options:
         return {"storage_options": options or None}
@@ -136,7 +136,7 @@ def lance_arguments(storage_options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def list_names(glob: NamespacedTable) -> list[str]:
-    """The tables beside the one that a glob names, sorted; without those that have no such name."""
+    """Names of all tables in a glob's namespace, sorted, except names with a slash or a dot."""
     names = _list_tables(glob, list(glob.id[:-1]))
     return sorted(name for name in names if not set("./") & set(name))
 
@@ -159,9 +159,10 @@ def _ask(
     request: Callable[[], Any],
     storage_options: Mapping[str, str] | None = None,
 ) -> Any:
-    """The answer. A client waits for one forever; what got none ends with the process.
+    """The answer to a request, with a deadline, as clients of namespaces have none.
 
-    Raises Unreachable after as long as stores are waited for; at once, for as long again.
+    Raises Unreachable once the wait for stores has passed, and for as long again at once, for every
+    request to that namespace. The thread of a request without an answer ends with the process.
     """
     clock, answers = SystemClock(), queue.SimpleQueue[tuple[Any, BaseException | None]]()
     seconds_max = limit_wait(storage_options or {}, StoreLimits()).retry_seconds_max
@@ -214,7 +215,7 @@ def _find_near(table: NamespacedTable) -> str:
 
 
 def _tell(error: Exception, table: NamespacedTable) -> str:
-    """What the namespace said, which may hold what it was sent, without that."""
+    """The text of a namespace's error, with the table's properties masked that it may quote."""
     text = tidy_text(error)
     for name, value in table.properties.items():
         if name not in ("uri", "root", "delimiter") and len(value) > 3:

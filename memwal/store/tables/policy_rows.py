@@ -14,7 +14,7 @@ from memwal.model import FlushedGeneration
 from memwal.rows.keyset import KeySet, key_predicate
 from memwal.store.tables.generations import Source, as_base_rows
 
-# So few keys are asked for by name, which a key index answers; more by a scan of the key columns.
+# Up to so many keys are looked up by a filter, which a key index answers; more by a scan.
 _NAMED_KEYS_MAX = 1000
 # A larger part of the base is scanned rather than taken row by row.
 _TAKEN_PART_MAX = 1 / 8
@@ -81,7 +81,7 @@ def read_base_rows(base: Any, keys: pa.Table, columns: Sequence[str]) -> pa.Tabl
 
 
 def _places(base: Any, wanted: KeySet, names: Sequence[str]) -> list[int]:
-    """Where rows with these keys stand in a scan."""
+    """The offsets, in scan order, of the rows with these keys."""
     found, start = [], 0
     for batch in base.scanner(columns=list(names), scan_in_order=True).to_batches():
         mask = wanted.contains([pa.chunked_array([batch.column(name)]) for name in names])

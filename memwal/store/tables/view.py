@@ -62,7 +62,7 @@ from memwal.store.tables.lineage import StoredLineage
 from memwal.store.tables.manifests import check_table_folder, require_mem_wal
 from memwal.threads import side_by_side
 
-# How many generations of unknown size are looked into for one view.
+# How many generations of unknown size are opened for one view.
 _SIZES_MAX = 1000
 # A hole's cause is for people: it is looked up in so many shards, for so many holes of each.
 _HOLED_SHARDS_MAX = 20
@@ -80,7 +80,7 @@ class ViewDetails:
     _sizes: dict[str, FlushedGeneration | None] = field(init=False, default_factory=dict)
 
     def add_sizes(self, view: TableView) -> TableView:
-        """With the sizes of pending generations whose writers recorded none, oldest first."""
+        """Add the sizes of pending generations whose writers recorded none, oldest first."""
         unsized = [
             (shard.shard_id, g)
             for shard in view.shards
@@ -103,13 +103,13 @@ class ViewDetails:
         return replace(view, shards=tuple(shards))
 
     def add_ages(self, view: TableView) -> TableView:
-        """With the time at which each shard's oldest pending generation was flushed."""
+        """Add the time at which each shard's oldest pending generation was flushed."""
         waiting = [shard for shard in view.shards if shard.pending]
         aged = side_by_side(self._add_age, waiting, self._readers_max)
         return _replace_shards(view, aged)
 
     def add_causes(self, view: TableView) -> TableView:
-        """With what earlier manifests say of missing generations."""
+        """Add what earlier manifests say about missing generations."""
         holed = [s for s in view.shards if any(find_holes(s))][:_HOLED_SHARDS_MAX]
         found = side_by_side(self._add_cause, holed, self._readers_max)
         return _replace_shards(view, found)
@@ -131,7 +131,7 @@ class ViewDetails:
 
 
 def _replace_shards(view: TableView, shards: Sequence[ShardView]) -> TableView:
-    """With these shards in place of those that they were made of."""
+    """The view with these shards in place of those that have the same ids."""
     by_id = {shard.shard_id: shard for shard in shards}
     return replace(view, shards=tuple(by_id.get(s.shard_id, s) for s in view.shards))
 
@@ -146,7 +146,7 @@ Listed = Mapping[ShardId, ShardFiles]
 _READERS_MAX = 16
 _LATEST_ATTEMPTS_MAX = 3
 _LOOKS_MAX = 3
-# Where a page of a listing tells of fewer, looking for each shard's manifest takes less time.
+# If a page of a listing covers fewer shards, probing for each shard's manifest is faster.
 _SHARDS_A_PAGE_MIN = 30
 # Once so many of a table's manifests are new, they are stored for later processes.
 _UNSAVED_SHARE_MAX = 0.05
@@ -235,7 +235,7 @@ class StoredViews(StoredLineage):
 
     @contextmanager
     def _remembering(self, listing: ShardListing) -> Iterator[None]:
-        """Where shards are many, go by what earlier processes read, and leave it to later ones."""
+        """For many shards, load what earlier processes read, and save it for later ones."""
         many = listing.is_whole and len(listing.shards) >= self._remembered_min
         if many and not len(self._memory):
             self._on_disk.load(self._memory)
@@ -473,7 +473,7 @@ class StoredViews(StoredLineage):
     def _add_listed(
         self, view: TableView, listing: ShardListing, read_shards: ReadShards
     ) -> TableView:
-        """With the listed shards; `read_shards` reads them where their files are not known."""
+        """Add the listed shards; `read_shards` reads them when their files were not listed."""
         with self._remembering(listing):
             found = (
                 self._each(lambda s: self._try_shard(s, listing.files(s)), listing.shards)

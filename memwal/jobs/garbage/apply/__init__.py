@@ -1,18 +1,18 @@
 """Collects garbage: every step that changes a table, and in which order.
 
 1. Look without the lease. Where there is nothing to do, that is all.
-2. Take the lease, then ask the store for its time: grace and retention count by that.
+2. Take the lease, then ask the store for its time: grace and retention are measured by it.
 3. Look again, and expire versions that are older than the retention.
-4. Look again, by nothing that another process remembered: what goes is decided here.
+4. Look again, without anything that another process remembered: this look decides what goes.
 5. Drop generations from the shard manifests. Their folders go in a later run, after the grace.
 6. Delete old shard manifests and lease claims, lowest first.
 7. Delete what else step 4 found. All tables' deletes fan out together.
-8. Look again, and delete the WAL entries that step 7 left without a generation.
-9. Remember of large tables where nothing is to be found until it changes: later passes, and steps
-   3, 4 and 8, look at the rest only. That lets nothing go by itself (invariant 6).
+8. Look again, and delete the WAL entries whose generations step 7 deleted.
+9. Remember, for large tables, which shards need no look until they change: later passes, and steps
+   3, 4 and 8, look at the others only. What is remembered lets nothing go (invariant 6).
 
 It may be killed anywhere (invariant 8). A drop is one put-if-absent; what it leaves is a folder
-that no manifest names, which a later run finds. A deletion that was cut short leaves fewer files of
+that no manifest names, which a later run finds. A deletion that was cut short leaves fewer files in
 the same folder, which the next run finds again.
 """
 
@@ -52,17 +52,17 @@ from memwal.jobs.garbage.ports import (
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 
-# S3 dates by whole seconds, and a listing takes time.
+# A smaller difference is none: S3 timestamps are whole seconds, and a listing takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
-# Folders of generations, whichever word their candidate goes by.
+# The kinds under which the folder of a generation may be reported.
 _COVERING = (generation.NAME, orphan.NAME)
 
 Delete = Callable[[Sequence[Sequence[Deletion]]], Sequence[Sequence[Deleted]]]
-"""Deletes a batch a table, side by side. Never raises a MemWalError: each item says what came."""
+"""Deletes one batch for each table, side by side. Never raises a MemWalError: see the results."""
 
 
 def collect_garbage(tables: Sequence[TableGarbage], delete: Delete) -> None:
-    """Steps 2 to 8, for tables that were looked at once. Each keeps what came of its own."""
+    """Run steps 2 to 9 for tables that were looked at once; each table keeps its own results."""
     for table in tables:
         table.drop()
         table.find_old_claim()
@@ -81,7 +81,7 @@ def _delete_each(
 
 @dataclass(kw_only=True, slots=True)
 class TableGarbage:
-    """The collection of one table's garbage: what it works through, and what came of its steps."""
+    """The collection of one table's garbage: what it works with, and the results of its steps."""
 
     uri: str
     views: GarbageViews
@@ -91,53 +91,53 @@ class TableGarbage:
     objects: Objects
     clock: Clock
     prove_store: Callable[[], None]
-    """Called before the first write; raises Unsupported for a store that can't be trusted."""
+    """Called before caches are written; raises Unsupported for a store that can't be trusted."""
     take_lease: Callable[[], None]
     """Proves the store, and claims the table. Raises LeaseHeld."""
     before_commit: Callable[[], None]
     """Called before each writing step; raises LeaseHeld when the claim was lost."""
     limits: GarbageLimits
     acts: bool
-    """Whether anything may be written; if not, the table is looked at once."""
+    """Whether anything may be written; if not, the table is only looked at once."""
     retention_seconds: float | None
-    """How old versions may get that nothing refers to; None expires none."""
+    """Versions older than this expire unless something refers to them; None expires none."""
     progress: DropProgress
     steps: Steps = no_steps
     remembered: Sweep | None = None
-    """What former passes know of the shards; None for nothing."""
+    """What former passes remember of the shards; None for nothing."""
     keep_former: Callable[[TableView], None] = lambda view: None
-    """Records what former indexes had merged. Called under the lease, before what shows it goes."""
+    """Records what former indexes had merged; called under the lease, before its evidence goes."""
 
     seen: Seen | None = None
     by_difference: bool = False
     looked_at: int = 0
-    """How many shards were looked at before anything was done; `by_difference`, not all of them."""
+    """How many shards were looked at before anything was done; only some if `by_difference`."""
     ahead_nanos: int = 0
-    """How far this host's clock is ahead of the store's, once that was looked at."""
+    """How far this host's clock is ahead of the store's; 0 until the two were compared."""
     expired: Expired | None = None
     acted: bool = False
     decided: Seen | None = None
-    """The look by which everything was done."""
+    """The look that decided what was done."""
     dropped: tuple[Dropped, ...] = ()
     deleted: list[Deleted] = field(default_factory=list)
     old_claim: WriterClaim | None = None
-    """The oldest writer claim that is older than the retention, where something is collected."""
+    """The oldest writer claim older than the retention; looked for if something is collected."""
     error: MemWalError | None = None
     broken: InvariantBroken | None = None
-    """Why nothing more is done for this table: a step of it would have broken an invariant."""
+    """Set where a step would have broken an invariant: nothing more is done for this table."""
 
     @property
     def now_nanos(self) -> int:
-        """The time by the store's clock, where this host's is known to be ahead of it.
+        """This host's time, corrected to the store's where the host is known to be ahead.
 
-        By a fast clock, things would be older than they are. A slow one only keeps them for longer.
+        With a fast clock, things would look older than they are; a slow one only keeps them longer.
         """
         return self.clock.now_nanos() - self.ahead_nanos
 
     # ---- the steps, in their order
 
     def foresee(self, opened: TableView | MemWalError | None = None) -> None:
-        """Look without the lease. `opened` is what came of opening the table a moment ago."""
+        """Step 1: look without the lease. `opened` is the view or error of opening the table."""
         try:
             self.seen = self._foresee(opened)
             self.by_difference = self.seen.shards is not None
@@ -157,7 +157,7 @@ class TableGarbage:
         return seen or self._look(verified=False)
 
     def drop(self) -> None:
-        """Everything before the deletes, where there is anything to do."""
+        """Steps 2 to 6, if there is anything to do."""
         if not self.acts or self.error is not None or self.seen is None:
             return
         try:
@@ -182,7 +182,10 @@ class TableGarbage:
             self.error = error
 
     def find_old_claim(self) -> None:
-        """Where something is collected, or would be: an idle pass asks for nothing."""
+        """Look for the oldest writer claim, if anything is or would be collected.
+
+        An idle pass does without, so that it costs no requests.
+        """
         if self.retention_seconds is None or self.error is not None or self.seen is None:
             return
         if self.acted or (not self.acts and self.seen.has_work):
@@ -191,14 +194,14 @@ class TableGarbage:
             self.old_claim = self.evidence.oldest_claim(look.manifests, look.evidence, before)
 
     def plan_deletions(self) -> tuple[Deletion, ...]:
-        """What the plan deletes that was made under the lease."""
+        """The deletions of step 7, from the plan made under the lease."""
         return () if self.seen is None else self._check(self.seen.plan)
 
     def plan_uncovered(self) -> tuple[Deletion, ...]:
-        """The WAL entries alone that this run's own deletes left without a generation.
+        """The deletions of step 8: WAL entries whose generations this run has deleted.
 
-        They follow from what is read anew: a generation that is only half deleted holds its entries
-        (invariant 7). What can't be read now is left to the next run.
+        They are planned from a new look, since a generation that is only half deleted still holds
+        its entries (invariant 7). If that look fails, they are left to the next run.
         """
         tried, before = {d.path for d in self.deleted}, self.seen
         if before is None or not self.limits.wal:
@@ -218,7 +221,7 @@ class TableGarbage:
         return self._check(replace(before.plan, items=entries))
 
     def remember_sweep(self) -> None:
-        """What the next pass need not look at, if anything about that is new."""
+        """Step 9: store which shards the next pass need not look at, if anything changed."""
         decided, before = self.decided, self.remembered
         if decided is None or decided.sweep is None or self.error is not None:
             return
@@ -236,9 +239,9 @@ class TableGarbage:
     def _look_again(
         self, before: Seen, *, verified: bool, only: Set[ShardId] | None = None
     ) -> Seen:
-        """As `_look`; where a look before this one tells where nothing is to be found, not there.
+        """Look again, leaving out shards in which the look before rules out any garbage.
 
-        What that one found there stays, as far as it is kept.
+        What that one had planned to keep in those shards is taken over.
         """
         after = None
         if before.sweep is not None and before.look.view is not None:
@@ -254,10 +257,11 @@ class TableGarbage:
         verified: bool,
         only: Set[ShardId] | None = None,
     ) -> Seen | None:
-        """Look where something can have become garbage since; None where that can't be told.
+        """Look at the shards in which something may have become garbage since the sweep.
 
-        Without a `sweep`, at all of `only`, which are all shards there are. The base first, then
-        the versions; manifests before files, as in every look that is carried out.
+        None where the sweep can't tell. Without one, `only` has to be all shards, and all are
+        looked at. As in every look that is carried out, the base is read first, then the versions,
+        and manifests before files.
         """
         now, limits = self.now_nanos, self.limits
         read = partial(self.evidence.read, limits=limits, now_nanos=now, verified=verified)
@@ -280,7 +284,7 @@ class TableGarbage:
         return self._plan(replace(look, evidence=evidence), sweep, None if sweep is None else only)
 
     def _choose(self, look: Look, base: TableView, sweep: Sweep) -> frozenset[ShardId]:
-        """Where to look, and before versions are expired, at what was never merged, too."""
+        """The shards to look at; before versions expire, those that were never merged as well."""
         seconds = self.retention_seconds
         old = frozenset[int]() if seconds is None else find_expirable(look, seconds)
         if not old:
@@ -291,7 +295,7 @@ class TableGarbage:
         return choose_shards(sweep, shown) | {s for s in shards if not merged.get(s, 0)}
 
     def _look(self, opened: TableView | MemWalError | None = None, *, verified: bool) -> Seen:
-        """Read and plan. What is carried out needs a `verified` plan."""
+        """Look at all shards, and plan. A plan that is carried out has to be `verified`."""
         view: TableView | None = None
         try:
             if isinstance(opened, MemWalError):
@@ -312,7 +316,10 @@ class TableGarbage:
         return self._plan(replace(look, evidence=evidence))
 
     def _find_version_without_index(self) -> int:
-        """Of a table whose MemWAL index is gone. Raises NotATable when it left no shards."""
+        """The latest version of a table whose MemWAL index is gone.
+
+        Raises NotATable when it left no shards, and MemWalError when the index came back meanwhile.
+        """
         version = self.views.table_version()
         if self.views.manifest(version).mem_wal is not None:
             raise MemWalError(f"{self.uri}: the MemWAL index came back meanwhile; run again")
@@ -323,7 +330,10 @@ class TableGarbage:
     def _plan(
         self, look: Look, before: Sweep | None = None, shards: Set[ShardId] | None = None
     ) -> Seen:
-        """What goes, and what is expired first; a run that only lists takes that for done."""
+        """Plan what goes, and which versions expire first.
+
+        A run that only lists plans as if those versions had expired already.
+        """
         seen = self._plan_expiry(look)
         sweep = note_sweep(before, look, seen.plan)
         return replace(seen, sweep=sweep, shards=shards)
@@ -349,14 +359,14 @@ class TableGarbage:
         )
 
     def _find_checkpointed(self, look: Look, old: frozenset[int]) -> frozenset[int]:
-        """Old versions that nobody would find any more, were it not for a checkpoint."""
+        """The old versions that only a checkpoint's tag keeps; none where that can't be told."""
         found = frozenset(c.version for c in find_checkpoints_of(look, old))
         claimed = self.evidence.claimed_versions() if found else frozenset[int]()
         return frozenset[int]() if claimed is None else found - claimed
 
     def _compare_clocks(self) -> None:
         store_now = self.evidence.store_now_nanos(self.clock.new_id())
-        # Read last: what passes in between makes this host's clock look faster, which is safe.
+        # Read last: the time in between makes this host's clock look faster, which is safe.
         ahead = self.clock.now_nanos() - store_now
         self.ahead_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
 
@@ -364,7 +374,7 @@ class TableGarbage:
         if seen.expirable and not seen.has_unrecorded:
             self.before_commit()
             self.steps("before_expire")
-            # Lance counts by this host's clock.
+            # Lance measures age by this host's clock.
             older_than = retention_seconds + self.ahead_nanos / 1e9
             self.expired = self.expiry.expire_versions(older_than)
 
@@ -390,7 +400,7 @@ class TableGarbage:
         self.deleted += deleter.run(plan)
 
     def _check(self, plan: GarbagePlan) -> tuple[Deletion, ...]:
-        """The plan's deletions, where the plan is to be carried out."""
+        """The plan's deletions; none unless this run acts and nothing has gone wrong."""
         if not self.acted or self.error is not None or self.broken is not None:
             return ()
         try:

@@ -16,7 +16,7 @@ from memwal.ports import Objects, Steps, check_object_path, no_steps
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deletion:
-    """One item to delete, as it travels to whoever deletes it."""
+    """One item to delete, in the form that is sent to workers."""
 
     path: str
     stages: tuple[tuple[StoredFile, ...], ...]
@@ -29,7 +29,7 @@ class Deletion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deleted:
-    """What came of one item's deletion. `error` is None when all of it is gone."""
+    """The result of one item's deletion. `error` is None when all of it is gone."""
 
     path: str
     objects: int
@@ -48,9 +48,9 @@ class Deleter:
     """Called before each batch; raises when the run has lost its lease."""
 
     def run(self, deletions: Sequence[Deletion]) -> tuple[Deleted, ...]:
-        """Delete items stage by stage; an item whose stage failed goes no further.
+        """Delete items stage by stage; an item stops at the first stage that fails.
 
-        Never raises a MemWalError: each item says what could not be deleted.
+        Never raises a MemWalError: each result says what could not be deleted.
         """
         gone: dict[str, list[StoredFile]] = {d.path: [] for d in deletions}
         failed: dict[str, str] = {}
@@ -90,7 +90,7 @@ class Deleter:
             self.steps("before_delete")
             result = self.objects.delete([file.path for _, file in part])
         except MemWalError as error:
-            # Some of it may be gone; the next run finds what is not.
+            # Some of the batch may be gone; the next run finds the rest.
             failed.update((path, str(error)) for path, _ in part)
             return
         refused = dict(result.failed)
@@ -102,9 +102,9 @@ class Deleter:
 
 
 def check_below(path: str, file: StoredFile) -> None:
-    """Raise InvariantBroken when an item would delete anything but itself (invariant 10).
+    """Raise InvariantBroken for a file that is neither the item nor below it (invariant 10).
 
-    With the record of a checkpoint goes its tag.
+    The one exception is the tag of a checkpoint, which is deleted with its record.
     """
     try:
         check_object_path(file.path)
@@ -118,7 +118,7 @@ def check_below(path: str, file: StoredFile) -> None:
 
 
 def make_deletions(plan: GarbagePlan) -> tuple[Deletion, ...]:
-    """What the plan deletes in any order, each path checked once more (invariant 10)."""
+    """The plan's deletions that need no order; each path is checked again (invariant 10)."""
     deletes = [item for item in plan.deletes if not item.in_order]
     for item in deletes:
         check_item(item)

@@ -17,7 +17,7 @@ from memwal.ports import Clock, ShardCommits, Steps, no_steps
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dropped:
-    """What came of one shard's drop. `paths` are the items that are no longer listed."""
+    """The result of one shard's drop. `paths` are the items that are no longer listed."""
 
     shard_id: ShardId
     paths: frozenset[str] = frozenset()
@@ -28,7 +28,7 @@ class Dropped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationDropper:
-    """Takes generations out of shard manifests, shards side by side."""
+    """Removes generations from shard manifests, shards side by side."""
 
     manifests: ShardCommits
     clock: Clock
@@ -38,7 +38,7 @@ class GenerationDropper:
     """Called before each commit; raises when the run has lost its lease."""
 
     def run(self, plan: GarbagePlan, on_done: Callable[[int], None]) -> tuple[Dropped, ...]:
-        """Drop what the plan says. Never raises a MemWalError: each shard says what came."""
+        """Drop what the plan says. Never raises a MemWalError: errors are in the results."""
         drops = plan.drops
         found = []
         with ThreadPoolExecutor(min(self.limits.drops_in_flight_max, len(drops))) as pool:
@@ -49,10 +49,10 @@ class GenerationDropper:
         return tuple(found)
 
     def drop(self, shard_id: ShardId, items: Sequence[Item]) -> Dropped:
-        """Drop a shard's items in one commit; redone on a fresh manifest when a race is lost.
+        """Drop a shard's items in one commit, retried on a fresh manifest when a race is lost.
 
-        A generation that was merged and covered stays so, so the plan still holds then; only what
-        is still listed is dropped.
+        The plan still holds on a retry, since a generation that was merged and covered stays so.
+        Items that are no longer listed by then count as dropped.
         """
         unwanted = {item.path for item in items}
         result = Dropped(shard_id=shard_id)
@@ -97,7 +97,7 @@ class GenerationDropper:
 
 
 def remove_generations(manifest: ShardManifest, unwanted: set[str]) -> ShardManifest:
-    """The manifest without some generations, by path; nothing else changes."""
+    """The manifest without the generations at these paths, and otherwise unchanged."""
     folder = layout.shard_folder(manifest.shard_id)
     return replace(
         manifest,

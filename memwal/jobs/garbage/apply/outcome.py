@@ -1,4 +1,4 @@
-"""What a look at a table came to."""
+"""The result of a look at a table, with its plan."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from memwal.rows.former_merges import is_unrecorded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What a look at a table came to. `expirable` versions are to be expired first.
+    """The result of a look at a table. That many `expirable` versions are to expire first.
 
-    `shards` are those that were looked at, None for all; `sweep` is what is known of all of them,
-    where a later look need not look at all. `never_merged` are the shards, `untagged` the
-    checkpoints for whose sake no version may be.
+    `shards` are those that were looked at; None for all. `sweep` lets a later look leave out shards
+    that can't have changed; None if it has to look at all. Neither `never_merged` shards nor
+    `untagged` checkpoints would survive an expiry: while there are any, no version expires.
     """
 
     look: Look
@@ -39,13 +39,13 @@ class Seen:
 
     @property
     def has_unrecorded(self) -> bool:
-        """Whether what is settled of a shard is yet to be recorded."""
+        """Whether any shard has settled generations that are not recorded yet."""
         view = self.look.view
         return view is not None and any(map(is_unrecorded, view.shards))
 
 
 def add_before(after: Seen, before: Seen) -> Seen:
-    """A look at some shards, and what one before it kept in the others, where nothing is done."""
+    """Add to a look at some shards what the look before kept in the others, now left alone."""
     looked = after.shards or frozenset()
     others = [i for i in before.plan.items if i.shard_id is not None and i.shard_id not in looked]
     kept = (replace(i, replacement=None) for i in others if i.action is Action.KEEP)
@@ -59,5 +59,5 @@ def add_before(after: Seen, before: Seen) -> Seen:
 
 
 def find_deciding(look: Look, evidence: Evidence) -> Mapping[ShardId, int]:
-    """From which position on a shard's WAL entries decide about what goes."""
+    """The position in each shard from which on WAL entries decide about what goes."""
     return wal_entry.find_deciding(plan_garbage(replace(look, evidence=evidence)), evidence)

@@ -1,6 +1,7 @@
-"""Deletes numbered objects, lowest first: whatever lands below the rest finds its way up, or fails.
+"""Deletes numbered objects (shard manifests, lease claims) one by one, lowest first.
 
-Names that have to stay taken are stopped first. Each step leaves what a killed run may leave.
+So any that is left leads upwards to the newest. Names that have to stay taken are overwritten with
+stoppers before anything is deleted. A run may be killed after each step.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _CHECKED_EVERY = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NumberedDeleter:
-    """Deletes what goes in order; folders side by side."""
+    """Deletes the items that are `in_order`, folders side by side."""
 
     objects: Objects
     limits: GarbageLimits = GarbageLimits()
     steps: Steps = no_steps
     before_commit: Callable[[], None] = lambda: None
-    """Called now and then; raises when the run has lost its lease."""
+    """Called once every `_CHECKED_EVERY` writes; raises when the run has lost its lease."""
 
     def run(self, plan: GarbagePlan) -> list[Deleted]:
-        """Delete what the plan says. Never raises a MemWalError: each item says what came."""
+        """Delete what the plan says. Never raises a MemWalError: errors are in the results."""
         folders: dict[str, list[Item]] = {}
         for item in plan.items:
             if item.in_order and (item.replacement or item.action is Action.DELETE):
@@ -42,10 +43,13 @@ class NumberedDeleter:
             return [deleted for found in pool.map(self._delete_folder, going) for deleted in found]
 
     def _delete_folder(self, items: Sequence[Item]) -> list[Deleted]:
-        """Stop names, then delete, ascending; what fails ends it, and is left to the next run."""
+        """Overwrite what has a replacement, then delete, ascending.
+
+        The first failure ends it; what is left is up to the next run.
+        """
         done: list[Deleted] = []
         going = [item for item in items if item.action is Action.DELETE]
-        # Highest first: what a killed run leaves below a stopper, the next one stops, too.
+        # Highest first: the next run also stops the names that a killed one left below a stopper.
         stops = [(item.path, item.replacement) for item in reversed(items) if item.replacement]
         try:
             for number, (path, replacement) in enumerate(stops):
@@ -71,5 +75,8 @@ class NumberedDeleter:
 
 
 def _is_due(item: Item) -> bool:
-    """Whether it is a reason to go over its folder: stoppers are written where something goes."""
+    """Whether the item is reason enough to work on its folder: a delete, or a hint to overwrite.
+
+    Stoppers are not: they are only written where something is deleted.
+    """
     return item.action is Action.DELETE or not item.stages

@@ -1,6 +1,6 @@
-"""What may ever be deleted: one file a kind, with its evidence, its gates and its paths.
+"""The kinds of garbage: one module for each, with its evidence, its gates and its paths.
 
-A new kind is a file here, and an entry below.
+Nothing else is ever deleted. A new kind needs a module here and an entry below.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from memwal.ports import Objects
 
 
 class Kind(Protocol):
-    """One kind of garbage, planned by what the shards' folders and the retained versions show."""
+    """One kind of garbage, planned from what shard folders and retained versions show."""
 
     @property
     def NAME(self) -> str:  # noqa: N802 - a module's constant
-        """Its name."""
+        """The kind's name."""
         ...
 
     def find_items(self, look: Look) -> Iterator[Item]:
-        """Every candidate with its fate."""
+        """Every candidate of this kind, with what happens to it."""
         ...
 
     def may_delete(self, item: Item) -> bool:
@@ -44,10 +44,10 @@ class Kind(Protocol):
 
 
 class KindBeside(Kind, Protocol):
-    """One that lies beside the shards, and reads its own evidence."""
+    """A kind that lies beside the shards, and reads its own evidence."""
 
     def read_evidence(self, objects: Objects, pool: Executor) -> tuple[Any, ...]:
-        """What `find_items` finds under its name in the evidence."""
+        """Read the evidence that `find_items` gets under the kind's name in `Evidence.beside`."""
         ...
 
 
@@ -63,6 +63,6 @@ KINDS: tuple[Kind, ...] = (
 
 
 def check_item(item: Item) -> None:
-    """Raise InvariantBroken for an item whose path is none that garbage may have (invariant 10)."""
+    """Raise InvariantBroken for an item whose path no kind may delete (invariant 10)."""
     if not any(kind.may_delete(item) for kind in KINDS):
         raise InvariantBroken(10, f"{item.path!r} is not to be deleted")

@@ -1,7 +1,7 @@
-"""Checkpoints: one that has expired is deleted, its tag first; one that has not holds its cut.
+"""Checkpoints: expired ones are deleted, tag first; the others hold their cuts.
 
-A record without its tag is found again by the next run; the other way round nothing would tell
-whose tag it is. What it held is garbage for the next run.
+A record without its tag is found again by the next run, whereas nothing would tell whose tag a tag
+without a record is. What the checkpoint held is garbage for the next run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """A checkpoint's record; with it goes the tag that is named after it."""
+    """Whether it is the record of a checkpoint; the tag that is named after it goes with it."""
     return item.kind == NAME and layout.parse_checkpoint_path(item.path) is not None
 
 
@@ -43,7 +43,7 @@ def _describe_end(found: Checkpoint, look: Look) -> str:
 
 
 def describe_hold(found: Checkpoint) -> str:
-    """Until when it is kept, for whom, and what it holds."""
+    """Say until when the checkpoint is kept, for whom, and what it holds."""
     until = iso_time(found.expires_at_nanos) or "it is dropped"
     kept = f"version {found.version} and {count_of(found.generations, 'generation')}"
     return f"kept until {until} for {found.holder}, with {kept}"

@@ -3,17 +3,18 @@
 A generation leaves in two passes. The first drops it, the second deletes its folder once no
 manifest has named it for the grace time. The gates of a generation g of shard s:
 
-1. Merged at EVERY retained version of the base table: main, branches, detached ones. A version
-   without a MemWAL index holds nothing; one with an index that does not know s holds everything
-   but what a record that it names proves of s, once nothing lists that (`rows/former_merges.py`).
+1. It is merged at EVERY retained version of the base table: main, branches, detached ones. A
+   version without a MemWAL index holds nothing. One whose index does not know s holds everything,
+   except generations that are listed no more and that a record it names proves to be merged
+   ("settled", `rows/former_merges.py`).
 2. Every index that must cover it has caught up at the latest version. An index or shard that is
-   absent from `index_catchup` is not known to be caught up. What is settled needs no index.
+   absent from `index_catchup` is not known to be caught up. A settled generation needs no index.
 3. It is merged at the latest version (which 1 implies: the latest version is retained).
 
 A folder that no manifest names is deleted if its NUMBER passes the gates and
 4. its number is below `current_generation`, both now and in the manifest that was the latest one
-   when the grace began: a flush of that number was decided before the grace, so none is in
-   progress, and none was listed and dropped again within it;
+   when the grace began: so no flush of that number is in progress, and none was listed and dropped
+   again within the grace;
 5. that older manifest does not name it either;
 6. its newest file is older than the grace.
 
@@ -42,7 +43,7 @@ NAME = "generation"
 
 
 def find_items(look: Look) -> Iterator[Item]:
-    """Listed generations, folders that no manifest lists, and folders without any manifest."""
+    """Listed generations, unlisted folders, and folders of shards without a usable manifest."""
     for shard in look.shards:
         yield from _find_listed(shard)
         yield from _find_unlisted(shard)
@@ -51,7 +52,7 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """The folder of the generation that the item says, below a shard."""
+    """Whether it is the folder of the item's own generation, directly below a shard."""
     match item.path.split("/"):
         case [layout.MEM_WAL, shard, name] if layout.is_shard_folder(shard):
             return layout.parse_generation_folder(name) == item.generation is not None
@@ -75,7 +76,7 @@ def _find_listed(shard: ShardLook) -> Iterator[Item]:
 
 
 def _find_unlisted(shard: ShardLook) -> Iterator[Item]:
-    # Found once: folders and manifests are both many in a shard that was never collected.
+    # Computed once: a shard that was never collected has many folders and long manifests.
     listed, listed_before = _paths_of(shard.manifest), _paths_of(shard.past)
     for folder in shard.found.folders:
         if folder.name not in listed:
@@ -117,10 +118,10 @@ def _hold_folder(shard: ShardLook, folder: GenerationFolder, listed_before: set[
 
 
 def split_stages(folder: GenerationFolder) -> tuple[tuple[StoredFile, ...], ...]:
-    """`_versions/` first: what is left of a half-deleted folder no longer opens as a table.
+    """Split a folder's files so that `_versions/` goes first, then the rest.
 
-    A reader that still holds an older manifest then finds no table, instead of one whose rows
-    vanish while it scans.
+    What is left of a half-deleted folder then no longer opens as a table: a reader that still holds
+    an older manifest finds no table, instead of one whose rows vanish while it scans.
     """
     marker = f"/{folder.name}/{layout.VERSIONS}/"
     first = tuple(f for f in folder.files if marker in f.path)
@@ -129,7 +130,7 @@ def split_stages(folder: GenerationFolder) -> tuple[tuple[StoredFile, ...], ...]
 
 
 def _find_strays(look: Look, errors: Mapping[str, Exception]) -> Iterator[Item]:
-    """Folders of a shard whose manifest is missing or broken: kept, whatever they are."""
+    """Generation folders of shards whose manifest is missing or broken; they are always kept."""
     known = {shard.shard_id for shard in look.shards}
     for shard_id, found in look.evidence.shards.items():
         error = errors.get(shard_id)

@@ -1,16 +1,16 @@
 """Rows that ingests staged, and what is left of rounds that were followed by another.
 
-Only what is staged is large. The documents of an ingest's latest round stay: by them a rerun of a
-finished ingest finds nothing to do, and a rerun of one that was given up is refused instead of
-writing rows again. What a round before left goes whole, since the latest plan knows its files.
+Only staged rows are large. The documents of an ingest's latest round stay: thanks to them, a rerun
+of a finished ingest finds nothing to do, and a rerun of an abandoned one is refused instead of
+writing rows again. Earlier rounds are deleted whole, since the latest plan knows their files.
 
 Staged rows go when
-1. their round is finished, every row of it in the MemWAL, since before the grace; or
+1. their round was finished before the grace began: every row of it is in the MemWAL; or
 2. their round's plan was stored by another run, so that nobody will read them, and they are older
    than the grace; or
-3. nobody touched their round for the idle time: neither staged, nor planned, nor wrote.
+3. nobody staged, planned or wrote anything in their round for the idle time.
 
-A plan or progress that can't be read keeps them.
+They are kept while their round's plan or progress can't be read.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class StagedRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IngestRound:
-    """One round of an ingest: what it remembers, and what is staged for it.
+    """One round of an ingest: its documents, and the rows staged for it.
 
-    `finished` and `named`, the staged files that its plan names, are known only where something is
-    staged; `problem` is set where they could not be.
+    `named` are the staged files that its plan names. It and `finished` are read only where
+    something is staged; `problem` is set where they could not be read.
     """
 
     ingest_id: str
@@ -60,7 +60,7 @@ class IngestRound:
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        """Everything that is stored of it."""
+        """All files of the round."""
         return (*self.records, *(file for rows in self.staged for file in rows.files))
 
 
@@ -76,9 +76,9 @@ class _Found:
 
 
 def read_evidence(objects: Objects, pool: Executor) -> tuple[IngestRound, ...]:
-    """Every round. What its documents say is read only where something is staged.
+    """Every round; its documents are read only where something is staged.
 
-    Files that belong to no round are passed over.
+    Files that belong to no round are ignored.
     """
     rounds: dict[tuple[str, int], _Found] = {}
     for info in objects.list(layout.INGESTS):
@@ -119,13 +119,13 @@ def _read_round(objects: Objects, ingest_id: str, number: int, found: _Found) ->
 
 
 def _read_documents(objects: Objects, listed: IngestRound) -> IngestRound:
-    # Imported when asked for: most tables have nothing staged, and it brings Arrow.
+    # Imported late: it loads Arrow, and most tables have nothing staged.
     from memwal.store.records.ingests import Round, is_finished
 
     stored = Round(objects, listed.ingest_id, listed.number, "")
     plan = stored.read_plan()
     if plan is None:
-        # Listed, and gone since: the round has ended meanwhile.
+        # Where it was listed and is gone now, the round has ended meanwhile.
         problem = "its plan vanished" if listed.planned else None
         return replace(listed, problem=problem)
     return replace(
@@ -140,7 +140,7 @@ def _read_documents(objects: Objects, listed: IngestRound) -> IngestRound:
 
 
 def find_items(look: Look) -> Iterator[Item]:
-    """Every folder of staged rows, and what is left of rounds that were followed by another."""
+    """Every folder of staged rows, and every round that was followed by another."""
     rounds: tuple[IngestRound, ...] = tuple(look.evidence.beside.get(NAME, ()))
     latest: dict[str, int] = {}
     for found in rounds:
@@ -156,7 +156,7 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """The folder of a round, or one of staged rows in it."""
+    """Whether it is the folder of a round, or one of staged rows in it."""
     match item.path.split("/"):
         case [layout.MAINTENANCE, "ingest", ingest, number, *rest] if item.kind == NAME:
             if layout.is_ingest_id(ingest) and layout.parse_ingest_round(number) is not None:
@@ -165,7 +165,10 @@ def may_delete(item: Item) -> bool:
 
 
 def _plan_past_round(found: IngestRound, look: Look) -> Item:
-    """A round is begun only when the one before is finished; its plan tells what that ingested."""
+    """Plan the deletion of a whole round that was followed by another.
+
+    A round begins only when the one before is finished, and its plan tells what that one ingested.
+    """
     young = newest_of(found.files) > look.cutoff_nanos
     return plan_delete(
         NAME,
@@ -178,7 +181,7 @@ def _plan_past_round(found: IngestRound, look: Look) -> Item:
 
 
 def _judge_rows(found: IngestRound, rows: StagedRows, look: Look) -> tuple[str, str | None]:
-    """(why it is garbage, why it is kept all the same)"""
+    """Why the staged rows are garbage, and why they are kept nevertheless (None: they go)."""
     newest, idle_seconds = newest_of(found.files), look.limits.ingest_idle_seconds
     idle = f"{max(0, look.now_nanos - newest) / _NANOS_PER_DAY:.1f} days"
     given_up = newest <= look.now_nanos - round(idle_seconds * 1e9)

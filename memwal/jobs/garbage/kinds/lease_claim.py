@@ -1,8 +1,8 @@
 """Claims on the table's lease that newer ones have superseded.
 
-The newest claim is the lease, and the newest few stay with it. Older ones go once they are older
-than the grace, lowest first, so that a claim whose predecessor is there has lost none above it: by
-that a holder that was stalled, or one about to claim, knows that it was overtaken.
+The newest claim is the lease, and the newest few stay with it. The rest are deleted once they are
+older than the grace, lowest first. So while a claim exists, no claim above it is missing; that is
+how a stalled holder, or a run that is about to claim, can tell that it was overtaken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
 
 
 def find_items(look: Look) -> Iterator[Item]:
-    """Every claim but the newest, ascending."""
+    """Every claim but the newest few, ascending."""
     claims: tuple[StoredFile, ...] = tuple(look.evidence.beside.get(NAME, ()))
     limits = look.limits
     candidates = claims[: -max(1, limits.numbered_kept_min)]
@@ -51,5 +51,5 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """A claim's file."""
+    """Whether it is the file of a lease claim."""
     return layout.parse_lease_claim(item.path) is not None and item.kind == NAME

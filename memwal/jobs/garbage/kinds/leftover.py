@@ -15,12 +15,12 @@ NAME = "leftover"
 
 
 def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
-    """Whatever is staged."""
+    """Every staged file."""
     return tuple(objects.list(layout.STAGING))
 
 
 def find_items(look: Look) -> Iterator[Item]:
-    """Every staged file; an old one goes."""
+    """Every staged file; those older than `leftover_age_seconds` go."""
     cutoff = look.now_nanos - round(look.limits.leftover_age_seconds * 1e9)
     for file in look.evidence.beside.get(NAME, ()):
         young = file.modified_at_nanos > cutoff
@@ -34,5 +34,5 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """Anything below the staging folder."""
+    """Whether it lies below the staging folder."""
     return item.path.startswith(f"{layout.STAGING}/") and item.kind == ORPHAN

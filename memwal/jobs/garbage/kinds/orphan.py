@@ -1,9 +1,9 @@
 """Shards of a table whose MemWAL index is gone: deleted whole, with `--adopt-orphans`.
 
-Not while any retained version has a MemWAL index. Restoring that version brings its progress back,
-and a writer that starts a removed shard at generation 1 under old progress would lose its rows.
+They stay while any retained version has a MemWAL index: restoring that version would bring its
+progress back, and a writer that then starts a deleted shard at generation 1 would lose its rows.
 
-What lies below a shard and is known to nobody here is listed and always kept.
+Unknown files and folders below a shard are listed, and always kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME = ORPHAN
 
 
 def find_items(look: Look) -> Iterator[Item]:
-    """Shards without a MemWAL index, and strangers below any shard."""
+    """All shards of a table without a MemWAL index, and unknown files below any shard."""
     shut = find_refusal(look) or look.unreadable
     for shard_id, found in look.evidence.shards.items():
         if look.view is None:
@@ -49,7 +49,7 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """A shard's folder."""
+    """Whether it is the folder of a shard."""
     match item.path.split("/"):
         case [layout.MEM_WAL, shard]:
             return layout.is_shard_folder(shard) and item.kind == NAME
@@ -57,7 +57,7 @@ def may_delete(item: Item) -> bool:
 
 
 def find_refusal(look: Look) -> str | None:
-    """Why a table whose MemWAL index is gone keeps all of its shards."""
+    """Why a table whose MemWAL index is gone keeps all its shards; None when nothing forbids it."""
     if look.view is not None:
         return None
     if not look.limits.adopt_orphans:
@@ -81,9 +81,11 @@ def _hold_shard(found: ShardEvidence, cutoff_nanos: int) -> str | None:
 
 
 def _split_stages(found: ShardEvidence) -> list[list[StoredFile]]:
-    """Manifests last: without them, a writer that comes back would replay what is left of the WAL.
+    """The stages of deleting a shard: generations, `_versions/` first, then WAL, then manifests.
 
-    With them, a killed deletion leaves a shard that lists what is gone: an error, not old rows.
+    Manifests go last: without them, a writer that comes back would replay what is left of the WAL.
+    With them, a deletion that was killed leaves a shard that lists missing generations, which is an
+    error instead of old rows.
     """
     first: list[StoredFile] = []
     second: list[StoredFile] = []

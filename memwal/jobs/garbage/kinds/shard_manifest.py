@@ -1,28 +1,29 @@
-"""Old shard manifests: all but the newest, save for names that a stalled writer may yet try for.
+"""Old shard manifests: all but the newest go, but names that a stalled writer may try stay taken.
 
-A commit is put-if-absent of the next version, so whoever believes that version v is the latest must
-never find v + 1 free. And whoever looks for the latest one starts at the version hint and goes
-upwards. A shard's manifests stay as they are, one after the other, from the lowest of these on:
+A commit is put-if-absent of the next version, so a writer that believes version v to be the latest
+must never find v + 1 free. And to find the latest version, everybody starts at the version hint and
+goes upwards. A shard's manifests stay, without a gap, from the lowest of these versions on:
 
-1. the present epoch's own last manifest: its writer goes on from there;
+1. the last manifest that the present epoch's own writer wrote: it goes on from there;
 2. the one that was the latest when the grace began: readers, claims and drops that are under way
    started there or later;
-3. the version hint's target, since all others start there;
-4. the first of the newest few, should writes of the hint have failed;
-5. the lowest that a record cites of what was merged before the MemWAL was initialised again, if a
-   retained version names the record and may need it; any, as long as nothing records it.
+3. the version hint's target, where everybody else starts;
+4. the first of the newest few, in case writes of the hint have failed;
+5. the lowest that is cited by a record of what was merged before the MemWAL was initialised again,
+   if a retained version names the record and may need it. While there is no such record yet, all
+   manifests stay.
 
-Below that everything goes, lowest first, so that what is left leads up to the latest from wherever
-one lands. Of some of it the name stays, as a stopper of a few bytes that is no manifest:
+Everything below goes, lowest first, so that any version that is left leads upwards to the latest.
+Some of the names stay taken, by a stopper: a file of a few bytes that is no manifest. These are
 
-6. of every version after an earlier epoch's own last manifest, up to a later epoch's first one: the
-   writer of that epoch may be stalled anywhere between them. It fails at the next name, looks
-   again, and finds itself fenced;
-7. of version 1, where Lance up to 13 starts when the hint points at nothing.
+6. every version after an earlier epoch's own last manifest, up to the first one of a later epoch.
+   The writer of the earlier epoch may be stalled anywhere in between; it fails at the next name,
+   looks again, and finds itself fenced;
+7. version 1, where Lance up to 13 starts when the hint points at nothing.
 
-A stopper can't be read. So a hint that a stalled writer writes late, which leads to a stopper or to
-nothing, makes pylance list, or fail, where an old manifest would have it go on from an old state.
-The next run of garbage, or whoever commits next, writes such a hint anew.
+A stopper can't be read. So when a stalled writer writes the hint late, and it leads to a stopper or
+to nothing, pylance lists the manifests or fails; an old manifest would let it go on from an old
+state. The next garbage run, or whoever commits next, writes such a hint anew.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ _STOPS = "a writer that stalled before it must not find the name free: stays as 
 
 
 def find_items(look: Look) -> Iterator[Item]:
-    """The manifests of each shard but the newest, ascending; its stoppers as one."""
+    """Each shard's manifests but the newest few, ascending; all its stoppers as one item.
+
+    A version hint that leads to no manifest is an item too, to be overwritten.
+    """
     for shard in look.shards:
         if shard.found.astray and shard.shut is None:
             yield Item(
@@ -75,7 +79,7 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """A shard manifest's file, and a hint that is overwritten."""
+    """Whether it is a shard manifest's file, or a version hint that is only overwritten."""
     match item.path.split("/"):
         case [layout.MEM_WAL, shard, "manifest", name] if layout.is_shard_folder(shard):
             if item.path == layout.version_hint_path(ShardId(shard)):
@@ -95,10 +99,10 @@ def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
         held = shard.shut
         if held is None and stored.version >= floor:
             held = why_floor
-        # A name is stopped when all below it is to go: a run that was killed left what is there.
+        # Names are stopped only when all below them go, so a gap above is left by a killed run.
         if held is None and stopped_upto < stored.version < lowest:
             held = "versions above it are missing"
-        # Or it was killed while it stopped names: the highest first, so those below are due, too.
+        # Names are stopped highest first: if that run was killed, the names below are due as well.
         stops = held is None and (stored.version in stopped or stored.version < stopped_upto)
         path = layout.shard_manifest_path(shard.shard_id, stored.version)
         file = StoredFile(
@@ -118,7 +122,7 @@ def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
 
 
 def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
-    """The version from which on all stay, and why."""
+    """The version from which on all manifests stay, and why."""
     found, latest = shard.found, shard.manifest.version
     newest = max(1, latest + 1 - limits.numbered_kept_min)
     reasons = [(newest, f"among the newest {limits.numbered_kept_min}")]
@@ -139,7 +143,7 @@ def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
         reasons.append((own, "the last of the present epoch's writer, or newer"))
         floor, why = min(reasons)
         for end in found.history.ends[-2::-1]:
-            # From here on, so that the next run can tell what comes after it.
+            # An epoch's end stays whole, so that the next run can tell what comes after it.
             if end.last_own < floor <= (end.next_first or 0):
                 floor, why = end.last_own, "at the end of an epoch"
         return floor, why
@@ -149,7 +153,7 @@ def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
 
 
 def _find_stopped(shard: ShardLook) -> set[int]:
-    """Versions whose names have to stay taken."""
+    """The versions whose names have to stay taken, by a stopper."""
     history = shard.found.history
     if history is None:
         return set()
@@ -162,7 +166,10 @@ def _find_stopped(shard: ShardLook) -> set[int]:
 
 
 def find_lowest(manifests: Sequence[StoredManifest], latest: int) -> int:
-    """The lowest version of those that are stored one after the other up to the latest one."""
+    """The lowest version of the gapless run of stored versions that ends at `latest`.
+
+    `latest + 1` when the latest one is not stored.
+    """
     stored = {m.version for m in manifests}
     lowest = latest
     while lowest - 1 in stored:
@@ -173,21 +180,22 @@ def find_lowest(manifests: Sequence[StoredManifest], latest: int) -> int:
 def find_top(
     manifests: Sequence[StoredManifest], latest: int, cutoff_nanos: int, kept_min: int
 ) -> int:
-    """The version below which some could go if what has to be read allowed it."""
+    """The version below which manifests could go, as far as the listing alone tells."""
     return min(past_version(manifests, cutoff_nanos) or 0, latest + 1 - kept_min)
 
 
 def has_collectable(found: ShardEvidence, latest: int, top: int) -> bool:
-    """Whether any below that version could go."""
+    """Whether any manifest below version `top` could go."""
     stopped_upto = max((s.version for s in found.stoppers), default=0)
     lowest = find_lowest(found.manifests, latest)
     return lowest < top or any(m.version < min(stopped_upto, top) for m in found.manifests)
 
 
 def is_drop(before: ShardManifest, after: ShardManifest) -> bool:
-    """Whether a manifest lists less than the one before it at most, as a drop's does.
+    """Whether a manifest differs from the one before at most by listing fewer generations.
 
-    A writer's own claims, flushes and updates of what it has seen change something else.
+    That is what a drop writes; a writer's own claims, flushes and updates of the last position it
+    has seen change something else.
     """
     left = {g.path for g in before.flushed_generations}
     return (

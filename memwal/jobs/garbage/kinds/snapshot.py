@@ -1,4 +1,4 @@
-"""External shard snapshots, most of which lost their index entry to a merge."""
+"""External shard snapshots whose index entry is gone, mostly because of a merge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[SnapshotFolder, ...
     ]
 
     def is_snapshot(found: SnapshotFolder) -> bool:
-        """Another index could keep a single file of that name; its columns tell."""
+        """Tell by the column names: another index could keep a single file of that name, too."""
         try:
             tail, _ = objects.get_tail(found.file.path, _TAIL_BYTES)
         except Missing:
@@ -54,7 +54,7 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[SnapshotFolder, ...
 
 
 def find_items(look: Look) -> Iterator[Item]:
-    """Every snapshot; one goes when no retained version has its index entry."""
+    """Every snapshot; those go whose index entry no retained version has."""
     for found in look.evidence.beside.get(NAME, ()):
         yield plan_delete(
             ORPHAN,
@@ -66,7 +66,7 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """The one file of an index folder."""
+    """Whether it is the `index.lance` file of an index folder."""
     match item.path.split("/"):
         case [folder, uuid, name]:
             return (folder, name) == (_INDICES, _FILE) and _is_uuid(uuid)

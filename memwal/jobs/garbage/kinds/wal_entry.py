@@ -1,14 +1,14 @@
 """WAL entries, deleted with `--wal` once the generation that covered them is deleted (invariant 7).
 
-None goes by which a writer finds its place, is fenced, or is led from an unfinished claim to a
+Entries stay by which a writer finds its place, is fenced, or gets from an unfinished claim to a
 newer sentinel.
 
-Not every entry has to be read for that. An epoch has one sentinel, its first entry. So where the
-sentinels of all epochs up to the present one were read, every other entry is a row, of the newest
-epoch whose sentinel is below it (`tell_epochs`). And a manifest tells what covered it: an entry at
-or below its replay position is of a generation before its current one. `make model` checks both,
-and shows what is lost where a sentinel is overlooked, or taken for the one whose turn it is: the
-sentinels themselves have to be read.
+Not every entry has to be read to tell. An epoch has one sentinel, its first entry. So where the
+sentinels of all epochs up to the present one were read, every other entry is a row, written by the
+newest epoch whose sentinel is below it (`tell_epochs`). And a manifest tells what covered an entry:
+at or below the manifest's replay position, it is of a generation before the manifest's current one.
+`make model` checks both, and shows what is lost where a sentinel is overlooked or taken for that of
+another epoch: the sentinels themselves have to be read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """A WAL entry's file."""
+    """Whether it is the file of a WAL entry."""
     match item.path.split("/"):
         case [layout.MEM_WAL, shard, "wal", name] if layout.is_shard_folder(shard):
             return layout.parse_wal_entry_name(name) is not None and item.kind == NAME
@@ -72,7 +72,7 @@ def _find_entries(shard: ShardLook) -> Iterator[Item]:
 
 
 def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int]) -> str | None:
-    """In the order in which it costs least to tell."""
+    """Why an entry is kept for its own sake, cheapest checks first; None when nothing holds it."""
     manifest, past = shard.manifest, shard.past
     replay = manifest.replay_after_wal_entry_position
     if entry.position > replay:
@@ -106,7 +106,10 @@ def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int
 
 
 def _hold_told(shard: ShardLook, entry: WalFile, numbers: set[int]) -> str | None:
-    """By the manifest that covers it, since what its writer said of its generation is not known."""
+    """Why an entry is kept that was not read itself, judged by the manifest that covers it.
+
+    What its writer noted of its generation is not known.
+    """
     cover = shard.found.cover
     if cover is None or not is_covered(shard.found, entry):
         return "a generation that may cover it is not deleted yet"
@@ -116,7 +119,7 @@ def _hold_told(shard: ShardLook, entry: WalFile, numbers: set[int]) -> str | Non
 
 
 def _hold_led(entry: WalFile, claims: Mapping[int, int]) -> str | None:
-    """For a writer that may be stalled inside its claim."""
+    """Why an entry is kept for a writer that may be stalled in its claim (`hold_for_claims`)."""
     epoch = claims.get(entry.position)
     if epoch is None:
         return None
@@ -124,7 +127,7 @@ def _hold_led(entry: WalFile, claims: Mapping[int, int]) -> str | None:
 
 
 def _hold_below_unknown(entry: WalFile, unknown: int) -> str | None:
-    """Where what ends a claim may be what could not be looked at."""
+    """Why an entry is kept for one above it that is not known, and may be what ends a claim."""
     if entry.position >= unknown:
         return None
     return f"below position {unknown}, which was not looked at or can't be read"
@@ -134,13 +137,14 @@ def _hold_below_unknown(entry: WalFile, unknown: int) -> str | None:
 
 
 def find_numbers(manifest: ShardManifest, folders: Iterable[GenerationFolder]) -> set[int]:
-    """The generations that are there: listed, or their folders."""
+    """The numbers of all generations that are listed or still have a folder."""
     return {g.generation for g in manifest.flushed_generations} | {f.generation for f in folders}
 
 
 def find_sentinel_like(wal: Sequence[WalFile]) -> tuple[WalFile, ...]:
-    """Entries as small as a sentinel, newest first. A larger one is found missing, and then all
-    are read.
+    """Entries as small as a sentinel, newest first.
+
+    Should a sentinel be larger, it is missed here, `tell_epochs` notices, and all entries are read.
     """
     return tuple(e for e in reversed(wal) if _is_small(e))
 
@@ -150,7 +154,7 @@ def _is_small(entry: WalFile) -> bool:
 
 
 def find_earlier(wal: Iterable[WalFile], lowest: int) -> tuple[int, ...]:
-    """The epochs of sentinels below a position, whoever read them."""
+    """The epochs of sentinels below a position, whether read by this run or remembered."""
     below = (e for e in wal if e.fence_sentinel and e.position < lowest)
     return tuple(e.writer_epoch or 0 for e in below if _is_small(e))
 
@@ -158,12 +162,14 @@ def find_earlier(wal: Iterable[WalFile], lowest: int) -> tuple[int, ...]:
 def tell_epochs(
     wal: Sequence[WalFile], epoch: int, lowest: int = 0, earlier: Iterable[int] = ()
 ) -> tuple[WalFile, ...]:
-    """The entries from `lowest` on, told by the sentinels where those of all epochs are known.
+    """The entries, with the epochs of unread rows from `lowest` on told by the sentinels.
 
-    `epoch` is the manifest's, read before the entries were listed: whoever claimed the shard since
-    has put its sentinel above what that manifest covers. `earlier` are epochs whose sentinel is
-    below `lowest`, for which former runs' word is taken of those before the one that begins there:
-    it names one small file an epoch. What is as small as that is never told, but read.
+    They come back unchanged unless the sentinels of all epochs are known. `epoch` is that of the
+    manifest, read before the entries were listed: whoever claimed the shard since has put its
+    sentinel above what that manifest covers. `earlier` are epochs whose sentinels are below
+    `lowest`. There the word of former runs is good enough, for epochs before the one that begins
+    at `lowest`: all they say is which small file is an epoch's sentinel. An entry as small as a
+    sentinel is never told, but has to be read.
     """
     known = {e.position: e.writer_epoch or 0 for e in wal if e.is_known and e.fence_sentinel}
     begins = known.get(lowest, 1)
@@ -184,7 +190,8 @@ def tell_epochs(
 def must_be_read(shard: ShardEvidence, latest: ShardManifest, entry: WalFile) -> bool:
     """Whether only the entry itself can tell which generation covered it.
 
-    That is so where one from before the grace is gone, and an older one is not.
+    That is so for an entry that is not told, and for one beyond the cover where a generation from
+    before the grace is gone and an older one is not.
     """
     if not entry.told or is_covered(shard, entry):
         return not entry.told
@@ -192,7 +199,7 @@ def must_be_read(shard: ShardEvidence, latest: ShardManifest, entry: WalFile) ->
 
 
 def is_covered(shard: ShardEvidence, entry: WalFile) -> bool:
-    """Whether only generations that are gone may have covered it."""
+    """Whether all generations that may have covered the entry are gone."""
     return shard.cover is not None and entry.position <= _wal_floor(shard.cover)
 
 
@@ -206,10 +213,11 @@ def has_gone_between(shard: ShardEvidence, latest: ShardManifest) -> bool:
 def find_coverable(
     positions: Sequence[int], latest: ShardManifest, past: ShardManifest | None
 ) -> tuple[int, ...]:
-    """Positions whose entries are worth reading, newest first: covered and seen, then and now.
+    """Positions whose entries are worth reading, newest first.
 
-    Not the highest, by which the next writer finds its place. Newest first, because what stays for
-    good are sentinels, which would fill a bounded run sooner or later.
+    They are covered and recorded as seen, both in the latest manifest and in that from before the
+    grace (`past`). The highest is left out: the next writer finds its place by it. They are newest
+    first because sentinels stay for good, and would in time use up all reads of a bounded run.
     """
     if past is None or not positions:
         return ()
@@ -221,8 +229,8 @@ def find_coverable(
 def _wal_floor(manifest: ShardManifest) -> int:
     """The last position that is both covered by a generation and recorded as seen.
 
-    pylance 14.0.2 takes the first free position after the last one seen for the tip, so that a
-    hole above it would draw the next sentinel away from the tip, and fence nobody there.
+    pylance 14.0.2 takes the first free position after the last one seen for the tip. A hole above
+    it would draw the next sentinel away from the real tip, where it would fence nobody.
     """
     return min(manifest.replay_after_wal_entry_position, manifest.wal_entry_position_last_seen)
 
@@ -233,15 +241,15 @@ def hold_for_claims(wal: Sequence[WalFile], current_epoch: int) -> Mapping[int, 
     A writer that has committed its epoch works from the manifest that it claimed: it writes its
     sentinel at the tip, and then replays upwards from what its manifest covers, until a position is
     missing or holds a newer epoch. If it stalls before that, only the entries below a newer
-    sentinel lead it there; without them it takes a hole for the tip, and acknowledges writes that
-    are lost (seen on 14.0.2, before and after its sentinel; `make model` shows it). An epoch of
-    which a row is stored is past that point; one of which only a sentinel is stored need not be.
+    sentinel lead it there. Without them it takes a hole for the tip, and acknowledges writes that
+    are lost (seen on 14.0.2, before and after its sentinel; `make model` shows it). An epoch with a
+    stored row is past that point; one with only a stored sentinel may not be.
 
     What such an epoch needs ends at the first newer entry, and begins above the highest missing
-    position below that: by this same rule nothing is deleted that it needs, so that a position that
-    is missing is covered by its manifest. An epoch's first entry is its sentinel. Where a bounded
-    run has not read as far down, the lowest row that it knows stands for it, so that a long WAL is
-    collected from its newer end. Where nothing newer is known, everything stays.
+    position below that. This rule itself keeps everything the epoch needs, so a missing position
+    must be covered by the epoch's manifest. An epoch's first entry is its sentinel; where a bounded
+    run has not read that far down, the lowest row that it knows stands for it, so that a long WAL
+    is collected from its newer end. Where nothing newer is known, everything stays.
     """
     known = [w for w in wal if w.is_known]
     with_rows = {w.writer_epoch for w in known if not w.fence_sentinel}
@@ -251,7 +259,7 @@ def hold_for_claims(wal: Sequence[WalFile], current_epoch: int) -> Mapping[int, 
         first[epoch] = min(entry.position, first.get(epoch, entry.position))
     stored = {w.position for w in wal}
     held: dict[int, int] = {}
-    # Epochs between two that are known have the same first newer entry. Newest first.
+    # Newest first. All epochs between two known ones have the same first newer entry.
     newer: int | None = None
     above = current_epoch
     for low in [*sorted((e for e in first if e > 1), reverse=True), 1]:
@@ -269,19 +277,19 @@ def hold_for_claims(wal: Sequence[WalFile], current_epoch: int) -> Mapping[int, 
 
 
 def find_unknown(wal: Sequence[WalFile]) -> int:
-    """The highest position that was not read although a higher one was; 0 when there is none.
+    """The highest position that is not known although a higher one is; 0 when there is none.
 
-    It may be the sentinel that ends a claim, and what it is above may be what leads there.
+    It may be the sentinel that ends a claim, and the entries below it may be what leads there.
     """
     top = max((w.position for w in wal if w.is_known), default=0)
     return max((w.position for w in wal if w.position < top and not w.is_known), default=0)
 
 
 def find_deciding(plan: GarbagePlan, evidence: Evidence) -> Mapping[ShardId, int]:
-    """From which position on the heads of a shard's WAL entries decide about its deletes.
+    """The position in each shard from which on WAL entries decide about what the plan deletes.
 
-    Whether an entry may go hangs on those above it (`hold_for_claims`, `find_unknown`), and on
-    where its own epoch begins.
+    Whether an entry may go depends on those above it (`hold_for_claims`, `find_unknown`), and on
+    where its own epoch begins. Shards without WAL entries to delete are left out.
     """
     deleted = {item.path for item in plan.deletes if item.kind == NAME}
     needed: dict[ShardId, int] = {}

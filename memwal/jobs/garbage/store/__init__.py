@@ -40,9 +40,9 @@ from memwal.store.tables.datasets import LanceTables, tidy_text
 class StoredGarbageEvidence:
     """The GarbageEvidence port over an object store.
 
-    Everything is read after the view was: a writer that goes on in between can only add folders at
-    or above the view's current generation, and versions that have merged more, or what a retained
-    version had.
+    Everything is read after the view. What happens in between can only add folders at or above the
+    view's current generation, and versions that have merged more, or (restores) as much as a
+    retained version had.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class StoredGarbageEvidence:
         self._make_pool = partial(make_pool, readers_max)
 
     def has_shards(self) -> bool:
-        """Whether a folder of any shard is there."""
+        """Whether the folder of any shard exists."""
         return bool(list_shards(self._objects, folders_only=True).shards)
 
     def read(
@@ -77,7 +77,7 @@ class StoredGarbageEvidence:
         listed: Mapping[ShardId, Sequence[StoredFile]] | None = None,
         beside: Evidence | None = None,
     ) -> Evidence:
-        """Everything (see the port)."""
+        """Read versions, shard folders, and what lies beside them (see the port)."""
         with self._make_pool() as pool:
             if beside is None:
                 beside = self._read_beside(pool, verified=verified)
@@ -121,7 +121,10 @@ class StoredGarbageEvidence:
     def _read_adopted(
         self, manifests: Mapping[ShardId, ShardManifest]
     ) -> Mapping[ShardId, Sequence[range]]:
-        """Once a shard's first generation has gone, no version is left that has not its own."""
+        """The progress that adoptions gave up, read only while a shard lists its generation 1.
+
+        Once that is gone, every retained version has the shard's own progress.
+        """
         listed = (g.generation for m in manifests.values() for g in m.flushed_generations)
         return read_adopted(self._objects) if 1 in listed else {}
 
@@ -146,7 +149,7 @@ class StoredGarbageEvidence:
         manifests: Mapping[ShardId, ShardManifest],
         records: Mapping[str, SettledRecord | None],
     ) -> list[ShardEvidence]:
-        """With what the records say of these very shards, where anything is left to collect."""
+        """Add what the records prove of these very shards, where anything is left to collect."""
         said = [record for record in records.values() if record is not None]
 
         def settle(shard: ShardEvidence) -> ShardEvidence:
@@ -159,16 +162,16 @@ class StoredGarbageEvidence:
         return list(pool.map(settle, shards)) if said else list(shards)
 
     def list_files(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Sequence[StoredFile]]:
-        """The files of some shards (see the port)."""
+        """List the files of these shards (see the port)."""
         with self._make_pool() as pool:
             return self._shards.list_files(pool, shards)
 
     def recall_sweep(self) -> Sweep | None:
-        """What former passes remember (see the port)."""
+        """The sweep that former passes stored (see the port)."""
         return self._sweeps.found
 
     def remember_sweep(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
-        """Store it for the next pass (see the port)."""
+        """Store the sweep for the next pass (see the port)."""
         self._sweeps.remember(sweep, before_write)
 
     def store_now_nanos(self, name: str) -> int:
@@ -178,7 +181,7 @@ class StoredGarbageEvidence:
         try:
             found = [i for i in self._objects.list(layout.STAGING) if i.path == path]
         finally:
-            # What stays after a fault is a leftover like any other.
+            # If it can't be deleted, it is a leftover like any other.
             with suppress(MemWalError):
                 self._objects.delete([path])
         if not found:
@@ -193,7 +196,7 @@ class StoredGarbageEvidence:
         return self._versions.read_referenced()
 
     def claimed_versions(self) -> frozenset[int] | None:
-        """The same without tags of checkpoints (see the port)."""
+        """As `referenced_versions`, without tags of checkpoints (see the port)."""
         return self._versions.read_claimed()
 
     def oldest_claim(
@@ -202,7 +205,7 @@ class StoredGarbageEvidence:
         evidence: Evidence,
         before_nanos: int,
     ) -> WriterClaim | None:
-        """The oldest claim that still holds a shard (see the port)."""
+        """The oldest writer claim that still holds a shard (see the port)."""
         with self._make_pool() as pool:
             return self._shards.find_oldest_claim(pool, manifests, evidence.shards, before_nanos)
 
@@ -221,8 +224,8 @@ class LanceExpiry:
     def check_expirable(self) -> None:
         """Raise Refused for a symbolic link in a local table's folder.
 
-        Lance's cleanup goes through links. What it finds there no version of this table names, so
-        it would delete another's files (invariant 10).
+        Lance's cleanup follows links. No version of this table names the files it finds there, so
+        it would delete what belongs to another table (invariant 10).
         """
         uri = self._tables.uri
         link = None if "://" in uri else find_link(uri)
@@ -236,7 +239,7 @@ class LanceExpiry:
     def expire_versions(self, older_than_seconds: float) -> Expired:
         """Remove old versions (see the port).
 
-        Files that no version names are left to Lance too, once they are a week old.
+        Lance also deletes files that no version names, once they are a week old.
         """
         dataset = self._tables.base()
         self.check_expirable()

@@ -1,4 +1,4 @@
-"""Where each epoch's own manifests of a shard end, found in few reads."""
+"""Finds where each epoch's own manifests of a shard end, in few reads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from memwal.jobs.garbage.model import EpochEnd, GarbageLimits, ManifestHistory, 
 from memwal.model import ShardId, ShardManifest
 
 Read = Callable[[ShardManifest, int], ShardManifest]
-"""Reads another version of a manifest's shard; what was read once is remembered."""
+"""Reads another manifest version of the same shard; what was read once is remembered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestHistories:
-    """Reads what decides about older manifests, where some might go."""
+    """Reads what decides about older manifests, where some of them might go."""
 
     hint: Callable[[ShardId], int | None]
     read: Read
@@ -37,10 +37,11 @@ class ManifestHistories:
         *,
         rarely: bool = False,
     ) -> ShardEvidence:
-        """The evidence with the history; without one where nothing can go, or it can't be read.
+        """The evidence with the history, or without one if nothing can go or it can't be read.
 
-        `rarely` reads it only where many may go: each of a few that changed costs several requests.
-        Where something was collected, also whether the hint leads to a manifest.
+        With `rarely`, it is read only where many manifests may go, since each shard costs several
+        requests. Where manifests were collected before, `astray` is found out, too: whether the
+        version hint leads to no manifest.
         """
         lowest = find_lowest(listed.manifests, latest.version)
         top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
@@ -64,14 +65,14 @@ class ManifestHistories:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Walk:
-    """A walk over the manifests that are stored one after the other, from `lowest` on."""
+    """A walk over the gapless run of stored manifests from `lowest` to the latest."""
 
     latest: ShardManifest
     lowest: int
     read: Read
 
     def find_ends(self, top: int) -> list[EpochEnd]:
-        """The ends of earlier epochs up to the one that `top` is of, ascending."""
+        """The ends of earlier epochs, ascending, up to the epoch of version `top`."""
         ends: list[EpochEnd] = []
         if top <= self.lowest:
             return ends
@@ -81,7 +82,7 @@ class _Walk:
                 after += 1
             if self._epoch(after) != self._epoch(top):
                 ends.append(EpochEnd(last_own=self.go_down(top), next_first=after))
-        # Epochs never fall: their first manifests are found by halves.
+        # Epochs never fall, so the first manifest of each is found by bisection.
         first = self._find_first(top)
         while first > self.lowest:
             ends.append(EpochEnd(last_own=self.go_down(first - 1), next_first=first))
@@ -89,9 +90,10 @@ class _Walk:
         return ends[::-1]
 
     def go_down(self, version: int) -> int:
-        """From a version over drops to the last one that the epoch's writer wrote itself.
+        """From a version down, past drops, to the last one that the epoch's own writer wrote.
 
-        The lowest is one: nothing goes up to the middle of drops at the end of an epoch.
+        The lowest stored version counts as one: deletes never end amid the drops at the end of an
+        epoch.
         """
         while version > self.lowest and self._is_drop(version):
             version -= 1

@@ -1,4 +1,4 @@
-"""What lies in the shards' folders, which manifests were there when the grace began, who claims."""
+"""What lies in the shard folders, their manifests from before the grace, and writer claims."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class ShardFolders:
         only: Iterable[ShardId] | None = None,
         listed_before: Mapping[ShardId, Sequence[StoredFile]] | None = None,
     ) -> list[ShardEvidence]:
-        """All of them; what can't be read of one is its problem. `whole` keeps every file."""
+        """The evidence of all shards, or of `only` some; an error is noted as a shard's `problem`.
+
+        `whole` keeps the list of every file. `listed_before` are files that need no new listing.
+        """
         known = listed_before or {}
         listing = (
             list_shards(self._objects)
@@ -83,14 +86,14 @@ class ShardFolders:
     def list_files(
         self, pool: Executor, shards: Iterable[ShardId]
     ) -> dict[ShardId, Sequence[StoredFile]]:
-        """The files of some shards."""
+        """List the files of these shards."""
         chosen = sorted(shards)
         folders = map(layout.shard_folder, chosen)
         found = pool.map(lambda folder: list(self._objects.list(folder)), folders)
         return dict(zip(chosen, found, strict=True))
 
     def _date(self, listed: ShardEvidence, latest: ShardManifest, cutoff: int) -> ShardEvidence:
-        """With the manifest from before the grace, and what former manifests say of the folders."""
+        """Add the manifest from before the grace, and which folders a stored manifest names."""
         version = past_version(listed.manifests, cutoff)
         if version is None:
             return listed
@@ -106,7 +109,7 @@ class ShardFolders:
         )
 
     def _find_cover(self, listed: ShardEvidence, latest: ShardManifest) -> ShardManifest | None:
-        """The newest manifest before the grace that knew of no generation that is there by now."""
+        """The newest manifest from before the grace all of whose flushed generations are gone."""
         past = listed.past
         if past is None or not find_coverable([w.position for w in listed.wal], latest, past):
             return None
@@ -118,7 +121,7 @@ class ShardFolders:
         def is_later(version: int) -> bool:
             return self._read_version(latest.shard_id, version).current_generation > lowest
 
-        # Counters never fall. Mostly it is the last but one: by steps that double, then by halves.
+        # Counters never fall, so a galloping search from the newest finds it; mostly at once.
         low, high, step = len(versions) - 1, len(versions), 1
         while low >= 0 and is_later(versions[low]):
             low, high, step = low - step, low, step * 2
@@ -128,10 +131,10 @@ class ShardFolders:
     def _find_listed_once(
         self, listed: ShardEvidence, folders: Sequence[GenerationFolder]
     ) -> frozenset[str]:
-        """Which of the folders a stored manifest version names: their own flush listed them.
+        """The names of those folders that a stored manifest version names: a flush listed them.
 
-        Only the report's word for a folder hangs on it. Newest first: the version that names the
-        newest names those before it too, unless they had been dropped by then.
+        Only the report's word for a folder depends on it. They are looked up newest first, as the
+        version that names the newest names the older ones too, unless they were dropped by then.
         """
         versions = sorted(m.version for m in listed.manifests)
         named: set[str] = set()
@@ -143,11 +146,10 @@ class ShardFolders:
     def _find_names_around(
         self, shard_id: ShardId, versions: Sequence[int], folder: GenerationFolder
     ) -> set[str]:
-        """What the versions name that are read on the way to the one that a folder's flush made.
+        """The names in all manifest versions read while searching the one of a folder's flush.
 
-        That was the first version whose current generation is above the folder's number. Counters
-        never fall, so it is found by steps that double, then by halves; a version that names the
-        folder ends the search.
+        That is the first version whose current generation is above the folder's number. Counters
+        never fall, so a galloping search finds it; a version that names the folder ends it early.
         """
         names: set[str] = set()
         low, high, step = 0, len(versions), 1
@@ -161,7 +163,7 @@ class ShardFolders:
                 else:
                     low, step = middle + 1, 0
         except MemWalError:
-            pass  # it goes by the other word then
+            pass  # the folder is reported as an orphan then
         return names
 
     def _read(self, latest: ShardManifest, version: int) -> ShardManifest:
@@ -177,7 +179,7 @@ class ShardFolders:
         return known
 
     def find_settled(self, latest: ShardManifest, record: SettledRecord) -> int:
-        """Up to which generation the record proves what this very shard had; 0 for nothing."""
+        """Up to which generation the record proves this very shard to be merged; 0 for none."""
         with suppress(MemWalError):
             return find_proven(latest, record, self._manifests.digest)
         return 0
@@ -191,7 +193,7 @@ class ShardFolders:
         shards: Mapping[ShardId, ShardEvidence],
         before_nanos: int,
     ) -> WriterClaim | None:
-        """The oldest claim that still holds a shard, of those made before then."""
+        """The oldest writer claim that still holds a shard and was made before `before_nanos`."""
         found: list[WriterClaim] = []
 
         def look(latest: ShardManifest) -> None:
@@ -207,7 +209,10 @@ class ShardFolders:
     def _find_claim(
         self, latest: ShardManifest, listed: ShardEvidence, before_nanos: int
     ) -> Iterable[WriterClaim]:
-        """The claim on a shard, if it is from before then. Epochs never fall: found by halves."""
+        """The present claim on a shard, if it was made before `before_nanos`.
+
+        Epochs never fall, so its first manifest is found by bisection.
+        """
         stored = listed.manifests
         old = past_version(stored, before_nanos)
         ordered = sorted((m for m in stored if old and m.version <= old), key=lambda m: m.version)
@@ -217,7 +222,7 @@ class ShardFolders:
 
         claimed_at = None
         if listed.stoppers and is_of_claim(min(listed.manifests, key=lambda m: m.version)):
-            # Collected: the newest stopper stands for it.
+            # The claim's first manifest was collected: the newest stopper has its time.
             newest = max(s.version for s in listed.stoppers)
             path = layout.shard_manifest_path(latest.shard_id, newest)
             claimed_at = layout.decode_stopper(self._objects.get(path))
@@ -234,7 +239,7 @@ class ShardFolders:
 def _sort_files(
     shard_id: ShardId, listed: Iterable[StoredFile], *, wal: bool, whole: bool
 ) -> ShardEvidence:
-    """What the files of a shard are."""
+    """Sort the files of a shard into generations, manifests, stoppers, WAL entries and others."""
     below = layout.shard_folder(shard_id)
     folders: dict[str, list[StoredFile]] = {}
     others: dict[str, StoredFile] = {}
@@ -285,7 +290,7 @@ def _sort_files(
 
 
 def _add_file(before: StoredFile | None, file: StoredFile, path: str) -> StoredFile:
-    """A whole unknown folder as one thing."""
+    """Add a file to an unknown folder, which is reported as one object."""
     if before is None:
         return replace(file, path=path)
     return StoredFile(

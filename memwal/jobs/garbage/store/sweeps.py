@@ -1,7 +1,7 @@
-"""What passes remember of a table's shards, so that the next one looks at what changed only.
+"""What passes remember of a table's shards, so that the next one only looks at what changed.
 
 It tells where to look, and lets nothing go: in a shard that is looked at, everything is read again.
-What is wrong with it, or from a newer build, means that the next pass is a full sweep.
+If it is malformed, or from a newer build, the next pass is a full sweep.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FORMAT = 1
 
 
 class StoredSweeps:
-    """The document of one table."""
+    """The stored sweep of one table."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -33,10 +33,9 @@ class StoredSweeps:
 
     @cached_property
     def found(self) -> Sweep | None:
-        """What is stored; None when there is nothing, or anything about it is odd.
+        """The stored sweep; None when there is none, or it is malformed or can't be read.
 
-        Also where it can't be read: what keeps the table from being read shows elsewhere, as the
-        table's own error.
+        A store that can't be read is not reported from here: the table's own error shows it.
         """
         try:
             document = json.loads(self._objects.get(PATH, DOCUMENT_BYTES_MAX))
@@ -53,7 +52,7 @@ class StoredSweeps:
             return None
 
     def remember(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
-        """Store it, unless a newer build's is there; what can't be stored is left out."""
+        """Store the sweep, unless a newer build's is there; a failure to store it is ignored."""
         body = _encode(sweep)
         document = {"format": _FORMAT, "sha256": _digest(body), "sweep": body}
         data = json.dumps(document, separators=(",", ":")).encode()
@@ -76,7 +75,7 @@ def _encode(sweep: Sweep) -> dict[str, Any]:
 
 
 def _decode(body: Mapping[str, Any]) -> Sweep:
-    """Raises ValueError, KeyError or TypeError for what is not as it is written here."""
+    """Read a sweep; raises ValueError, KeyError or TypeError for what `_encode` never writes."""
     shards = {_check_shard(shard): _swept(*was) for shard, was in body["shards"].items()}
     found = Sweep(**{**body, "shards": shards})
     numbers = (found.swept_at_nanos, found.version, found.version_at_nanos)

@@ -1,9 +1,9 @@
-"""Which versions of a table are retained, and what each says: main, branches, detached ones.
+"""The retained versions of a table (main, branches, detached ones), and what each says.
 
-Facts are remembered by path, size, time and etag: in this object, and in a small file. What
-comes from the file saves an idle run its reads, and no more: nothing that it says is taken for a
-plan that is carried out (`verified`), since a forged fact would let a generation go. What a newer
-build adds to the file is passed over and kept; it must not change what the rest means.
+What was read is remembered by path, size, time and etag: in this object, and in a small cache file.
+The file only saves an idle run its reads. A plan that is carried out (`verified`) takes nothing
+from it, since a forged fact would let a generation go. Fields that a newer build adds to the file
+are ignored and kept; they must not change what the others mean.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class RetainedVersions:
         return frozenset(version for version in found if version is not None)
 
     def read_claimed(self) -> frozenset[int] | None:
-        """The same without tags of checkpoints; None where a reference can't be read."""
+        """As `read_referenced`, without tags of checkpoints; None if a reference can't be read."""
         ours = layout.checkpoint_tag_path("").removesuffix(".json")
         found = [v for path, v in self._read_references() if not path.startswith(ours)]
         return None if None in found else frozenset(v for v in found if v is not None)
 
     def _read_references(self) -> Iterator[tuple[str, int | None]]:
-        """Paths of references to main, with the version of each; None for one that is odd."""
+        """Paths of references to main, each with its version; None for a malformed reference."""
         for kind, of, number in (("tags", "branch", "version"),
                                  ("branches", "parentBranch", "parentVersion")):  # fmt: skip
             for info in self._objects.list(f"_refs/{kind}"):
@@ -87,7 +87,7 @@ class RetainedVersions:
                     yield info.path, None
 
     def remember(self, before_write: Callable[[], None]) -> None:
-        """Store what is known of the versions, for the next run."""
+        """Cache what is known of the versions for the next run, if any is new (see the port)."""
         known = self._keys
         if len(known) < _CACHED_VERSIONS_MIN or known.keys() <= self._read_cache().keys():
             return
@@ -100,7 +100,10 @@ class RetainedVersions:
     def read(
         self, pool: Executor, *, verified: bool
     ) -> tuple[tuple[RetainedVersion, ...], list[Exception]]:
-        """Every retained version, and what kept versions from being found."""
+        """Every retained version, and the problems that kept versions from being found.
+
+        `verified` ignores the cache file. The latest version is always read anew.
+        """
         problems: list[Exception] = []
         files = list(self._list_files(problems))
         problems += self._find_missing_branches(files)
@@ -124,7 +127,7 @@ class RetainedVersions:
         return tuple(v for v in found if v is not None), problems
 
     def _read_version(self, file: _VersionFile) -> RetainedVersion | None:
-        """What the file says; None when it was expired since it was listed."""
+        """What the file says; None when the version was expired after the listing."""
         bare = RetainedVersion(name=file.name, version=file.version, on_main=file.branch is None)
         try:
             manifest = self._manifests.read_file(file.info.path, file.version)
@@ -167,7 +170,7 @@ class RetainedVersions:
             )
 
     def _find_missing_branches(self, files: Iterable[_VersionFile]) -> Iterator[Exception]:
-        """Branches that are referred to, and have no version to be found."""
+        """A Corruption for each branch that has a reference but no version in the listing."""
         there = {file.branch for file in files}
         for info in self._objects.list("_refs/branches"):
             stem, dot, extension = info.path.rsplit("/", 1)[-1].rpartition(".")
@@ -181,14 +184,14 @@ class RetainedVersions:
     def _read_cache(self) -> dict[StoredFile, RetainedVersion]:
         if self._stored is None:
             self._stored = {}
-            with suppress(Missing, Corruption):  # none, or a larger one than is ever written
+            with suppress(Missing, Corruption):  # Corruption: larger than is ever written
                 data = self._objects.get(CACHE_PATH, _CACHE_BYTES_MAX)
                 self._stored, self._document = _decode(data)
         return self._stored
 
 
 def _is_generation(folder: str) -> bool:
-    """Whether it is a flushed generation in a branch's own MemWAL, which is a table too."""
+    """Whether the folder is a flushed generation in a branch's own MemWAL, itself a Lance table."""
     parts = folder.split("/")
     return (
         len(parts) >= 3
@@ -202,7 +205,7 @@ def _is_generation(folder: str) -> bool:
 
 
 def _encode(known: Mapping[StoredFile, RetainedVersion], before: Mapping[str, Any]) -> bytes:
-    """The file, with what is not known of the one before it."""
+    """The new cache file; fields of the one before that this build doesn't know are kept."""
     kept = {_info_of(entry): entry for entry in before.get("entries", ())}
     ordered = sorted(known, key=astuple)
     entries = [{**kept.get(info, {}), **_entry_of(info, known[info])} for info in ordered]
@@ -237,7 +240,7 @@ def _digest(entries: Any) -> str:
 
 
 def _decode(data: bytes) -> tuple[dict[StoredFile, RetainedVersion], Mapping[str, Any]]:
-    """The facts in a cache file, and the file itself; none when anything about it is odd."""
+    """The facts in a cache file, and its document; both empty if anything about it is malformed."""
     try:
         document = json.loads(data)
         entries = document["entries"]
@@ -252,7 +255,7 @@ def _decode(data: bytes) -> tuple[dict[StoredFile, RetainedVersion], Mapping[str
         )
     except (*_NOT_A_REFERENCE, AttributeError):
         return {}, {}
-    # What is not written as we write it (`false` for a version) is not ours.
+    # A file with values that we would write differently (`false` for a version) is not ours.
     return (found, document) if named and _digest(written) == _digest(stored) else ({}, {})
 
 

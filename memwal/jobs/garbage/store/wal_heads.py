@@ -1,9 +1,9 @@
-"""What WAL entries say of themselves, remembered from run to run.
+"""The heads of WAL entries, remembered from run to run.
 
 Entries that stay (fence sentinels, mostly) would be read again by each run. So what was read is
-kept in a small file, by path, size, time and etag. It spares a run its reads where there is
-nothing to delete, and tells one that deletes how far down it has to read. No more: nothing is
-deleted but by what the run itself has read, since a forged head would let an entry go.
+cached in a small file, by path, size, time and etag. It spares a run its reads where there is
+nothing to delete, and tells a run that deletes how far down it has to read. It does no more:
+deletes rely only on what the run has read itself, since a forged head would let an entry go.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class WalHeads:
         reads_max: int,
         stored: bool,
     ) -> list[ShardEvidence]:
-        """The shards with the heads of entries that could go, as far as that is known without them.
+        """The shards, with the heads of those entries that could go by everything else known.
 
-        Sentinels are read first, by their size; where they tell of the rest, that is not read.
-        `reads_max` is how many are read of a shard that are not known. `stored` takes what former
-        runs remembered for known.
+        Entries as small as a sentinel are read first; those that they tell of need not be read.
+        `reads_max` bounds how many unknown ones are read of a shard, each time. With `stored`,
+        those that former runs remembered count as known.
         """
         self._known = {}
         self._looked_at = {layout.wal_folder(s.shard_id) for s in shards}
@@ -98,7 +98,7 @@ class WalHeads:
     def _look_up(
         self, pool: Executor, entries: Sequence[Sequence[WalFile]], reads_max: int, stored: bool
     ) -> dict[str, WalFile]:
-        """Entries with their heads, by path: those that are known, and of each group some more."""
+        """Entries with their heads, by path: the known ones, and up to `reads_max` more a group."""
         worth_it = stored and sum(map(len, entries)) >= _CACHED_ENTRIES_MIN
         known = {**(self._read_cache() if worth_it else {}), **self._read}
         unknown = [
@@ -119,9 +119,10 @@ class WalHeads:
         needed: Mapping[ShardId, int],
         epochs: Mapping[ShardId, int],
     ) -> Evidence:
-        """With those heads only that this process has read; the others count as not looked at.
+        """The evidence with only those heads that this process has read itself.
 
-        From the positions that are `needed` on, it reads them, or what tells of them.
+        From the `needed` positions on, it reads the missing heads, or the sentinels that tell of
+        them. All other heads count as not looked at.
         """
         wal = {
             entry.file.path: replace(entry, read=False, told=False)
@@ -146,7 +147,7 @@ class WalHeads:
         return replace(evidence, shards=shards)
 
     def _is_confirmed(self, entry: WalFile) -> bool:
-        """Whether this process has read the entry's head itself, or could not."""
+        """Whether this process has read the entry's head itself, or has failed to."""
         return entry.problem is not None or entry.file in self._read
 
     def _read_head(self, entry: WalFile) -> WalFile:
@@ -170,7 +171,7 @@ class WalHeads:
         return found
 
     def remember(self, before_write: Callable[[], None]) -> None:
-        """Store the heads of the entries that are there, for the next run."""
+        """Cache the heads of entries for the next run, if any of them is new (see the port)."""
         if not self._known:
             return
         known = {
@@ -181,7 +182,7 @@ class WalHeads:
         known |= {key: self._read.get(key, entry) for key, entry in self._known.items()}
         if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._read_cache().items():
             return
-        # Where there are too many, those that stay for good are worth most.
+        # Where there are too many, sentinels come first: they stay for good.
         lasting = sorted(known.values(), key=lambda e: (not e.fence_sentinel, e.file.path))
         data = _encode(lasting[:_CACHED_ENTRIES_MAX])
         if len(data) <= _CACHE_BYTES_MAX:
@@ -220,7 +221,7 @@ def _encode(entries: Iterable[WalFile]) -> bytes:
 
 
 def _decode(data: bytes) -> dict[StoredFile, WalFile]:
-    """The heads in a cache file; none when anything about it is odd."""
+    """The heads in a cache file; none if anything about it is malformed."""
     try:
         document = json.loads(data)
         if document["format"] != _CACHE_FORMAT:

@@ -1,10 +1,10 @@
 """Makes a table's indexes cover what merging added, until progress is recorded for each.
 
-A run aims at the state it finds when it starts: every fragment there is, and the merge progress of
-that version; so it ends under steady writes. It goes round: look, plan, act, look again. What
-counts is what the table says afterwards, in the manifest of its latest version; a commit is no
-proof. That is also all that a killed run leaves to the next one (invariant 8), and why a lost reply
-does no harm.
+A run aims at the state it finds when it starts: all fragments, and the merge progress of that
+version. So it ends even under steady writes. It goes in rounds: look, plan, act, look again. What
+counts is what the manifest of the latest version says afterwards; a commit that returned proves
+nothing. That manifest is also all that a killed run leaves to the next one (invariant 8), and the
+reason why a lost reply does no harm.
 
 Catch-up values are never written by hand: Lance accepts claims that are too high, and garbage
 collection believes them.
@@ -58,7 +58,7 @@ class IndexCatchupJob:
     """Catches up the indexes of one table. Holds ports and limits; has no state of its own."""
 
     name: str
-    """The table's, in the report."""
+    """The table's name in the report."""
     views: Views
     table: IndexTable
     clock: Clock
@@ -71,27 +71,27 @@ class IndexCatchupJob:
     before_commit: Callable[[], None] = lambda: None
     """Called before each commit; raises when the run has lost its lease."""
     past_runs: Callable[[], Sequence[PastRun]] = lambda: ()
-    """What was indexed lately, newest first; called where it may change what is done."""
+    """What was indexed lately, newest first; called only where it may change the plan."""
 
     def run(self, view: TableView, *, dry_run: bool = False) -> IndexCatchupTableReport:
-        """Catch up under the lease, if `view` shows something to commit; else say what there is."""
+        """Catch up under the lease, if `view` shows something to commit; else only report."""
         report = self.foresee(view)
         if dry_run or not any(i.outcome == DONE for i in report.indexes):
             return report
         self.take_lease()
-        # What was planned without the lease may be out of date: everything is read again.
+        # The plan made without the lease may be out of date, so everything is read again.
         return self.catch_up(view)
 
     def foresee(self, view: TableView) -> IndexCatchupTableReport:
-        """What a run would do, and what would be recorded; changes nothing."""
+        """Report what a run would do, and what would be recorded; changes nothing."""
         look = self._look(view)
         return self._report(view, look, [_foresee(look, plan) for plan in self._plan(look)])
 
     def catch_up(self, view: TableView) -> IndexCatchupTableReport:
-        """Catch up, index by index; the trouble of one does not stop the others.
+        """Catch up all indexes; an error of one does not stop the others.
 
-        To be called under the table's lease; `view` is what the run began with. Raises what
-        concerns the whole table: it can't be read, or the lease was lost.
+        To be called under the table's lease; `view` is the view that the run began with. Raises
+        errors of the whole table: it can't be read, or the lease was lost.
         """
         first = self._look(self.views.table())
         goal = Goal(
@@ -123,7 +123,7 @@ class IndexCatchupJob:
         )
 
     def _go_round(self, look: Look, goal: Goal, runs: Sequence[Run]) -> Look:
-        """Act and look again until nothing is left to mend; returns the last look."""
+        """Act and look again until nothing is left to do; returns the last look."""
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             todo = [run for run in runs if run.is_open]
@@ -156,7 +156,7 @@ class IndexCatchupJob:
         return plan_indexes(*known, self._costs(*plans)) if plans else ()
 
     def _costs(self, *plans: IndexPlan) -> IndexCosts:
-        """By past runs, too, where that can make a difference: for small work nothing is read."""
+        """The costs, corrected by past runs; for small work those are not read."""
         if max(plan.seconds for plan in plans) < TELLING_SECONDS_MIN:
             return COSTS
         return COSTS.corrected(self.past_runs())
@@ -164,8 +164,8 @@ class IndexCatchupJob:
     def _judge(self, run: Run, before: Look, look: Look, goal: Goal) -> bool:
         """Set what the index still needs, now that the table was read again.
 
-        Returns whether to pause before the next round. Indexing that Lance commits without covering
-        anything would go on like that for ever, so it counts as a fault.
+        Returns whether to pause before the next round. If Lance commits without covering anything,
+        it would do so for ever, so that counts as a fault.
         """
         name, done = run.plan.name, run.plan
         run.plan = replace(done, method=Method.NONE, records=False)
@@ -192,10 +192,10 @@ class IndexCatchupJob:
         return not run.committed
 
     def _act(self, look: Look, todo: Sequence[Run]) -> None:
-        """One round.
+        """Do one round: index where there is anything to index, else record progress.
 
-        Indexing records progress for every index with full coverage by the way, so the commit that
-        does nothing else waits until there is nothing to index, and is made once.
+        Indexing also records progress for every index with full coverage. So the commit that only
+        records progress waits until there is nothing to index, and is made once for all indexes.
         """
         work = [run for run in todo if run.plan.indexes]
         if not work:
@@ -238,7 +238,10 @@ class IndexCatchupJob:
         return built
 
     def _attempt(self, run: Run, act: Callable[[], None]) -> None:
-        """Act for one index. A lost race or a fault is looked into afterwards, others end it."""
+        """Act for one index; lost races and faults are retried later, other errors end its run.
+
+        Raises LeaseHeld, which ends the run of all indexes.
+        """
         started = self.clock.monotonic_seconds()
         run.begin_round()
         try:
@@ -272,7 +275,7 @@ class IndexCatchupJob:
         self._commit(commit, plan.method.value, f"{plan.method.value}_done")
 
     def _commit(self, commit: Callable[[], None], before: str, after: str) -> None:
-        """Commit while the lease is still ours; `before` and `after` are the steps' names."""
+        """Commit if the lease is still ours; `before` and `after` name the steps around it."""
         self.before_commit()
         self.steps(before)
         commit()
@@ -280,7 +283,7 @@ class IndexCatchupJob:
 
 
 def _foresee(look: Look, plan: IndexPlan) -> IndexCatchupReport:
-    """One index of a dry run: what would be recorded is what is merged now."""
+    """The report of one index in a dry run; a run would record what is merged now."""
     error = None if plan.refusal is None else Unsupported("MW-X01", plan.refusal)
     outcome = DONE if plan.has_work else NOTHING_TO_DO
     merged, recorded = look.view.mem_wal.merged, look.recorded(plan.name)
@@ -303,7 +306,7 @@ def _foresee(look: Look, plan: IndexPlan) -> IndexCatchupReport:
 
 
 def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport:
-    """What the table says of the index now, against what it said at the start."""
+    """The report of one index: what the table says of it now, compared with the start."""
     name = run.plan.name
     reached = goal.is_reached(last, name)
     error = run.error if not reached or run.owes_retrain else None
@@ -312,7 +315,7 @@ def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport
     index, recorded = last.table.index(name), last.recorded(name)
     changed = (index, recorded) != (first.table.index(name), first.recorded(name))
     if error is None:
-        # An index that had no round of its own may have been recorded by another's commit.
+        # The commit of another index may have recorded this one without a round of its own.
         outcome = DONE if run.had_work and (changed or run.committed) else NOTHING_TO_DO
     elif run.rounds and _has_advanced(first, last, name):
         outcome = PARTIAL
@@ -340,7 +343,7 @@ def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport
 
 
 def _has_advanced(first: Look, last: Look, name: str) -> bool:
-    """Whether the index covers or records more than at the start, though not all that it should."""
+    """Whether the index covers more fragments, or is behind for fewer shards, than at the start."""
     before, after = first.table.index(name), last.table.index(name)
     if before is None or after is None:
         return False

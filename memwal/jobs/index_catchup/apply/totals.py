@@ -1,4 +1,4 @@
-"""What a run of index catch-up looks at, aims at and counts."""
+"""What a run of index catch-up sees (`Look`), aims at (`Goal`) and counts (`Run`)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from memwal.model import TableView
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """One version: its progress, as its own manifest has it, and what its indexes cover."""
+    """One version of the table: the progress in its manifest, and what its indexes cover."""
 
     view: TableView
     table: TableIndexes
 
     def recorded(self, name: str) -> Progress:
-        """What the manifest has of an index's progress."""
+        """The progress that the manifest records for an index; empty for none."""
         return self.view.mem_wal.index_catchup.get(name, {})
 
     def uncovered_rows(self, name: str) -> int | None:
-        """Rows that the index does not cover; None when there is no such index."""
+        """How many rows the index does not cover; None when there is no such index."""
         index = self.table.index(name)
         return None if index is None else self.table.uncovered_rows(index)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goal:
-    """What has to be covered and recorded: the state at the start."""
+    """What has to be covered and recorded, which is the state at the start of the run."""
 
     fragments: frozenset[int]
     merged: Progress
 
     def is_reached(self, look: Look, name: str) -> bool:
-        """Whether the index covers all that there was, with all that was merged recorded."""
+        """Whether the index covers the goal's fragments, and records its merge progress."""
         index = look.table.index(name)
         if index is None or find_behind(look.recorded(name), self.merged):
             return False
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def owes_retrain(self) -> bool:
-        """Whether a retrain was planned that has not landed: coverage alone does not tell."""
+        """Whether a retrain was begun and has not landed, which coverage alone does not show."""
         return self.method is Method.RETRAIN and not self.retrained
 
     @property
@@ -74,7 +74,7 @@ class Run:
         return self.error is None and self.plan.has_work
 
     def begin_round(self) -> None:
-        """One more round; the first that indexes is the one to report."""
+        """Begin one more round; the first round that indexes is the one to report."""
         self.rounds += 1
         self.committed = False
         if self.method is Method.NONE:
@@ -83,12 +83,12 @@ class Run:
             self.expected_seconds = self.plan.seconds
 
     def check_refusal(self) -> None:
-        """End it when the index can't be caught up at all."""
+        """End the run of an index that can't be caught up at all, with Unsupported."""
         if self.plan.refusal is not None:
             self.error = Unsupported("MW-X01", self.plan.refusal)
 
     def count_fault(self, fault: MemWalError, limits: CatchupLimits) -> None:
-        """One more fault: too many of them end it."""
+        """Count one more fault; too many of them end the run of the index."""
         self.faults += 1
         if self.faults >= limits.fault_attempts_max:
             self.error = fault

@@ -1,10 +1,10 @@
 """Chooses how each index of a base table catches up with what merging added. Pure.
 
 Lance credits an index with merge progress when its segments cover every fragment of the version
-that a commit was read from. So the plan looks at coverage first and at the recorded progress
-second: an entry that is missing or old says nothing about coverage (compaction, and a delete or
-merge that empties a whole segment, erase entries: seen on 14.0.2), and a recorded one may be wider
-than the coverage (compaction keeps the entry of an index that it can't remap).
+that a commit is based on. So the plan looks at coverage first and at the recorded progress second.
+An entry that is missing or old says nothing about coverage (compaction, and a delete or merge that
+empties a whole segment, erase entries: seen on 14.0.2), and a recorded one may claim more than is
+covered (compaction keeps the entry of an index that it can't remap).
 
 What Lance 14.0.2 does, and what follows from it
 ------------------------------------------------
@@ -20,9 +20,9 @@ What Lance 14.0.2 does, and what follows from it
 - With stable row ids, an updated row keeps its id, and an older segment goes on answering with the
   row's old value once a newer one covers its new place: WRONG results. Merging drops old values, so
   there every append merges all segments, and segments are only built over all fragments.
-- Segments lose the settings of types that don't describe them (zone maps, bloom filters), and the
-  page size of a BTREE, which no answer depends on. A full-text index tells its settings once it
-  covers something: before, only an append knows them.
+- Segments lose the settings of index types that don't describe them (zone maps, bloom filters), and
+  the page size of a BTREE, on which no answer depends. A full-text index tells its settings only
+  once it covers something; before that, only an append knows them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CatchupLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatchupRequest:
-    """What an operator asked for: some indexes (none named: all), and a method (None: by cost)."""
+    """What the operator asked for: index names (none: all), and a method (None: by cost)."""
 
     names: tuple[str, ...] = ()
     method: Method | None = None
@@ -83,13 +83,13 @@ class CatchupRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexPlan:
-    """What is to be done for one index, and why.
+    """What to do for one index, and why.
 
     `records` asks for the commit that records progress and indexes nothing. `groups` are the
     fragments of each segment to build; without them, Lance's own optimise does the work and merges
-    the last `segments_to_merge` segments into what it adds. `rows` and `column_bytes` go through
-    it, which takes one process about `seconds`. `refusal` is set when the index can't be caught up
-    at all.
+    the last `segments_to_merge` segments into what it adds. `rows` and `column_bytes` are how much
+    is indexed, which takes one process about `seconds`. `refusal` is set when the index can't be
+    caught up at all.
     """
 
     name: str
@@ -107,12 +107,12 @@ class IndexPlan:
 
     @property
     def indexes(self) -> bool:
-        """Whether rows are to be indexed."""
+        """Whether the plan indexes rows."""
         return self.method is not Method.NONE
 
     @property
     def has_work(self) -> bool:
-        """Whether a commit is to be made."""
+        """Whether the plan makes a commit."""
         return self.indexes or self.records
 
 
@@ -132,7 +132,7 @@ def plan_indexes(
     limits: CatchupLimits,
     costs: IndexCosts = COSTS,
 ) -> tuple[IndexPlan, ...]:
-    """A plan for each index that is asked for, in the table's order."""
+    """Make a plan for each index that is asked for, in the table's order."""
     return tuple(
         plan_index(table, index, catchup.get(index.name), merged, request.method, limits, costs)
         for index in table.indexes
@@ -149,14 +149,14 @@ def plan_index(
     limits: CatchupLimits,
     costs: IndexCosts = COSTS,
 ) -> IndexPlan:
-    """How one index catches up: with `asked` if that is possible, else by cost."""
+    """Plan how one index catches up: by method `asked` if that is possible, else by cost."""
     planner = _Planner(table=table, index=index, asked=asked, limits=limits, costs=costs)
     return planner.plan(recorded, merged)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Planner:
-    """Plans for one index of a table."""
+    """Makes the plan for one index of a table."""
 
     table: TableIndexes
     index: IndexFacts
@@ -165,7 +165,7 @@ class _Planner:
     costs: IndexCosts
 
     def plan(self, recorded: Progress | None, merged: Progress) -> IndexPlan:
-        """How the index catches up."""
+        """Choose how the index catches up."""
         uncovered = self.table.uncovered(self.index)
         refusal = self._refusal() if uncovered else None
         if refusal is not None:
@@ -184,7 +184,7 @@ class _Planner:
         return IndexPlan(name=index.name, kind=index.kind, uncovered_rows=self._rows)
 
     def _work(self, rows: int, *, retrain: bool = False) -> IndexPlan:
-        """The plan to do something with so many rows."""
+        """A plan that indexes that many rows, without a method yet."""
         seconds = self.costs.seconds(self.index, rows, retrain=retrain)
         size = column_bytes(self.index, rows)
         return replace(self._nothing, rows=rows, column_bytes=size, seconds=seconds)
@@ -199,14 +199,15 @@ class _Planner:
 
     @property
     def _takes_segments(self) -> bool:
-        """Whether segments of it may be built apart."""
+        """Whether segments of the index may be built separately."""
         index = self.index
-        # A full-text index that covers nothing tells no stop words; a nested one can't be appended.
+        # A full-text index that covers nothing tells no stop words, so it is appended to; one on a
+        # nested column can't be.
         told = index.kind != "INVERTED" or index.is_nested or bool(index.covered)
         return index.kind in SEGMENT_KINDS and len(index.columns) == 1 and told
 
     def _refusal(self) -> str | None:
-        """Why nothing can make the index cover what it doesn't, if so."""
+        """Why the index can't be extended at all; None when it can."""
         index = self.index
         if index.is_vector and not index.covered and not self._is_trainable:
             return (
@@ -282,10 +283,10 @@ class _Planner:
 
     @property
     def _growth_percent_min(self) -> float:
-        """How many rows must have come since the training, in percent of all, for another one.
+        """The percentage of rows that must be newer than the training for another one.
 
-        Data may be skewed by nature. Where the training itself left partitions as uneven, another
-        is not tried before there are twice the rows.
+        Data may be skewed by nature: if the last training itself left partitions that uneven,
+        another one is not tried before the table has twice the rows.
         """
         limits = self.limits
         trained = measure_imbalance(self.index.trained_partition_rows)
@@ -293,7 +294,7 @@ class _Planner:
         return limits.retrain_growth_percent_min if helped else _DOUBLED_PERCENT
 
     def _why_retrain(self) -> str | None:
-        """Which limit the index crosses, if any. A retrain brings it back below each of them."""
+        """Which limit the index crosses; None for none. A retrain mends each of them."""
         table, index, limits = self.table, self.index, self.limits
         if not table.rows or not self._is_trainable:
             return None
@@ -322,12 +323,12 @@ class _Planner:
 
 
 def count_mergeable(table: TableIndexes, index: IndexFacts, rows: int) -> int:
-    """How many of the last segments an append takes up, so that their number stays small.
+    """How many of the last segments an append merges, so that their number stays small.
 
-    A segment joins while it is at most twice as large as all that is younger: sizes then grow like
-    powers of two, every row is rewritten a few times only, and the big first segment is left alone.
-    A vector index's first segment always is: it is the one that the model was trained on. With
-    stable row ids all of them join (see the module's text).
+    A segment is merged if it is at most twice as large as all younger ones together. Sizes then
+    grow like powers of two, every row is rewritten only a few times, and the big first segment is
+    left alone. A vector index's first segment always is, as the model was trained on it. With
+    stable row ids, all segments are merged (see the module docstring).
     """
     if table.stable_row_ids:
         return len(index.segments)
@@ -346,9 +347,10 @@ def count_mergeable(table: TableIndexes, index: IndexFacts, rows: int) -> int:
 def group_fragments(
     fragments: Sequence[FragmentFacts], limits: CatchupLimits, seconds: float = 0.0
 ) -> tuple[tuple[FragmentFacts, ...], ...]:
-    """Fragments in groups of about equal rows, in order, bounded by number and least size.
+    """Group fragments, in order, into groups of about equal rows, within limits on number and size.
 
-    A group has enough rows, or takes as long as an append may: wide rows are few.
+    There are as many groups as have `segment_rows_min` rows each, or take `append_seconds_max` each
+    if that allows more: few wide rows can take long.
     """
     rows = sum(f.rows for f in fragments)
     tasks = min(limits.segment_tasks_max, limits.retrain_segments_max, len(fragments))
@@ -371,17 +373,20 @@ def group_fragments(
 
 
 def measure_imbalance(partition_rows: Sequence[int]) -> float:
-    """The largest partition over the tenth percentile (Zeppelin: over the smallest).
+    """The largest partition divided by the tenth percentile (Zeppelin: by the smallest).
 
-    The smallest one never counts, since a tiny partition by itself costs no search anything. An
-    empty one counts as a row.
+    The smallest one never counts, since a tiny partition slows no search. An empty partition counts
+    as one row.
     """
     counted = sorted(partition_rows)[max(1, len(partition_rows) // 10) :]
     return counted[-1] / max(1, counted[0]) if counted else 1.0
 
 
 def _grown_percent(table: TableIndexes, index: IndexFacts) -> float:
-    """Rows that came after the model was trained, in percent of all: without, nothing changes."""
+    """The percentage of rows that are newer than the model: without any, a retrain changes nothing.
+
+    The first segment has the rows that the model was trained on.
+    """
     first = index.segments[0].fragment_ids if index.segments else frozenset()
     grown = sum(f.rows for f in table.fragments if f.fragment_id not in first)
     return 100.0 * grown / table.rows

@@ -1,7 +1,4 @@
-"""About how long indexing takes: by rows and bytes, corrected by what an index's last runs took.
-
-Pure.
-"""
+"""Estimates how long indexing takes, by rows and bytes, corrected by an index's last runs. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +8,18 @@ from statistics import median
 
 from memwal.indexes import IndexFacts
 
-# Below it, opening and committing are most of what a run took, and tell nothing of a large one.
+# In shorter runs, opening and committing take most of the time, which tells nothing of large ones.
 TELLING_SECONDS_MIN = 1.0
 # Records are input: whatever they say, an estimate stays within this of the constants.
 CORRECTION_MAX = 10.0
 _RUNS_HEEDED_MAX = 5
-# Of a column that was not looked at.
+# Assumed for a column that was not measured.
 _ROW_BYTES = 32.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PastRun:
-    """What a run did to one index; `seconds` are those of all processes together."""
+    """What a past run did to one index; `seconds` are the sum over all its processes."""
 
     index: str
     kind: str
@@ -34,11 +31,11 @@ class PastRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexCosts:
-    """Seconds a row and a byte of the column, by type: tests/bench/index_methods.py, 2 cores.
+    """Seconds per row and per byte of the column, by index type.
 
-    A retrain with product quantisation takes `codebook_seconds_per_byte` more, of the rows that the
-    codebook is trained on. `corrections` are factors of the indexes that past runs tell of: for
-    extending one, and for retraining it.
+    Measured by tests/bench/index_methods.py on 2 cores. A retrain with product quantisation takes
+    `codebook_seconds_per_byte` more for the rows that the codebook is trained on. `corrections` are
+    factors from past runs, by index name, type, and whether it is a retrain.
     """
 
     seconds_per_row: Mapping[str, float] = field(default_factory=dict)
@@ -50,12 +47,12 @@ class IndexCosts:
     corrections: Mapping[tuple[str, str, bool], float] = field(default_factory=dict)
 
     def seconds(self, index: IndexFacts, rows: int, *, retrain: bool = False) -> float:
-        """About how long one process takes to index so many rows."""
+        """About how many seconds one process takes to index that many rows."""
         expected = self._expect(index.kind, rows, column_bytes(index, rows), retrain)
         return expected * self.corrections.get((index.name, index.kind, retrain), 1.0)
 
     def corrected(self, runs: Iterable[PastRun]) -> IndexCosts:
-        """The same with what runs tell, newest first: the median of an index's last few."""
+        """These costs, corrected by the median of each index's last few runs (newest first)."""
         told: dict[tuple[str, str, bool], list[float]] = {}
         for run in runs:
             expected = self._expect(run.kind, run.rows, run.column_bytes, run.retrained)
@@ -78,7 +75,7 @@ class IndexCosts:
 
 
 def column_bytes(index: IndexFacts, rows: int) -> int:
-    """About how many bytes of the indexed column so many rows have, in memory."""
+    """About how many bytes the indexed column takes in memory for that many rows."""
     return int(rows * (_ROW_BYTES if index.row_bytes is None else index.row_bytes))
 
 

@@ -1,1 +1,1 @@
-"""The merge itself: the order of its effects, through ports only."""
+"""The merge itself: its effects in their order, through ports only."""

@@ -1,10 +1,10 @@
 """Keeps a merge that runs without the lease away from a snapshot refresh.
 
 A refresh may lower merge progress until it has repaired it, a moment later. A merger that takes its
-view in between folds generations again that the base has. If it takes them in parts, or deletes
-ahead of its mark, and the repair comes before it is through, then progress says more than the base
-has (invariant 1): newer rows are lost. A refresh holds the lease from before its first commit until
-after its last repair, and makes no repair once its claim has lapsed. So it is enough that no
+view in between folds generations again that the base already has. If it merges them in parts, or
+deletes ahead of its mark, and the repair comes before it is done, then progress says more than the
+base has (invariant 1): newer rows are lost. A refresh holds the lease from before its first commit
+until after its last repair, and makes no repair once its claim has lapsed. So it is enough that no
 refresh held the lease between a view and the commits that build on it.
 """
 
@@ -19,9 +19,9 @@ from memwal.ports import LOWERING_JOB
 
 @dataclass(kw_only=True, slots=True)
 class RefreshWatch:
-    """Asked before each view and before each writing step of one shard's merge.
+    """Checks the lease before each view and each writing step of a merge.
 
-    `lease_token` is that of the lease that the merge holds: no refresh gets in while it stands.
+    `lease_token` is that of the merge's own lease, if it holds one: no refresh runs meanwhile.
     """
 
     leases: Leases
@@ -36,7 +36,7 @@ class RefreshWatch:
     def before_commit(self) -> None:
         """Raise LostRace when the lease was claimed since the view, LeaseHeld as `before_view`.
 
-        Of a merge that holds the lease: LeaseHeld when it was lost.
+        For a merge that holds the lease, raise LeaseHeld when that was lost.
         """
         if self.lease_token is not None:
             self.leases.check(self.lease_token)

@@ -1,8 +1,8 @@
 """Merges one shard's pending generations into the base table.
 
-The unit of work is a shard's run of commits: a fresh view, the next prefix, fold, commit, until
-what was pending when the run started is merged. Whatever a killed run leaves behind, the next one
-finds in the same fresh view (invariant 8); the mark travels in the commit of the rows
+A run takes a fresh view, folds the next prefix and commits it, again and again, until everything
+is merged that was pending when the run started. The next run finds what a killed one left behind
+in its own fresh view (invariant 8); the mark is part of the commit that writes the rows
 (invariant 1).
 """
 
@@ -54,18 +54,18 @@ from memwal.rows.lineage import check_lineage
 
 
 class ShardRun(ShardTotals):
-    """One shard's run: what it has done so far, and how far it has seen the shard."""
+    """One shard's run: what it has done so far, and the highest progress it has seen."""
 
     is_seen: bool = False
 
     def see(self, shard: ShardView) -> None:
-        """Take in the progress that a view shows; the first one is what the run began with."""
+        """Take in the progress that a view shows; the first view sets `from_generation`."""
         if not self.is_seen:
             self.is_seen, self.from_generation = True, shard.merged_generation
         self.to_generation = max(self.to_generation, shard.merged_generation)
 
     def check_progress(self, shard: ShardView) -> None:
-        """Raise LostRace when progress fell below what this run has seen."""
+        """Raise LostRace when progress is lower than this run has seen before."""
         if shard.merged_generation < self.to_generation:
             raise LostRace(
                 f"shard {self.shard_id}: merge progress fell from {self.to_generation} to "
@@ -87,11 +87,11 @@ class ShardRun(ShardTotals):
         self.joins = tuple(dict.fromkeys((*self.joins, shape.join.value)))
 
     def count_found(self, shard: ShardView, plan: NextCommit) -> None:
-        """Count a commit whose outcome was open, if the mark that it set is there."""
+        """Count a commit whose outcome was open, if the shard's mark shows that it landed."""
         self.commits_found_landed += shard.merged_generation >= plan.mark
 
     def report(self, error: MemWalError | None = None) -> ShardReport:
-        """The end of the run; `error` is what ended it early."""
+        """The report at the end of the run; `error` is what ended it early."""
         advanced = self.to_generation > self.from_generation
         if error is None:
             outcome = DONE if advanced else NOTHING_TO_DO
@@ -129,8 +129,8 @@ class ShardMerger:
     ) -> ShardReport:
         """Merge what is pending now, up to the request's bound; never raises a MemWalError.
 
-        Generations flushed after the start are left for the next run, so that the run ends under
-        steady writes. `run` is a run of this shard that this one goes on with.
+        Generations flushed after the start are left to the next run, so that a run ends even under
+        steady writes. `run` is an earlier run of the shard to continue.
         """
         started = self.clock.monotonic_seconds()
         run = run or ShardRun(shard_id=shard_id)
@@ -140,7 +140,7 @@ class ShardMerger:
         except MemWalError as caught:
             error = caught
         except Exception as caught:
-            # What was committed before it has to be reported.
+            # Caught, since the commits before it have to be reported.
             error, run.trace = unexpected(caught), traceback.format_exc()
         run.seconds += self.clock.monotonic_seconds() - started
         return run.report(error)
@@ -165,10 +165,10 @@ class ShardMerger:
     def check_same_table(
         self, run: ShardRun, view: TableView, shard: ShardView, request: MergeRequest
     ) -> None:
-        """Asked of every fresh view: the table may be overwritten or restored while we work.
+        """Check a fresh view, since the table may be overwritten or restored during the run.
 
-        Raises Refused when the generations are older than the MemWAL index that the view has, and
-        LostRace when progress fell below what this run has seen.
+        Raises Refused when the generations are older than the view's MemWAL index, and LostRace
+        when progress is lower than this run has seen before.
         """
         run.check_progress(shard)
         if shard.pending and not request.reinitialised_allowed:
@@ -179,7 +179,8 @@ class ShardMerger:
     ) -> TableView:
         """Merge one prefix, retrying lost races from a fresh view; returns the view after it.
 
-        Bounded by attempts and by a deadline. Raises LostRace or StoreUnavailable when they end.
+        Retries are bounded by number and by a deadline; then it raises LostRace or
+        StoreUnavailable.
         """
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         start = plan.generations[0].generation
@@ -199,7 +200,7 @@ class ShardMerger:
                     self._commit(run, view, plan, fold)
             except DoesNotFit as error:
                 if len(plan.generations) < least:
-                    raise  # so many can't be guarded in one commit
+                    raise  # as many as are needed can't be guarded in one commit
                 plan = self._lengthen(view.shards[0], plan, request, error)
                 fold, least = None, len(plan.generations)
             except (LostRace, StoreUnavailable, Missing) as error:
@@ -218,7 +219,7 @@ class ShardMerger:
                     raise
                 self.check_same_table(run, view, shard, request)
                 self.wait(error, attempt, deadline, f"shard {run.shard_id}")
-                # Not shorter than what was found to be needed.
+                # The new prefix must not be shorter than was found to be needed.
                 most = max(self.limits.generations_per_commit_max, least)
                 limits = replace(self.limits, generations_per_commit_max=most)
                 fresh = plan_commit(shard, request, limits)
@@ -237,8 +238,8 @@ class ShardMerger:
     ) -> NextCommit:
         """A prefix of up to twice as many generations, whose values may fit where these do not.
 
-        So the outcome of a merge does not depend on how many generations a commit takes. Raises
-        DoesNotFit when no more are pending, or fit into a commit's bytes.
+        With it, the outcome of a merge does not depend on how many generations a commit takes.
+        Raises DoesNotFit when no more are pending, or no more fit into a commit's bytes.
         """
         limits = replace(self.limits, generations_per_commit_max=2 * len(plan.generations))
         longer = plan_commit(shard, request, limits)
@@ -252,9 +253,9 @@ class ShardMerger:
     def _prepare(
         self, view: TableView, plan: NextCommit, fold: Fold | None
     ) -> tuple[Fold, NextCommit]:
-        """A fold that may be committed: cut to one generation when it can't be guarded.
+        """The fold to commit, with its plan; cut to one generation when it can't be guarded.
 
-        `fold` is one of the same prefix that an earlier attempt made, on an older view.
+        `fold` is the fold of the same prefix from an earlier attempt, on an older view.
         """
         shard_id = view.shards[0].shard_id
         if fold is None:
@@ -281,12 +282,11 @@ class ShardMerger:
         run.count_commit(plan, fold, shape, stats)
 
     def _delete_pass(self, run: ShardRun, view: TableView, fold: Fold, shape: CommitShape) -> None:
-        """Take tombstoned keys out of the base, ahead of the mark.
+        """Delete tombstoned keys from the base, in a commit before the one that marks.
 
-        Reads do not change (invariant 5): until the mark, the generation still hides the keys. The
-        pass may have been put on top of commits that it did not conflict with. One of them may
-        have merged this shard, or have taken the anchor out of the base: what was known of the
-        fold no longer holds, so it starts again from a fresh view.
+        Reads do not change (invariant 5): until the mark, the generation still hides the keys.
+        Raises LostRace when other commits landed below this one. One of them may have merged this
+        shard, or deleted the anchor from the base, so the merge starts again from a fresh view.
         """
         self.before_commit()
         self.steps("delete_pass")
@@ -306,16 +306,19 @@ class ShardMerger:
         return view
 
     def _take_view_in_turn(self, run: ShardRun, request: MergeRequest) -> TableView:
-        """The table as those left it whose turn came first."""
+        """A fresh, checked view, with the commits of those whose turn came before."""
         try:
             view = self._take_view(run)
-        except Missing as error:  # of the table's, not a generation
+        except Missing as error:  # a file of the table, not of a generation
             raise StoreUnavailable(str(error)) from None
         self.check_same_table(run, view, view.shards[0], request)
         return view
 
     def _look_after_error(self, run: ShardRun, error: MemWalError) -> TableView:
-        """Progress after a commit whose outcome is open; never guessed."""
+        """A fresh view after a commit whose outcome is open, since that is never guessed.
+
+        Raises OutcomeUnknown when the view can't be read.
+        """
         run.conflicts += 1
         try:
             return self._take_view(run)
@@ -326,7 +329,7 @@ class ShardMerger:
             ) from None
 
     def wait(self, error: MemWalError, attempt: int, deadline: float, who: str) -> None:
-        """Sleep before the next attempt. Raises LostRace when there is no time for one."""
+        """Sleep before the next attempt. Raises LostRace if the deadline leaves no time for it."""
         if not back_off(self.clock, attempt, self.limits.conflict_wait_seconds_max, deadline):
             raise LostRace(
                 f"{who}: no commit within {self.limits.conflict_seconds_max:g} s: {error}"
@@ -336,7 +339,7 @@ class ShardMerger:
 def keep_fold(
     fold: Fold | None, plan: NextCommit, fresh: NextCommit
 ) -> tuple[Fold | None, NextCommit]:
-    """The fold and its plan when the prefix is still the same (or was cut from it)."""
+    """The fold and its plan, if `fresh` still begins with it; else no fold and `fresh`."""
     same = fresh.generations[: len(plan.generations)] == plan.generations
     if fold is None or not same:
         return None, fresh
@@ -351,7 +354,7 @@ def _is_next(plan: NextCommit, shard: ShardView) -> bool:
 def foresee_shard(
     views: Views, view: TableView, shard: ShardView, request: MergeRequest, limits: MergeLimits
 ) -> PlannedShard:
-    """What a run would commit of a shard, or why it would not. Commits nothing."""
+    """Report what a run would commit of a shard, or why it would not; commits nothing."""
     try:
         if not request.reinitialised_allowed:
             check_shard_lineage(views, view, shard)
@@ -363,8 +366,8 @@ def foresee_shard(
 def check_shard_lineage(views: Views, view: TableView, shard: ShardView) -> None:
     """Raise Refused when the shard's pending generations are older than the MemWAL index.
 
-    Progress that the current index recorded for the shard proves that its generations belong to
-    it; only a shard without any is looked at. Raises Corruption when the oldest is gone.
+    Only a shard without progress is looked at: progress that the current index recorded proves that
+    the generations belong to it. Raises Corruption when the oldest pending generation is gone.
     """
     if shard.merged_generation > 0:
         return

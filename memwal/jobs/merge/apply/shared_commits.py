@@ -1,8 +1,8 @@
 """Merges several shards of one table with commits that they share.
 
 A round takes the shards' next prefixes from one fresh view, as many as fit into a commit, and
-commits them together. What can't share, and what goes wrong, is left to the merger of single
-shards, which reports each shard's trouble by itself. Nothing is guessed here either: after an error
+commits them together. Shards that can't share a commit, or fail, are left to the merger of single
+shards, which reports each shard's error by itself. Nothing is guessed here either: after an error,
 the marks in a fresh view say what landed.
 """
 
@@ -37,12 +37,12 @@ from memwal.model import ShardId, SharedKey, TableView
 from memwal.text import count_of
 
 ATTEMPTS_MAX = 8
-"""Lost races in a row after which shards are merged one by one."""
+"""After this many lost races in a row, shards are merged one by one."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _Rounds:
-    """The commits of one run of several shards. A shard that is taken out is merged alone."""
+    """The shared commits of one run of several shards; those in `alone` are merged one by one."""
 
     single: ShardMerger
     runs: Mapping[ShardId, ShardRun]
@@ -54,7 +54,7 @@ class _Rounds:
 
     @contextmanager
     def _taking_out(self, shard_id: ShardId) -> Iterator[None]:
-        """What goes wrong with one shard takes it out."""
+        """Turn a MemWalError of one shard into its removal from the shared commits."""
         try:
             yield
         except MemWalError as error:
@@ -62,18 +62,18 @@ class _Rounds:
             self.unreached = self.unreached or isinstance(error, StoreUnavailable)
 
     def is_done(self, shard_id: ShardId) -> bool:
-        """Whether what was pending at the start is merged. Of a shard never seen, nobody knows."""
+        """Whether all that was pending at the start is merged; False for a shard never seen."""
         if not self.runs[shard_id].is_seen:
             return False
         until = self.bounded[shard_id].until_generation if shard_id in self.bounded else 0
         return until is not None and self.runs[shard_id].to_generation >= until
 
     def left(self) -> list[ShardId]:
-        """Shards that have work, and are to be merged together."""
+        """The shards that still have work and are to be merged together."""
         return [s for s in self.bounded if s not in self.alone and not self.is_done(s)]
 
     def run(self, request: MergeRequest) -> None:
-        """Commit together until nothing is left to; raises what ends it for all shards."""
+        """Make shared commits until none is left to make; raises what ends them for all shards."""
         view = self._take_view(list(self.runs))
         check_table(view)
         for shard in view.shards:
@@ -123,7 +123,7 @@ class _Rounds:
         return self.single.clock.monotonic_seconds() + self.single.limits.conflict_seconds_max
 
     def _take_view(self, shard_ids: Sequence[ShardId]) -> TableView:
-        """A fresh view of the shards, whose progress is taken in; broken ones are taken out."""
+        """Take a fresh view of the shards and note their progress; broken ones are taken out."""
         self.single.before_view()
         view = self.single.views.shards(shard_ids)
         self.unreached = False
@@ -136,7 +136,7 @@ class _Rounds:
         return view
 
     def _plan(self, view: TableView) -> Mapping[ShardId, NextCommit]:
-        """The next prefix of each shard that is still together and has work."""
+        """The next prefix of each shard that still has work and is to be merged together."""
         plans: dict[ShardId, NextCommit] = {}
         together = set(self.left())
         for shard in view.shards:
@@ -152,7 +152,7 @@ class _Rounds:
     def _keep_next(
         self, view: TableView, plans: Mapping[ShardId, NextCommit]
     ) -> Mapping[ShardId, NextCommit]:
-        """Those of the plans that a later view still has, folded on it."""
+        """Those plans that are still next in a later view, folded on that view."""
         now = self._plan(view)
         same = {shard: plan for shard, plan in plans.items() if now.get(shard) == plan}
         return self._choose_folds(view, same)
@@ -162,24 +162,25 @@ class _Rounds:
     ) -> Mapping[ShardId, NextCommit]:
         """The plans that share the next commit, folded on this view.
 
-        Shards that can't share any go out; those for whose tombstones there is no room now, stay.
+        Shards that can share no commit are taken out. Those whose tombstones only lack room in this
+        commit wait for the next one.
         """
         seen = {shard.shard_id: shard for shard in view.shards}
         facts: dict[ShardId, FoldFacts] = {}
         for shard_id, plan in plans.items():
             run, bounded = self.runs[shard_id], self.bounded[shard_id]
             with self._taking_out(shard_id):
-                # Of those only that are next: it may ask the store.
+                # Only for shards whose turn it is, since the check may ask the store.
                 self.single.check_same_table(run, view, seen[shard_id], bounded)
                 facts[shard_id] = self._fold(view, shard_id, plan).facts
             if self.unreached:
-                self._take_view([shard_id])  # raises if it is not this shard alone
+                self._take_view([shard_id])  # raises if the whole store is unavailable
         limits = self.single.limits
         self.alone.update(s for s, fact in facts.items() if not choose_folds({s: fact}, limits))
         return {shard: plans[shard] for shard in choose_folds(facts, limits)}
 
     def _fold(self, view: TableView, shard_id: ShardId, plan: NextCommit) -> Fold:
-        """The plan's fold. Keys that were folded for the same prefix before are kept."""
+        """The plan's fold, rebased if the same prefix was folded before."""
         before, fold = self.folds.get(shard_id, (None, None))
         if fold is not None and before == plan:
             fold = fold.rebase(view)
@@ -189,7 +190,10 @@ class _Rounds:
         return fold
 
     def _share(self, plans: Mapping[ShardId, NextCommit]) -> SharedFold | None:
-        """The plans' folds as one, with their rows. Shards that can't share any go out."""
+        """Join the plans' folds, with their rows; None, and all are taken out, if that fails.
+
+        Shards that hold the same key get a warning.
+        """
         together = None
         if len(plans) > 1:
             together = self.single.table.share({s: self.folds[s][1] for s in plans})
@@ -218,7 +222,10 @@ class _Rounds:
     def _look_after_error(
         self, plans: Mapping[ShardId, NextCommit], error: MemWalError
     ) -> TableView:
-        """Progress after a commit whose outcome is open; what it marked has landed."""
+        """A fresh view after a commit whose outcome is open; its marks say what landed.
+
+        Raises OutcomeUnknown when the view can't be read.
+        """
         for shard_id in plans:
             self.runs[shard_id].conflicts += 1
         try:
@@ -243,9 +250,9 @@ class SharedMerger:
     single: ShardMerger
 
     def run(self, shard_ids: Sequence[ShardId], request: MergeRequest) -> tuple[ShardReport, ...]:
-        """Merge what is pending now, as `ShardMerger.run` does; one report a shard, in their order.
+        """Merge what is pending now, as `ShardMerger.run` does; one report a shard, in order.
 
-        Time that shards spent together is in the first one's seconds.
+        The time of shared commits counts in the first shard's seconds.
         """
         clock = self.single.clock
         started = clock.monotonic_seconds()
@@ -268,13 +275,13 @@ class SharedMerger:
             rounds.alone.update(shard_ids)
             first.trace = traceback.format_exc()
         first.seconds = clock.monotonic_seconds() - started
-        rounds.folds.clear()  # they hold rows, and a shard that is merged alone is folded anew
+        rounds.folds.clear()  # they hold rows, and shards merged alone are folded again anyway
         return tuple(self._end(rounds, run, request, stopped) for run in runs.values())
 
     def _end(
         self, rounds: _Rounds, run: ShardRun, request: MergeRequest, stopped: MemWalError | None
     ) -> ShardReport:
-        """One shard's report; a shard that could not be merged with the others is merged now."""
+        """One shard's report; a shard that was taken out is merged by itself first."""
         shard_id = run.shard_id
         if stopped is not None:
             return run.report(None if rounds.is_done(shard_id) else stopped)

@@ -1,25 +1,25 @@
-"""Chooses what a merger folds next, and how. Pure.
+"""Chooses which generations a merger folds next, and how it commits them. Pure.
 
 A commit folds a prefix of a shard's pending generations, oldest first, and marks the last one.
 
 Why folding needs a guard
 -------------------------
-Two mergers may work on one shard. When both mark, Lance refuses the one whose mark is not higher.
+Two mergers may work on one shard. When both commit, Lance refuses the one whose mark is not higher.
 But a merger that folds (m, a] is not stopped by another's commit of a shorter part (m, b], b < a,
-unless Lance sees the two touch a common row: seen on 14.0.2, the second commit then lands on rows
-that it never saw, and doubles keys that both insert (always with the index join, and for keys of
-8-bit, 16-bit or boolean type, for which Lance compares no inserted keys), or leaves a key that the
-first inserted and the second's fold deletes. Two things stop that:
+unless Lance sees the two touch a common row. On 14.0.2 the second commit was then seen to land on
+rows that it never saw. It doubles keys that both insert (always with the index join, and for keys
+of 8-bit, 16-bit or boolean type, for which Lance compares no inserted keys), or leaves a key that
+the first inserted and the second's fold deletes. Two things prevent that:
 
 - a fold of ONE generation: any other commit on the shard marks at least as high, so that ours is
   refused (marks only fall when a snapshot refresh without the lease is killed before its repair);
 - an anchor: a key of the first folded generation that none of the fold's generations deletes. Every
   shorter fold writes it too, so the two commits conflict, provided that Lance notices: always when
-  the key is in the base (same row), and when it is new only with the scan join on comparable types.
+  the key is in the base (same row); when it is new, only with the scan join on comparable types.
 
 The index join is off unless it is allowed: its commits carry no filter of inserted keys, so a key
 that a user inserts into the base beside the merge would be doubled (seen). The scan join notices
-that, except for the types above; writing keys to the base that are also pending in the MemWAL is
+that, except for the types above. Writing keys to the base that are also pending in the MemWAL is
 against the spec (one key, one shard) and can also bring a deleted key back.
 """
 
@@ -47,7 +47,7 @@ class Join(Enum):
 
 
 class Deletes(Enum):
-    """How tombstones leave the base table."""
+    """How tombstoned keys are deleted from the base table."""
 
     NONE = "none"
     SAME_COMMIT = "same_commit"
@@ -71,14 +71,17 @@ class MergeLimits:
 
     @property
     def deletes_with_rows_max(self) -> int:
-        """Deletes that leave in the commit of rows, whose predicate takes memory for each."""
+        """How many keys a commit that also writes rows may delete.
+
+        They are deleted by a predicate, which takes memory for each key.
+        """
         memory = Memory(bytes_max=self.memory_bytes_max)
         return min(self.tombstones_in_commit_max, memory.predicate_keys_max)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergeRequest:
-    """What an operator asked for. None means no bound."""
+    """What the operator asked for. `until_generation` None means no bound."""
 
     until_generation: int | None = None
     holes_allowed: bool = False
@@ -98,7 +101,7 @@ class NextCommit:
 
     @property
     def in_memory_bytes(self) -> int | None:
-        """Their size as the writer recorded it; None when any size is missing."""
+        """The generations' size as the writer recorded it; None when any size is missing."""
         return sum_known(g.in_memory_bytes for g in self.generations)
 
 
@@ -109,10 +112,10 @@ def choose_generations(shard: ShardView, request: MergeRequest) -> tuple[Flushed
 
 
 def check_table(view: TableView) -> None:
-    """Raise Unsupported for a table that no merge can work on.
+    """Raise Unsupported for a table that can't be merged.
 
-    One in the legacy format, without a primary key, or with a key column that pylance 14.0.2's
-    merge-insert can't name.
+    That is a table in the legacy format, without a primary key, or with a key column whose name
+    pylance 14.0.2's merge-insert can't take.
     """
     if not view.primary_key:
         raise Unsupported(
@@ -139,7 +142,7 @@ def check_table(view: TableView) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftShard:
-    """A shard that a run leaves as it is: there is nothing to do, or `error` is in the way."""
+    """A shard that a run leaves as it is, for lack of work or because of `error`."""
 
     shard_id: str
     merged_generation: int = 0
@@ -148,7 +151,7 @@ class LeftShard:
 
 
 def leave_shard(shard: ShardView, error: MemWalError | None = None) -> LeftShard:
-    """A shard that can be read, and is left all the same."""
+    """The LeftShard for a shard that could be read."""
     return LeftShard(
         shard_id=shard.shard_id,
         merged_generation=shard.merged_generation,
@@ -160,10 +163,10 @@ def leave_shard(shard: ShardView, error: MemWalError | None = None) -> LeftShard
 def choose_shards(
     view: TableView, asked: Sequence[str], request: MergeRequest
 ) -> tuple[tuple[ShardView, ...], tuple[LeftShard, ...]]:
-    """The shards with work, among those asked for (by default all), and those that are left.
+    """The shards with work, and those left alone, among those asked for (by default all).
 
-    A shard may be asked for by how its id begins. Raises Usage for one that the table does not
-    have, Unsupported as `check_table`.
+    A shard may be given by the first characters of its id. Raises Usage for one that the table
+    does not have, and Unsupported as `check_table`.
     """
     check_table(view)
     known = set(view.shard_ids)
@@ -188,7 +191,8 @@ def choose_shards(
 def check_shard(shard: ShardView, request: MergeRequest) -> None:
     """Raise Refused when the shard must not be merged.
 
-    A SEALED shard with work (invariant 4), or a hole right above the watermark (invariant 2).
+    That is when it is SEALED and has work (invariant 4), or has a hole right above the watermark
+    (invariant 2).
     """
     work = choose_generations(shard, request)
     if work and shard.manifest.status is ShardStatus.SEALED:
@@ -201,7 +205,7 @@ def check_shard(shard: ShardView, request: MergeRequest) -> None:
 
 
 def check_next(shard: ShardView, request: MergeRequest) -> None:
-    """Raise Refused when the next generation, which the request covers, is missing."""
+    """Raise Refused when the next generation is missing, unless the request doesn't cover it."""
     hole = next(find_holes(shard), None)
     if hole is None or hole.first > first_due(shard) or request.holes_allowed:
         return
@@ -211,7 +215,7 @@ def check_next(shard: ShardView, request: MergeRequest) -> None:
 
 @dataclass(kw_only=True, slots=True)
 class Room:
-    """What one commit has taken in, within the limits. The first thing always fits."""
+    """What one commit has taken in so far, within the limits. The first item always fits."""
 
     limits: MergeLimits
     size_bytes: int = 0
@@ -220,7 +224,7 @@ class Room:
     shards: int = 0
 
     def take(self, size_bytes: int, *, generations: int, shards: int, held_bytes: int = 0) -> bool:
-        """Take in so much more, if it fits."""
+        """Take in that much more if it fits; returns whether it did."""
         memory = Memory(bytes_max=self.limits.memory_bytes_max)
         fits = not self.generations or (
             self.size_bytes + size_bytes <= self.limits.bytes_per_commit_max
@@ -237,12 +241,12 @@ class Room:
 
 
 def hold(generations: Iterable[FlushedGeneration]) -> int:
-    """The bytes of memory that these take in a commit, as far as is known."""
+    """The bytes of memory that these generations take in a commit, as far as that is known."""
     return sum(held_bytes(g.in_memory_bytes, g.physical_rows) for g in generations)
 
 
 def check_memory(shard: ShardView, first: FlushedGeneration, limits: MergeLimits) -> None:
-    """Raise Refused for a generation that can't be merged in the memory that there may be."""
+    """Raise Refused for a generation too large to merge within the memory limit."""
     memory = Memory(bytes_max=limits.memory_bytes_max)
     held = hold([first])
     if memory.holds(held):
@@ -259,11 +263,10 @@ def check_memory(shard: ShardView, first: FlushedGeneration, limits: MergeLimits
 
 
 def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> NextCommit | None:
-    """The next prefix, within the limits on generations and on bytes; at least one generation.
+    """The next prefix within the limits, of at least one generation; None when nothing is left.
 
-    None when nothing is left. The prefix ends before a hole, which the next call then refuses. A
-    generation of unknown size fills a commit: absent is not zero. Raises Refused as `check_shard`,
-    and for a generation that memory has no room for.
+    The prefix ends before a hole, which the next call then refuses. A generation of unknown size
+    fills a commit: absent is not zero. Raises Refused as `check_shard` and `check_memory`.
     """
     check_shard(shard, request)
     chosen: list[FlushedGeneration] = []
@@ -302,7 +305,7 @@ def foresee(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> tup
 
 
 def size_work(work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits) -> int:
-    """The bytes of the shards' work. A generation of unknown size counts as a full commit."""
+    """The in-memory bytes of the shards' work; an unknown size counts as a full commit."""
     sizes = (g.in_memory_bytes for shard in work for g in choose_generations(shard, request))
     return sum(limits.bytes_per_commit_max if size is None else size for size in sizes)
 
@@ -320,7 +323,7 @@ class FoldFacts:
     key_types: tuple[str, ...]
     key_indexed: bool
     deletes_with_rows: bool = False
-    """Tombstones have to leave in the commit of the rows, however many they are."""
+    """Whether tombstoned keys must be deleted in the commit of the rows, however many they are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,7 +352,7 @@ class JoinCosts:
 
 
 def index_is_cheaper(facts: FoldFacts, costs: JoinCosts) -> bool:
-    """Whether probing the key's index would beat scanning the key column."""
+    """Whether the key's index may be probed, and that costs less than scanning the key column."""
     scan = (
         costs.scan_seconds
         + costs.scan_seconds_per_base_row * facts.base_rows
@@ -360,7 +363,7 @@ def index_is_cheaper(facts: FoldFacts, costs: JoinCosts) -> bool:
 
 
 def is_guarded(facts: FoldFacts, join: Join) -> bool:
-    """Whether a racing shorter fold is sure to conflict with this one (see the module's text)."""
+    """Whether a racing shorter fold surely conflicts with this one (see the module docstring)."""
     if facts.anchored_in_base:
         return True
     if join is Join.INDEX:
@@ -371,9 +374,9 @@ def is_guarded(facts: FoldFacts, join: Join) -> bool:
 def shape_commit(facts: FoldFacts, limits: MergeLimits, costs: JoinCosts) -> CommitShape | None:
     """How to commit the fold; None when it can't be guarded and has to be cut to one generation.
 
-    Deletes leave in the commit of the rows, so that no version has the ones without the others:
-    alone by a join, and beside rows by a predicate, which costs up to 0.1 ms a key. Those that are
-    too many for that come in a commit before.
+    Keys are deleted in the commit that writes the rows, so that no version has one without the
+    other. Deletes without rows use a join; deletes beside rows use a predicate, which costs up to
+    0.1 ms a key. Too many for that are deleted by a join in a commit before.
     """
     if facts.tombstones == 0:
         deletes = Deletes.NONE

@@ -1,13 +1,14 @@
 """Chooses which shards of a table share commits, and how such a commit is made. Pure.
 
-Each commit scans the base's key column and makes a version, and commits that insert many keys never
-pass side by side. So where many shards have little each, their prefixes go into one commit, which
-marks them all: it lands with all marks or with none, and Lance refuses it for each reason for which
-it would refuse one of them alone. So it is guarded when each fold in it is (see `shard`).
+Each commit scans the base's key column and makes a version, and of concurrent commits that insert
+many keys only one lands. So where many shards have little work each, their prefixes go into one
+commit, which marks them all. It lands with all marks or with none, and Lance refuses it for any
+reason for which it would refuse one of them alone. So it is guarded when each fold in it is (see
+`shard`).
 
-A key that two shards hold (against the spec: one key, one shard) would have no order in one
-commit, so that such shards are merged one by one, as are those whose tombstones leave in a pass of
-their own and those whose rows are made of the base's (a row-merge policy).
+Shards that hold the same key (against the spec: one key, one shard) are merged one by one, since
+its rows would have no order within one commit. So are shards that delete keys in a pass of their
+own, and those of tables with a row-merge policy, which computes rows from the base's.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from memwal.model import ShardId, ShardView, TableView
 from memwal.rows.holes import find_holes
 
 SHARED_BYTES_MAX = 128 * 1024 * 1024
-"""In-memory bytes of a shared commit, whose rows are held all at once."""
+"""The most in-memory bytes of a shared commit, whose rows are all held at once."""
 
 
 def limit_bytes(limits: MergeLimits) -> int:
-    """What the rows of a shared commit may take in memory."""
+    """How many in-memory bytes the rows of a shared commit may have."""
     return min(limits.bytes_per_commit_max, SHARED_BYTES_MAX)
 
 
 def group_shards(
     view: TableView, work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits
 ) -> tuple[tuple[ShardId, ...], ...]:
-    """The shards with work: one by one, or several whose commits are to be shared.
+    """Group the shards with work: each group shares its commits.
 
-    A shard that may need a quarter of a shared commit or more stays alone, as does one whose size
-    is not certain (the rows of a shared commit are held all at once), and one with a hole, which is
-    then reported as its own.
+    A shard stays alone if it may need a quarter of a shared commit or more, if its size is not
+    certain (the rows of a shared commit are all held at once), or if it has a hole, which is then
+    reported for that shard alone. With a row-merge policy, every shard stays alone.
     """
     if view.policy_text is not None:
         return tuple((shard.shard_id,) for shard in work)
@@ -71,7 +72,7 @@ def group_shards(
 def choose_plans(
     plans: Mapping[ShardId, NextCommit], limits: MergeLimits
 ) -> Mapping[ShardId, NextCommit]:
-    """The first of the plans that fit into one commit. A plan of unknown size is not taken."""
+    """The first plans that fit into one commit together; those of unknown size are left out."""
     sized = [
         (shard, plan.in_memory_bytes, hold(plan.generations), len(plan.generations))
         for shard, plan in plans.items()
@@ -84,7 +85,7 @@ def choose_plans(
 def _fill_bins(
     sized: Iterable[tuple[ShardId, int, int, int]], limits: MergeLimits
 ) -> list[tuple[ShardId, ...]]:
-    """Shards, in their order, in bins that keep a commit's limits."""
+    """Put shards, in order, into bins that each keep within a commit's limits."""
     bins: list[list[ShardId]] = []
     limits = replace(limits, bytes_per_commit_max=limit_bytes(limits))
     room = Room(limits=limits)
@@ -98,7 +99,7 @@ def _fill_bins(
 
 
 def choose_folds(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tuple[ShardId, ...]:
-    """The folds that may share a commit: each guarded, and few tombstones altogether."""
+    """The shards whose folds may share a commit: each is guarded, and all have few tombstones."""
     room = limits.deletes_with_rows_max
     chosen = []
     for shard, fact in facts.items():
@@ -110,7 +111,7 @@ def choose_folds(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tup
 
 
 def shape_shared(facts: Sequence[FoldFacts], costs: JoinCosts) -> CommitShape:
-    """How to commit folds that `choose_folds` let through."""
+    """How to commit the folds that `choose_folds` chose."""
     rows = sum(f.live_rows for f in facts)
     base_rows = facts[0].base_rows
     cheaper = index_is_cheaper(replace(facts[0], live_rows=rows), costs)

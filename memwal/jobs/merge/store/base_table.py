@@ -99,7 +99,7 @@ class LanceMergeTable:
         return made
 
     def share(self, folds: Mapping[ShardId, Fold]) -> LanceSharedFold | SharedKey | None:
-        """Several shards' folds as one, with their rows read (see the port)."""
+        """Join the folds of several shards and read their rows (see the port)."""
         own = {s: folded for s, folded in folds.items() if isinstance(folded, LanceFold)}
         if len(own) < len(folds):
             return None
@@ -129,7 +129,7 @@ class LanceFold:
 
     @cached_property
     def _base(self) -> Any:
-        """A handle of its own, which a commit moves on. Folds that share a commit need none."""
+        """The fold's own handle, as a commit moves it on; folds that share a commit open none."""
         return self.owner.tables.at(self.view.version)
 
     @cached_property
@@ -140,7 +140,7 @@ class LanceFold:
         indexed = {entry.field_ids for entry in self.view.manifest.indexes}
         key_indexed = len(keys) == 1 and (keys[0].field_id,) in indexed
         key_types = tuple(c.type_text for c in keys)
-        # Looked up only where the answer can matter: it may cost a scan of the key column.
+        # Looked up only where the answer can matter, as it may cost a scan of the key column.
         may_probe = key_indexed and self.owner.index_join_allowed
         matters = may_probe or not new_keys_are_compared(key_types)
         return FoldFacts(
@@ -171,8 +171,9 @@ class LanceFold:
         return self._bytes_read
 
     def count_reads(self) -> None:
-        """Take in what was read since. Datasets of one session count together, so that of several
-        folds each has to be asked when it has read.
+        """Add the bytes read since the last count.
+
+        Datasets of one session share a counter, so each fold has to count right after it reads.
         """
         opened = [vars(self)["_base"]] if "_base" in vars(self) else []
         self._bytes_read += count_bytes_read((*opened, *(s.dataset for s in self.sources)))
@@ -194,7 +195,7 @@ class LanceFold:
         return replace(self, view=view, sources=sources, _member=member)
 
     def read_member(self, schema: pa.Schema) -> SharedMember:
-        """The fold's rows for a commit with other shards', read once: a lost race keeps them.
+        """Read the fold's rows for a shared commit; they are kept for a retry after a lost race.
 
         Raises as `MergeTable.fold`.
         """
@@ -215,8 +216,8 @@ class LanceFold:
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         """Delete the tombstoned keys, unmarked and without a retry on conflict.
 
-        Rows that fit into memory are read before: the base lacks the keys for no longer than the
-        next commit takes, and not at all where the rows can't be read.
+        Rows that fit into memory are read before. So the base lacks the keys only for as long as
+        the next commit takes, and nothing is deleted if the rows can't be read.
         """
         if not self.streams:
             self.read_member(self._base.schema)
@@ -246,10 +247,10 @@ class LanceFold:
 
     @property
     def streams(self) -> bool:
-        """Whether the payload is streamed to Lance: when it is large, or its size is not sure.
+        """Whether the payload is streamed to Lance: when it is large, or its size is not certain.
 
-        Then the base's keys are hashed, as many as there are, for which a limit on memory leaves no
-        room: a commit is small enough by that limit to be held.
+        Never with a memory limit: for a stream Lance hashes all keys of the base, for which there
+        would be no room, and that limit already keeps commits small enough to hold.
         """
         if self.owner.tables.memory.bytes_max is not None:
             return False
@@ -264,14 +265,14 @@ class _Payload:
         self._schema = with_whole_blobs(schema)
         self._sources = folded.sources
         self._folded = folded.folded
-        # Each reads ahead, and has rows in memory that lost.
+        # Each reader reads ahead, and also holds rows that are not winners.
         limited = folded.owner.tables.memory.bytes_max is not None
         self._readers_max = 1 if limited else _READERS_MAX
         self._lock = threading.Lock()
         self.error: Exception | None = None
 
     def open(self, *, stream: bool) -> pa.Table | pa.RecordBatchReader:
-        """A stream of batches, or a table, for which generations are read side by side."""
+        """A stream of batches, or a table, whose generations are read side by side."""
         parts = [
             part
             for part in zip(self._sources, self._folded.winners, self._folded.reach, strict=True)
@@ -295,7 +296,7 @@ class _Payload:
     def _generation(
         self, source: Source, winners: np.ndarray, reach: int
     ) -> Iterator[pa.RecordBatch]:
-        """The winners' rows. Raises OSError when not all of them are where the keys were read."""
+        """The winners' rows; raises OSError when some are not found where their keys were read."""
         left = len(winners)
         scanner = source.dataset.scanner(
             columns=list(source.alignment.sources),

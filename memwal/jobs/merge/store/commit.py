@@ -1,4 +1,4 @@
-"""The marked commit of a merge."""
+"""The commits of a merge, with their marks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def upsert(
 ) -> CommitStats:
     """Write rows, delete keys, and mark, in one commit without a retry on conflict.
 
-    Raises as the Fold port says. `cause` is what went wrong while rows were read for the commit.
+    Raises as the Fold port says. `cause` gives the error, if any, of reading rows for the commit.
     """
     builder = base.merge_insert(list(keys)).when_matched_update_all().when_not_matched_insert_all()
     if deletes is not None and len(deletes):
@@ -87,7 +87,7 @@ def run_commit(
     try:
         return call()
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        # What went wrong while rows were read for the commit is not the commit's own fault.
+        # An error while reading rows for the commit is raised as it is: not the commit's fault.
         if (own := cause()) is not None:
             raise own from None
         text = tidy_text(error)

@@ -1,4 +1,4 @@
-"""The turn to commit to a table, among the processes and threads of this host."""
+"""Turns to commit to a table, for the processes and threads of this host."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from memwal.ports import Clock
 
 REMEMBERED_SECONDS = 600.0
-"""For how long after a refused commit a table's merges take turns."""
+"""How long after a refused commit a table's merges take turns."""
 
 WAIT_SECONDS_MAX = 120.0
-"""The longest wait for a turn. A merge that waits in vain commits alongside the others."""
+"""The longest wait for a turn; after that, a merge commits alongside the others."""
 
 _POLL_SECONDS = 0.02
 _KEPT_SECONDS = 86_400.0
@@ -28,9 +28,9 @@ class HostTurns:
     """The Turns port: a lock file per table, which the kernel unlocks when its holder dies.
 
     Of two concurrent commits that insert 200 keys or more, Lance refuses the second, whose join and
-    writes were for nothing. Smaller ones both pass, so turns are taken only for a while after a
-    refusal, or after a commit that would have been refused beside others: the file's time says when
-    that was. Where no file can be made there are no turns.
+    writes are wasted. Smaller ones both pass, so turns are taken only for a while after a refusal,
+    or after a commit that would have been refused beside another; the file's time says when that
+    was. Where no file can be made, there are no turns.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class HostTurns:
     ) -> None:
         """`waiting` is called while a turn is waited for, and may raise.
 
-        `alone`: nobody else is known to merge the table now.
+        `alone` means that nobody else is known to merge the table now.
         """
         self._clock = clock
         self._waiting = waiting
@@ -56,7 +56,7 @@ class HostTurns:
     def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """See the port."""
         if not self._alone and inserts_many():
-            self.lost()  # one of them would be
+            self.lost()  # commits would be refused, so turns are taken from now on
         file = self._open_recent()
         if file is None:
             yield False
@@ -64,7 +64,7 @@ class HostTurns:
         try:
             yield self._lock(file)
         finally:
-            # Closing alone would leave it to a process that was forked meanwhile.
+            # Closing alone would leave the lock to a process that was forked meanwhile.
             with suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
@@ -109,7 +109,7 @@ class HostTurns:
                 if self._clock.monotonic_seconds() >= deadline:
                     return False
                 self._waiting()
-                # As often for all, whoever came first: the kernel keeps no queue for those who ask.
+                # A fixed pace, however long one has waited: polling takes no place in a queue.
                 self._clock.sleep(_POLL_SECONDS * (0.5 + self._clock.random()))
             except OSError:
                 return False  # a file system without locks
@@ -118,7 +118,7 @@ class HostTurns:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether nobody else can hold us up: the folder is no link, and owned by this user."""
+    """Whether the folder is no link and owned by this user, so that no other user can block us."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 

@@ -1,8 +1,8 @@
 """Merging into a table with a row-merge policy: the Fold port by `memwal.policy`'s rules.
 
 All rows of the prefix are held in memory, which `bytes_per_commit_max` bounds. The base's rows are
-read when the commit is made, at the version that the commit is made against: one that was changed
-since makes the commit fail (see `memwal.policy`), and the next attempt reads it again.
+read when the commit is made, at the version that it is made against. If one of them has changed
+since, the commit fails (see `memwal.policy`), and the next attempt reads it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_layers(
     sources: Sequence[Source],
     schema: pa.Schema,
 ) -> list[Layer]:
-    """All rows of opened generations. Raises Missing, Corruption, Refused."""
+    """Read all rows of opened generations. Raises Missing, Corruption, Refused."""
     layers = []
     for generation, source in zip(generations, sources, strict=True):
         try:
@@ -47,7 +47,7 @@ def read_layers(
 
 @dataclass(kw_only=True, eq=False)
 class LancePolicyFold:
-    """The Fold port over Lance, for a table with a policy. `refold` folds from the start."""
+    """The Fold port over Lance, for a table with a policy. `refold` makes a fold from scratch."""
 
     tables: LanceTables
     clock: Clock
@@ -77,14 +77,17 @@ class LancePolicyFold:
             raise error.at(self._where) from None
 
     def rebase(self, view: TableView) -> Fold:
-        """The same on a newer version, at a new instant; rows are read again if columns changed."""
+        """The same fold on a newer version, with the time of now.
+
+        Rows are read again if the columns or the policy changed.
+        """
         if (view.columns, view.policy_text) != (self.view.columns, self.view.policy_text):
             return self.refold(view)
         return replace(self, view=view, _bytes_read=self.bytes_read)
 
     @property
     def facts(self) -> FoldFacts:
-        """What the plan needs: the scan join, and one commit for all (`memwal.policy`)."""
+        """What the plan needs; a policy demands the scan join and a single commit."""
         live, deleted = self._fold.counts()
         return FoldFacts(
             generations=len(self.generations),
@@ -105,13 +108,13 @@ class LancePolicyFold:
         return self._bytes_read
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        """Never asked for: tombstones leave in the commit of the rows."""
+        """Raise Refused: with a policy, keys are always deleted in the commit of the rows."""
         raise Refused(
             "MW-P14", f"{self._where}: a table with a row-merge policy has no delete pass"
         )
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
-        """Fold with the base's rows and write what comes out, tombstones and mark in one commit."""
+        """Fold with the base's rows, then write the result, delete keys, and mark in one commit."""
         try:
             base = run_commit(
                 lambda: read_base_rows(self._base, self._fold.base_keys, self._base.schema.names)

@@ -15,7 +15,7 @@ from memwal.jobs.merge.store.commit import count_bytes_read, delete_keys, run_co
 from memwal.model import ShardId, SharedKey
 from memwal.rows.keyset import KeySet, find_shared_key, group_batches
 
-# Of two commits side by side that both insert so many keys, Lance refuses one.
+# Of two concurrent commits that both insert this many keys or more, Lance refuses one.
 _COMPARED_MIN = 200
 _LOOKED_AT_TIMES = 4
 
@@ -24,7 +24,7 @@ _LOOKED_AT_TIMES = 4
 class SharedMember:
     """One shard's part: the rows to write, in the base's schema, and the keys to delete.
 
-    How many of either the base had when it was looked at, if it was.
+    `live_found` and `dead_found` say how many of either the base has, once it `is_counted`.
     """
 
     rows: pa.Table
@@ -41,10 +41,11 @@ def share_folds(
     before: Any,
     base_rows: int,
 ) -> LanceSharedFold | SharedKey | None:
-    """The members as one; None when a shard's keys have another type than the base's.
+    """Join the members; None when a shard's keys have another type than the base's.
 
-    A key that two shards insert Lance does not notice, and there is no order between them: it is
-    told instead. `base` and `before` are two handles of one version: a commit takes its own along.
+    If two shards have the same key, that is returned instead: Lance would not notice, and its rows
+    have no order. `base` and `before` are two handles of one version, as a commit moves its handle
+    on.
     """
     schema = pa.schema([pa.field(key, base.schema.field(key).type) for key in keys])
     try:
@@ -67,7 +68,7 @@ def share_folds(
 class LanceSharedFold:
     """The SharedFold port over Lance. The rows of all members are held in memory.
 
-    `every` are the keys of all members, each once, and `keys` the set of them.
+    `every` has the keys of all members, each once; `keys` is the set of them.
     """
 
     members: Mapping[ShardId, SharedMember]
@@ -101,10 +102,10 @@ class LanceSharedFold:
         return self._count_by_shard(total)
 
     def _count_by_shard(self, total: CommitStats) -> Mapping[ShardId, CommitStats]:
-        """What the commit did for each shard.
+        """Split the commit's statistics by shard.
 
-        Where all rows were new, or none, Lance's own counts tell; else the keys of the version
-        that was committed to are looked at.
+        Lance's own counts are enough where all rows were new, or none; else the keys of the version
+        before the commit are scanned.
         """
         live = {shard: len(member.rows) for shard, member in self.members.items()}
         dead = {shard: len(member.tombstones) for shard, member in self.members.items()}
@@ -130,7 +131,7 @@ class LanceSharedFold:
         }
 
     def inserts_many(self) -> bool:
-        """See the port. Not looked for where the base is much larger than what is merged."""
+        """See the port; False, without a scan, where the base is much larger than the merge."""
         live = sum(len(member.rows) for member in self.members.values())
         if live < _COMPARED_MIN or self.base_rows > _LOOKED_AT_TIMES * live:
             return False
@@ -147,12 +148,12 @@ class LanceSharedFold:
         return sum(m.live_found for m in members), sum(m.dead_found for m in members)
 
     def _count_found(self) -> None:
-        """How many of each member's keys the base has, in one scan of its keys."""
+        """Count how many of each member's keys the base has, in one scan of its keys."""
         names = self.every.column_names
         members = self.members.values()
         sizes = [size for m in members for size in (len(m.rows), len(m.tombstones))]
         parts = np.repeat(np.arange(len(sizes)), sizes)[self.keys.sort_rows(self.every.columns)]
-        held = np.zeros(self.keys.count, dtype=bool)  # the base may have one key several times
+        held = np.zeros(self.keys.count, dtype=bool)  # the base may have a key several times
 
         def scan() -> None:
             batches = self.before.scanner(columns=names).to_batches()
@@ -169,5 +170,5 @@ class LanceSharedFold:
 
 
 def _bare(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The key columns by themselves, without what other schemas say of them."""
+    """The key columns alone, cast to `schema` and with its metadata."""
     return pa.table([table[f.name].cast(f.type) for f in schema], schema=schema)

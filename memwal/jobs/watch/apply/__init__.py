@@ -1,6 +1,6 @@
-"""The loop of a watch: look, judge, begin what is needed, take in what ended. Through ports only.
+"""The loop of a watch, through ports only: take in looks, begin rounds, take in their ends.
 
-Nothing is kept that another watch, or this one started again, would need.
+All its state can be lost: another watch, or this one after a restart, needs none of it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from memwal.jobs.watch.report import (
 from memwal.ports import Clock
 from memwal.report import DONE, NOTHING_TO_DO, TableReport, failed_report
 
-# How long a turn waits at most, and while looks are under way.
+# How long a turn waits at most: normally, and while looks are under way.
 _TURN_SECONDS_MAX = 0.5
 _LOOKING_SECONDS_MAX = 0.02
 
 
 @dataclass(slots=True)
 class _Looking:
-    """A look under way; one that is `overdue` has been told of, and holds up no other table."""
+    """A look under way; an `overdue` one was reported, and takes no other look's place."""
 
     asked: Watched
     began: float
@@ -52,10 +52,10 @@ class _Looking:
 class Watch:
     """A watch over tables.
 
-    `acts` False looks and judges only. `once`: every table is brought fresh once, and then left.
-    `read_again` gives the tables if they have changed since its last call, and raises Usage, once,
-    for a configuration that can't be used. `find_unlisted` tells, by glob, why a namespace can't be
-    listed now; the tables that it listed last stay.
+    Unless it `acts`, it only looks and judges. With `once`, every table is brought up to date once
+    and then left alone. `read_again` returns the tables if they have changed since its last call,
+    else None, and raises Usage, once, for a configuration that can't be used. `find_unlisted`
+    tells, by glob, why a namespace can't be listed now; the tables that it listed last stay.
     """
 
     lookouts: Lookouts
@@ -86,7 +86,7 @@ class Watch:
     _unlisted: dict[str, str] = field(default_factory=dict)
 
     def turn(self) -> None:
-        """Go round once; waits a little where nothing is to be done."""
+        """Go round the loop once; waits a little if there is nothing to do."""
         now = self.clock.monotonic_seconds()
         self._read_configuration(now)
         looks = self.lookouts.collect()
@@ -105,7 +105,10 @@ class Watch:
             self._take_end(end)
 
     def watch(self, tables: Sequence[Watched]) -> None:
-        """These tables from now on, and no others; what runs on one that goes away is finished."""
+        """Watch these tables from now on, and no others.
+
+        A round that runs on a table that goes away is finished.
+        """
         now = self.clock.monotonic_seconds()
         named = {watched.resolved.name: watched for watched in tables}
         for name in [name for name in self.tables if name not in named]:
@@ -127,11 +130,14 @@ class Watch:
             self._plan_look(fresh, now)
 
     def end(self) -> None:
-        """Begin nothing more. Safe to call from a signal's handler."""
+        """Begin nothing more. Safe to call from a signal handler."""
         self.stopping = True
 
     def finish(self, seconds_max: float | None = None) -> None:
-        """Begin nothing more, and let what runs end after its commit, within the bound."""
+        """Begin nothing more, and let running rounds end after their commit, within the bound.
+
+        `seconds_max` overrides the limits' `stop_seconds_max`.
+        """
         self.stopping = True
         bound = self.limits.stop_seconds_max if seconds_max is None else seconds_max
         for end in self.workers.stop(bound):
@@ -139,7 +145,7 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to come: stopped, or every table was served once."""
+        """Whether the watch is over: stopped, no longer heard, or done with all tables `once`."""
         over = self.once and all(state.report is not None for state in self.tables.values())
         return self.stopping or over or not self.events.is_heard
 
@@ -200,11 +206,11 @@ class Watch:
 
     @property
     def _has_room(self) -> bool:
-        """Whether another look may begin beside those that are under way."""
+        """Whether another look may begin beside those under way; overdue ones don't count."""
         return sum(not look.overdue for look in self._looking.values()) < self.limits.looks_max
 
     def _find_overdue(self, now: float) -> None:
-        """A store that never answers is told of, and keeps nobody but its own table waiting."""
+        """Report looks that take too long; from then on, they hold up only their own table."""
         for look in self._looking.values():
             state = self.tables.get(look.asked.resolved.name)
             if look.overdue or now - look.began < self.limits.look_seconds_max:
@@ -220,10 +226,10 @@ class Watch:
         look = self._looking.pop(id(end.table), None)
         state = self.tables.get(end.table.name)
         if look is None or state is None or state.looking is not look.asked:
-            return  # the table went away, or its name is another's by now
+            return  # the table went away, or its name stands for another one now
         now, state.looking = self.clock.monotonic_seconds(), None
         if look.began < state.last_ended:
-            self._plan_look(state, now)  # a round has changed since what it saw
+            self._plan_look(state, now)  # a round has ended since: what the look saw is outdated
             return
         self.looks += 1
         if end.look is None:
@@ -240,7 +246,7 @@ class Watch:
         for observer in self.observers:
             observer.failed(state.name, error)
         self._plan_look(state, state.aside[LOOK].until)
-        if self.once or state.lag is None:  # a table that was never seen is told at the end, too
+        if self.once or state.lag is None:  # a table that was never seen is reported at the end
             state.report = failed_report(state.name, error)
 
     def _take_found(self, state: WatchedTable, look: Look, now: float) -> None:
@@ -316,7 +322,7 @@ class Watch:
             need = state.need
             if need is not None and self.workers.can_take(large=need.large):
                 left -= 1
-                # Upkeep goes along where nobody waits for the worker.
+                # Upkeep is added to the round if no other table waits for a worker.
                 upkeep = () if self.once else state.find_upkeep(now, spare=not left)
                 self._begin(state, need, upkeep, now)
         if not left and not self.once:
@@ -329,7 +335,7 @@ class Watch:
         return find_queues(behind.values(), rounds_max=self.limits.rounds_max)
 
     def _begin_upkeep(self, now: float) -> None:
-        """In slack time: nobody waits for a round, and half of the workers stay free."""
+        """Begin rounds of upkeep alone while no table waits, on up to half of the workers."""
         for name in sorted(self._slack):
             if self._running >= max(1, self.limits.rounds_max // 2):
                 return
@@ -381,7 +387,7 @@ class Watch:
         return max(0.0, min(longest, self._looks[0][0] - now))
 
     def _tell_errors(self, state: WatchedTable, found: Mapping[str, MemWalError | None]) -> None:
-        """Tell what is wrong, once for each text; what is well again may be told anew."""
+        """Tell each error once, until its text changes or, with None, what it is about is well."""
         for key, error in found.items():
             if error is None:
                 state.told.pop(key, None)

@@ -1,4 +1,4 @@
-"""One table of a watch: what is known of it, what is set aside, and what it needs."""
+"""The state of one table in a watch: what is known of it, what is set aside, what it needs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from memwal.jobs.watch.ports import RoundEnd, Watched
 from memwal.ports import Clock
 from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL, JobOnTable, Part, TableReport
 
-# Names of what can be set aside, besides shards, indexes and upkeep: the whole table, looking at
-# it, and rounds that change nothing.
+# What can be set aside besides shards, indexes and upkeep: the whole table, looks at it, and rounds
+# because the last one changed nothing.
 TABLE, LOOK, PROGRESS = "", "look", "progress"
 _ROUND_SECONDS = 1.0
-# How many times a table's upkeep may be left out because it always needs a round.
+# How many times a table's upkeep may be skipped because the table always needs a round.
 _UPKEEP_MISSED_MAX = 10
 _SPACE_TOLD_EVERY_SECONDS = 86_400.0
 _NO_PROGRESS = MemWalError("the last round brought what waits no further, and said no reason")
@@ -44,10 +44,10 @@ _NO_PROGRESS = MemWalError("the last round brought what waits no further, and sa
 class WatchedTable:
     """A table and its state.
 
-    `problems` are those of the last look; `told` has the errors that were told already, by what
-    they are about. `looking` is what a look under way was asked for. `before_round` has the jobs of
-    a round that no look has followed yet, and the progress when it began. `wants` tells whether the
-    last look found a need, even if somebody else holds the lease.
+    `problems` are those of the last look; `told` has the errors that were reported already, by what
+    they are about. `looking` is the table as a look under way was asked for it. `before_round` has
+    the jobs of a round that no look has followed yet, and the progress when it began. `wants` tells
+    whether the last look found a need, even if somebody else holds the lease.
     """
 
     watched: Watched
@@ -82,34 +82,35 @@ class WatchedTable:
 
     @property
     def freshness_seconds(self) -> float:
-        """Its target."""
+        """The table's freshness target."""
         return self.watched.target.freshness_seconds
 
     @property
     def upkeep_seconds(self) -> Mapping[str, float]:
-        """How far apart upkeep is, by job, as far as the table gets any."""
+        """The interval of each upkeep job that this table gets."""
         every, collects = self.limits.upkeep_seconds, self.watched.target.collects
         return {job: seconds for job, seconds in every.items() if collects or job != GARBAGE}
 
     def look_seconds(self, now: float) -> float:
-        """How long until it is looked at again."""
+        """How long until the table is looked at again."""
         quiet = now - max(self.changed_at, self.last_ended)
         return find_look_seconds(self.freshness_seconds, self.limits, quiet_seconds=quiet)
 
     def find_aside(self, now: float) -> set[str]:
-        """What is left alone now."""
+        """The keys of all that is left alone now."""
         return {key for key, aside in self.aside.items() if aside.until > now}
 
     def put_aside(self, key: str, error: MemWalError, now: float) -> None:
-        """Leave it alone for a while."""
+        """Leave what `key` names alone for a while, because of an error."""
         self.aside[key] = set_aside(
             self.aside.get(key), str(error), self.limits, now=now, chance=self.clock.random()
         )
 
     def judge_need(self, now: float, queue_seconds: float) -> Mapping[str, MemWalError]:
-        """See what the table needs, by its lag; what the last round was for and did not achieve.
+        """Set what the table needs, by its lag.
 
-        `queue_seconds` is how much earlier it has to begin for the sake of others.
+        Returns an error for everything that the last round should have brought further and did not.
+        `queue_seconds` is how much earlier a round has to begin to make room for other tables.
         """
         lag, target = self.lag, self.watched.target
         waited, self.need = self.need is not None, None
@@ -139,7 +140,7 @@ class WatchedTable:
         return now < self.held_until or bool({TABLE, PROGRESS} & self.find_aside(now))
 
     def _find_unhelped(self, lag: Lag, now: float, *, waits: bool) -> Sequence[str]:
-        """What the last round brought no further, and `waits` yet: left alone for a while."""
+        """Set aside what the last round brought no further although it still waits; its keys."""
         before, self.before_round = self.before_round, None
         if before is None:
             return ()
@@ -156,7 +157,7 @@ class WatchedTable:
         return keys
 
     def wait_for(self, now: float) -> Waiting | None:
-        """How the table waits for a round, if it does."""
+        """The table as one that waits for a round; None if it does not."""
         if self.need is None:
             return None
         return Waiting(
@@ -168,7 +169,7 @@ class WatchedTable:
         )
 
     def find_behind(self, now: float) -> Behind | None:
-        """When the table is late, if it will be without a small round that has not begun."""
+        """The table's deadline, if it needs a small round that has not begun; else None."""
         lag = self.lag
         if lag is None or self.running is not None or self._is_left_alone(now):
             return None
@@ -192,18 +193,18 @@ class WatchedTable:
         return any(self.upkeep[job].at <= now for job in every)
 
     def has_piled_up(self, now: float) -> bool:
-        """Whether to tell of garbage that nobody collects, as once a day."""
+        """Whether to report garbage that nobody collects, which is done once a day."""
         if self.lag is None or self.watched.target.collects:
             return False
         is_due = now >= self.space_told_at + _SPACE_TOLD_EVERY_SECONDS
         return is_due and self.lag.reclaimable_generations > 0
 
     def find_upkeep(self, now: float, *, spare: bool) -> tuple[str, ...]:
-        """The upkeep that is to be done now, in its order.
+        """The upkeep jobs to do now, in order.
 
-        Without `spare` time, or while the table is late, it is put off, but not for ever: a shard
-        that nobody can merge must not keep what is stored from being collected. While there is
-        something to merge or to index, that comes first, for many intervals.
+        Without `spare` time, or while the table is late or something is set aside, upkeep is put
+        off, but not for ever: a shard that nobody can merge must not prevent garbage collection. It
+        is put off by one interval, or by many while there is something to merge or to index.
         """
         aside, is_due = self.find_aside(now), self.has_upkeep(now)
         if not is_due or self.running or {TABLE, LOOK} & self.aside.keys():
@@ -217,13 +218,16 @@ class WatchedTable:
         )
 
     def begin(self, work: Round, now: float) -> None:
-        """A round begins."""
+        """Note that a round begins."""
         self.running, self.need, self.last_began = work, None, now
         if set(work.jobs) & set(FRESHENING) and self.lag is not None:
             self.before_round = work.jobs, self.lag.progress
 
     def end(self, end: RoundEnd, now: float) -> dict[str, MemWalError | None]:
-        """A round ended: what it was about, and what failed; that a lease is held is no failure."""
+        """Note that a round ended; returns what it was about, each with its error or None.
+
+        A lease that another run holds is no failure.
+        """
         self.running, self.last_ended = None, now
         jobs = end.report.jobs if end.report is not None else ()
         held = isinstance(end.error, LeaseHeld) or any(j.report.outcome == HELD for j in jobs)
@@ -259,7 +263,7 @@ class WatchedTable:
 
 
 def _list_results(end: RoundEnd) -> Iterator[tuple[str, MemWalError | None]]:
-    """What a round was about, and what failed of it: shards, indexes, upkeep, or the table."""
+    """All that a round was about (shards, indexes, upkeep, the table), with an error or None."""
     if end.error is not None and not isinstance(end.error, LeaseHeld):
         yield TABLE, end.error
     for job in end.report.jobs if end.report is not None else ():
@@ -273,7 +277,7 @@ def _list_job_results(job: JobOnTable) -> Iterator[tuple[str, MemWalError | None
         yield job.job, _find_error(report)
         return
     parts = [(shard.shard_id, _find_error(shard)) for shard in getattr(report, "shards", ())]
-    # Of an index that nothing was done for, nothing is known: it may still be behind.
+    # An index for which nothing was done tells nothing: it may still be behind.
     indexes = (i for i in getattr(report, "indexes", ()) if i.outcome != NOTHING_TO_DO)
     parts += [(name_index(index.name), _find_error(index)) for index in indexes]
     yield from parts

@@ -1,13 +1,13 @@
-"""Cheap looks at tables: a listing of the versions, one of `_mem_wal/`, and what they show as new.
+"""Cheap looks at tables: list the versions and `_mem_wal/`, and read only what is new.
 
-Nothing here goes through Lance. A look is taken by the process that has to survive whatever is in
-a table, and Lance's native code may end a process over a torn file; it also asks the store more
-often. What a watch needs of a version is in its manifest file, which we read ourselves; the columns
-and their types are not among it, so that the view has none.
+Nothing here goes through Lance. The process that looks has to survive whatever is in a table, and
+Lance's native code may end a process over a torn file; it also makes more requests. All that a
+watch needs of a version is in its manifest file, which we read ourselves. The view has no columns,
+as a watch does not need them.
 
-The base is read before the shards, as in `memwal.store.tables.view`, and every look goes by what it
-lists itself. A listing that lags shows less than there is, and then so does the look: what is
-remembered stands for files that were listed just now, and for nothing else.
+The base is read before the shards, as in `memwal.store.tables.view`, and every look relies on its
+own listings. If a listing lags behind, so does the look: what is remembered stands only for files
+that were listed just now.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class _Opened:
 
 
 class StoredLooks:
-    """The Lookouts port, over object stores: a thread a look, which leaves the GIL alone.
+    """The Lookouts port over object stores, with a thread for each look.
 
-    A look that a store never answers ends with the process.
+    The threads mostly wait for the store, without the GIL. A look that a store never answers ends
+    with the process.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class StoredLooks:
         *,
         opened: Callable[[ResolvedTable], Objects] | None = None,
     ) -> None:
-        """`opened` opens a table's store; without it, its address is followed."""
+        """`opened` opens a table's store; by default it is opened by the table's URI."""
         self._clock = clock or SystemClock()
         self._open = opened or self._open_objects
         self._tables: dict[str, _Opened] = {}
@@ -64,7 +65,7 @@ class StoredLooks:
             self._ended.put(LookEnd(table=table, error=unexpected(error)))
 
     def collect(self) -> Sequence[LookEnd]:
-        """The looks that ended since; waits for none."""
+        """The looks that ended since the last call, without waiting."""
         return [self._ended.get() for _ in range(self._ended.qsize())]
 
     def _run(self, table: ResolvedTable) -> None:
@@ -72,18 +73,18 @@ class StoredLooks:
             end = LookEnd(table=table, look=self.look(table))
         except MemWalError as error:
             end = LookEnd(table=table, error=error)
-        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        except BaseException as error:  # a panic in Lance's Rust code is not an Exception
             end = LookEnd(table=table, error=unexpected(error))
         self._ended.put(end)
 
     def look(self, table: ResolvedTable) -> Look:
-        """How the table stands. One look at a table at a time. Raises MemWalError."""
+        """Look at a table now; only one look at a table at a time. Raises MemWalError."""
         found = self._find(table)
         before = found.objects.counts.as_dict()
         try:
             view, flushed, changed = found.table.look()
         except BadCredentials:
-            self.forget(table.name)  # a store that is opened anew looks for others
+            self.forget(table.name)  # so that the next look opens the store with new credentials
             raise
         after = found.objects.counts.as_dict()
         return Look(
@@ -95,7 +96,7 @@ class StoredLooks:
         )
 
     def forget(self, table: str) -> None:
-        """The table is not watched any more, or is another one now."""
+        """Forget a table that is no longer watched, or whose name stands for another one now."""
         with self._lock:
             self._tables.pop(table, None)
 

@@ -1,4 +1,4 @@
-"""Counts shards with rows that no writer will flush, out of the listings of looks."""
+"""Counts shards with rows that no writer will flush, from the listings of looks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from memwal.ports import Clock, Objects
 from memwal.store.shards.listing import ShardListing, wal_entries
 from memwal.store.shards.wal import WalEntries
 
-# A shard is abandoned after an hour or so: what a look tells need not be newer than this.
+# Shards count as abandoned after an hour or so, so the count need not be newer than this.
 _COUNT_SECONDS = 60.0
-# Merges wait for a count. Where it takes long, it is made more rarely.
+# Counting delays merges: it may take this share of the time, so a slow count is made more rarely.
 _COUNT_SHARE_MAX = 0.02
 
 
 class AbandonedShards:
-    """Those of one table. `count` is None until a look has listed all files."""
+    """The abandoned shards of one table. `count` is None until they were first counted."""
 
     def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
         self._wal = WalEntries(objects)
@@ -32,7 +32,7 @@ class AbandonedShards:
 
     @property
     def is_due(self) -> bool:
-        """Whether they were not counted a moment ago."""
+        """Whether the last count is old enough to count again."""
         return self._clock.monotonic_seconds() >= self._count_at
 
     def count_anew(
@@ -40,8 +40,10 @@ class AbandonedShards:
         manifests: Mapping[ShardId, ShardManifest],
         listing: ShardListing,
     ) -> None:
-        """Count, by the files of a listing; where it has none, by one of each shard's WAL, since
-        generations may have many more files. Raises StoreUnavailable.
+        """Count the abandoned shards by the files of a listing. Raises StoreUnavailable.
+
+        If that has no files, each shard's WAL is listed instead of the whole shard, since its
+        generations may have many more files.
         """
         began = self._clock.monotonic_seconds()
         known, self._heads = self._heads, {}
@@ -73,7 +75,7 @@ class AbandonedShards:
         position: int,
         entry: StoredFile,
     ) -> bool:
-        """Whether an entry is in a generation, by its own head, which is read once."""
+        """Whether a WAL entry is in a generation, by its own head, which is read only once."""
         path = entry.path
         self._heads[path] = known[path] if path in known else self._read(entry)
         generation = self._heads[path]

@@ -1,4 +1,4 @@
-"""A table's latest version, read anew where another file holds it."""
+"""Reads a table's latest version, again only when its manifest file has changed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from memwal.ports import Objects
 from memwal.store.tables.manifests import TAIL_BYTES, TableManifests, check_table_folder
 
 _ATTEMPTS_MAX = 3
-# A manifest of 10,000 shards fits, and costs one request then; larger ones cost three.
+# A manifest of 10,000 shards fits into this and costs one request; larger ones cost three.
 _TAIL_BYTES_MAX = 8 * 1024 * 1024
-# What a watch reads of one table, in its own process: the manifest of a million fragments.
+# The most that a watch reads of one table in its own process: a manifest of a million fragments.
 _MANIFEST_BYTES_MAX = 256 * 1024 * 1024
-# A version that is kept, by a tag, may outlive the one after it: so versions are listed again after
-# so many looks at most.
+# A tagged version may outlive the one after it, so that probing for the next version finds nothing.
+# So versions are listed again after this many looks at most.
 _LOOKS_UNLISTED = 10
-# The end of a manifest, with its time and the name of its transaction, tells it from others.
+# A manifest's last bytes, with its time and the name of its transaction, tell it from others.
 _MARK_BYTES = 8 * 1024
 
 
 class LatestVersion:
-    """The latest version of one table. The same object again as long as its file is the same."""
+    """The latest version of one table; the same object is returned while its file is the same."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -54,11 +54,15 @@ class LatestVersion:
 
     @property
     def _is_listed(self) -> bool:
-        """Whether one request lists all of a folder, so that there is nothing cheaper."""
+        """Whether the store lists in pages: then the newest version costs one request to list."""
         return self._objects.page_objects > 0
 
     def _is_still_latest(self, version: int) -> bool:
-        """Where a listing takes longer the more versions there are: ask for this and the next."""
+        """Whether probes show that this is still the latest version, so that no listing is needed.
+
+        They replace a listing where that takes longer the more versions there are: this version's
+        file has to be unchanged, and the next version's must not exist.
+        """
         self._unlisted -= 1
         if self._is_listed or self._file is None or self._unlisted < 0:
             return False
@@ -91,10 +95,10 @@ class LatestVersion:
 
 
 def find_latest(files: Iterable[StoredFile], page_objects: int) -> tuple[int, StoredFile] | None:
-    """The newest version that was not committed detached, and its file.
+    """The newest version that is not detached, and its file; None without any.
 
-    By today's names the newest version is listed first, so that one page is enough of a listing
-    that is sorted: the names on it show both.
+    With Lance's present naming scheme, a sorted listing has the newest version first. So the first
+    page is enough if its names show that the scheme is used and the listing is sorted.
     """
     latest: tuple[int, StoredFile] | None = None
     is_newest_first, last = True, ""

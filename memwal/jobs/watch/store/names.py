@@ -1,4 +1,4 @@
-"""What globs over Lance namespaces stand for, listed again now and then."""
+"""The table names that globs over Lance namespaces stand for, listed again now and then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memwal.ports import Clock
 
 @dataclass(kw_only=True, slots=True)
 class _Listed:
-    """`began` is when the last listing began, which may still be `under_way`."""
+    """The last listing for a glob; `began` is when it began, and it may still be `under_way`."""
 
     glob: NamespacedTable
     names: list[str]
@@ -24,14 +24,14 @@ class _Listed:
 
 
 class StoredNames:
-    """The names beside each glob, as they were listed last; every `every_seconds` they are again.
+    """The names beside each glob as last listed; they are listed again every `every_seconds`.
 
-    Each listing has a thread of its own. One that a namespace never answers keeps nobody waiting,
-    and ends with the process; until it has ended no other one of its glob begins.
+    Each listing has a thread of its own. One that a namespace never answers holds up nobody, and
+    ends with the process; until it ends, no other listing for its glob begins.
     """
 
     def __init__(self, list_names: ListNames, clock: Clock, *, every_seconds: float = 60.0) -> None:
-        """`list_names` asks the namespace: a request for each page of its answer."""
+        """`list_names` asks the namespace, with one request for each page of its answer."""
         self.every_seconds = every_seconds
         self._list_names = list_names
         self._clock = clock
@@ -39,7 +39,7 @@ class StoredNames:
         self._ended: queue.SimpleQueue[tuple[str, list[str] | MemWalError]] = queue.SimpleQueue()
 
     def find(self, glob: NamespacedTable) -> list[str]:
-        """The names beside a glob; they are listed here the first time only. Raises MemWalError."""
+        """The names beside a glob; only the first call lists them itself. Raises MemWalError."""
         found = self._listed.get(glob.name)
         if found is None:
             now = self._clock.monotonic_seconds()
@@ -49,9 +49,9 @@ class StoredNames:
         return found.names
 
     def renew(self) -> bool:
-        """Begin the listings that are due; whether those that ended since have found other names.
+        """Begin the listings that are due; returns whether any that ended found other names.
 
-        What a namespace listed last stays while it can't be asked.
+        The names listed last stay while a namespace can't be listed.
         """
         now, changed = self._clock.monotonic_seconds(), False
         for _ in range(self._ended.qsize()):

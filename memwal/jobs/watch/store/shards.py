@@ -1,4 +1,4 @@
-"""A table's shards: their newest manifests, and when what they list was flushed."""
+"""A table's shards: their newest manifests, and when the generations in them were flushed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from memwal.store.tables.manifests import TableManifests
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
-# So many pages of a listing are read of any table; more where there are as many shards, each of
-# which would cost more than that to ask.
+# A listing of all files may take this many pages, or as many as there are shards if that is more:
+# asking each shard would cost more than that.
 _PAGES_MIN = 16
-# A listing that was found to be longer is tried again after so many looks.
+# A listing that was found to be longer is tried again after this many looks.
 _LOOKS_UNLISTED = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenShard:
-    """A shard's newest manifest, and when the generations were flushed that it lists, by path."""
+    """A shard's newest manifest, and when its listed generations were flushed, by their paths."""
 
     manifest: ShardManifest
     flushed: Mapping[str, int]
@@ -38,14 +38,14 @@ Found = SeenShard | BrokenShard
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenShards:
-    """All shards of one look. Those of which nothing is new are the same objects again."""
+    """All shards of one look; unchanged shards are the same objects as in the look before."""
 
     shards: Mapping[ShardId, Found]
     strangers: Sequence[str]
 
 
 class LatestShards:
-    """The shards of one table, each read anew where another manifest is its newest."""
+    """The shards of one table, each read again only when it has a newer manifest."""
 
     def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
         self.abandoned = AbandonedShards(objects, clock, limits)
@@ -57,7 +57,7 @@ class LatestShards:
         self._unlisted = 0
 
     def look(self) -> SeenShards:
-        """The shards as they are. What is wrong with one is in its own; raises StoreUnavailable."""
+        """Look at all shards. An error of one makes it a BrokenShard; raises StoreUnavailable."""
         listing = self._list()
         files = {shard: listing.files(shard) for shard in listing.shards if listing.is_whole}
         newest = {shard: newest_manifest(shard, found) for shard, found in files.items()}
@@ -80,14 +80,14 @@ class LatestShards:
         both = ((shard, kept.get(shard) or found[shard]) for shard in listing.shards)
         self._seen = {shard_id: seen for shard_id, seen in both if seen is not None}
         self._memory.forget_others(self._seen)
-        # On a local disk, where nothing was listed, a listing of each shard's WAL costs little.
+        # On a local disk, listing each shard's WAL costs little even if not all files were listed.
         if self.abandoned.is_due and (listing.is_whole or not self._objects.page_objects):
             there = {k: s.manifest for k, s in self._seen.items() if isinstance(s, SeenShard)}
             self.abandoned.count_anew(there, listing)
         return SeenShards(shards=self._seen, strangers=listing.strangers)
 
     def _list(self) -> ShardListing:
-        """All files, unless that takes longer than to ask each shard."""
+        """List all files, unless that takes longer than asking each shard."""
         self._unlisted -= 1
         listing = list_shards(
             self._objects,
@@ -101,7 +101,7 @@ class LatestShards:
     def _read(
         self, shard_id: ShardId, file: StoredFile | None, files: Sequence[StoredFile]
     ) -> Found | None:
-        """A shard all of whose files were listed."""
+        """The shard, by the listing of all its files."""
         listed = 0 if file is None else file.modified_at_nanos
         times: dict[str, int] = {}
 
@@ -115,7 +115,7 @@ class LatestShards:
         )
 
     def _ask(self, shard_id: ShardId) -> Found | None:
-        """A shard none of whose files were listed."""
+        """The shard, by asking the store, as none of its files were listed."""
         before = self._seen.get(shard_id)
         known = before.manifest if isinstance(before, SeenShard) else None
 
@@ -136,7 +136,7 @@ class LatestShards:
         read: Callable[[], ShardManifest | None],
         date: Callable[[FlushedGeneration], int],
     ) -> Found | None:
-        """The shard by its manifest as it is now; the same object where that is still the same."""
+        """The shard by its present manifest; the same object as before if that is unchanged."""
         before = self._seen.get(shard_id)
         try:
             manifest = read()
@@ -158,10 +158,10 @@ class LatestShards:
 
 
 def find_flush_times(shard_id: ShardId, files: Iterable[StoredFile]) -> Mapping[str, int]:
-    """When the generations were flushed whose files these are, by the names of their folders.
+    """When the generations with these files were flushed, by the names of their folders.
 
-    That was when their first version was committed; where no version is listed, when their first
-    file was written.
+    That is when their first version was committed; if no version is listed, when their first file
+    was written.
     """
     below = f"{layout.shard_folder(shard_id)}/"
     committed: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""One table as it was seen last, and what another look finds new."""
+"""Looks at one table, reading only what has changed since the last look."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Seen:
 
 
 class SeenTable:
-    """Looks at one table, each remembering the one before. For one thread at a time."""
+    """Looks at one table, and remembers the last look. For one thread at a time."""
 
     def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
         self._uri = objects.uri
@@ -41,7 +41,7 @@ class SeenTable:
         return self._shards.abandoned.count
 
     def look(self) -> tuple[TableView, Mapping[Generation, int], bool]:
-        """The table, when its generations were flushed, and whether anything is new."""
+        """The table's view, when its generations were flushed, and whether anything is new."""
         last, facts = self._last, self._base.read()
         for _ in range(_LOOKS_MAX):
             shards = self._shards.look()
@@ -50,7 +50,7 @@ class SeenTable:
             self._last = seen = self._show(facts, shards)
             if not any(any(find_holes(shard)) for shard in seen.view.shards):
                 break
-            # A generation that was merged, and dropped, between the two reads looks like a hole.
+            # A generation that was merged and dropped between the two reads looks like a hole.
             newer = self._base.read()
             if newer is facts:
                 break
