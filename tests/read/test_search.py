@@ -141,7 +141,7 @@ def test_lance_logs_no_error_about_its_own_index_in_a_program(tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "-c", code], env=free, capture_output=True, text=True, check=True
     )
-    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert (done.stdout, done.stderr) == ("2\n", "")
 
 
 def test_an_old_version_and_a_pruned_limit(tmp_path: Path) -> None:
