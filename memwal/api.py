@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, get_args, overload
 
+import memwal.store  # noqa: F401  (says what Lance logs, and Lance is imported later)
 from memwal.config import (
     Config,
     EngineName,

@@ -23,8 +23,9 @@ from uuid import UUID, uuid5
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from memwal.errors import Refused, Unsupported
+from memwal.errors import Refused, Unsupported, Usage
 from memwal.ingest.values.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.rows.keyset import find_shared_key
@@ -168,15 +169,18 @@ class Router:
     def _sources_of(self, field_ids: Sequence[int]) -> Iterator[Source]:
         return (self.sources[i] for i in field_ids if i in self.sources)
 
-    def route(self, rows: pa.RecordBatch) -> list[Routed]:
+    def route(self, rows: pa.RecordBatch, deleted: pa.Array | None = None) -> list[Routed]:
         """Assign each row to a shard; the shards come in the order of their first rows.
 
         Raises Usage, Unsupported or Refused when a row's values can't be computed, and Refused for
         a SEALED shard, for values with unmerged rows in another shard too, and for a key that comes
-        with the values of two shards.
+        with the values of two shards. Usage, too, for a `deleted` row without a value that its key
+        must have for that.
         """
         if rows.num_rows == 0:
             return []
+        if deleted is not None:
+            self._check_deleted(rows, deleted)
         if self.spec is None or self.fixed is not None:
             place = self.fixed or self._choose_place(ShardValues(spec_id=MANUAL_SPEC_ID))
             return [Routed(place=place, indices=pa.array(np.arange(rows.num_rows)))]
@@ -196,6 +200,16 @@ class Router:
         if moves and len(routed) > 1:
             self._check_keys_stay(rows, routed)
         return routed
+
+    def _check_deleted(self, rows: pa.RecordBatch, deleted: pa.Array) -> None:
+        """Raise Usage for a deleted row that lacks a value by which its key went to a shard."""
+        for name in sorted({*self.columns} - {*self.key}):
+            if pc.any(pc.and_(deleted, rows[name].is_null())).as_py():
+                raise Usage(
+                    f"a row that deletes has no {name!r}, by which rows go to shards: its key "
+                    "would be deleted in another shard than the one that has it. Give such rows "
+                    f"the {name!r} that their key has"
+                )
 
     def _check_keys_stay(self, rows: pa.RecordBatch, routed: Sequence[Routed]) -> None:
         keys = pa.table(rows.select(self.key))

@@ -69,7 +69,7 @@ def route_rows(
     for batch in rows.combine_chunks().to_batches():
         gone = None if deleted is None else deleted.slice(offset, batch.num_rows)
         offset += batch.num_rows
-        for routed in router.route(batch):
+        for routed in router.route(batch, gone):
             taken = routed.take(batch)
             todo = make_operations(
                 taken, None if gone is None else gone.take(routed.indices), key, rows_max=rows_max

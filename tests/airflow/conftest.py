@@ -118,7 +118,7 @@ def airflow_home(
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(tables.config_file))
     monkeypatch.setenv("AIRFLOW__MEMWAL__RUN_DIRECTORY", str(tmp_path / "runs"))
     monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(warm_command))
-    for module in ("backlog_sensor", "job_operators", "job_triggers"):
+    for module in ("sensors.backlog", "operators.base", "triggers.jobs"):
         # No scheduler runs here, which could be slow to learn of a deferral.
         monkeypatch.setattr(f"memwal_airflow.{module}.SETTLE_SECONDS", 0.0)
     return InProcessAirflow(folder=_in_process.folder, tables=tables)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from lance.mem_wal import evaluate_sharding_spec
 
-from memwal.errors import Refused, Unsupported
+from memwal.errors import Refused, Unsupported, Usage
 from memwal.ingest.routing import (
     Place,
     Router,
@@ -178,6 +178,16 @@ def test_a_key_that_comes_with_the_values_of_two_shards_is_refused() -> None:
         router(key=("k",)).route(rows)
     assert len(router(key=("k", "id")).route(rows)) == 2
     assert len(router(key=("k",)).route(rows.slice(2, 1))) == 1
+
+
+def test_a_row_that_deletes_needs_the_value_that_its_key_has() -> None:
+    rows = pa.record_batch({"id": pa.array([1, None], pa.int64()), "k": ["a", "b"]})
+    gone = pa.array([False, True])
+    with pytest.raises(Usage, match="a row that deletes has no 'id', by which rows go to shards"):
+        router(key=("k",)).route(rows, gone)
+    assert len(router(key=("k",)).route(rows, pa.array([True, False]))) == 2
+    assert len(router(key=("k",)).route(rows)) == 2
+    assert len(router(key=("k", "id")).route(rows, gone)) == 2
 
 
 @pytest.mark.parametrize("written", [False, True])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -124,6 +127,21 @@ def test_rows_that_are_in_the_wal_only(tmp_path: Path) -> None:
     assert sorted(keys(search(table, "apple"))) == [1, 2]
     assert sorted(keys(search(table, "apple", with_wal=True))) == [2, 5]
     writer.close()
+
+
+def test_lance_logs_no_error_about_its_own_index_in_a_program(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {1: "one apple", 2: "a pie"})
+    table.flush({2: "apples"})
+    code = (
+        f"import memwal; table = memwal.open_table({table.uri!r}); "
+        "rows = table.read(search=memwal.Search(column='text', query='apple'), limit=2); "
+        "print(rows.read_all().num_rows)"
+    )
+    free = {name: value for name, value in os.environ.items() if name != "LANCE_LOG"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=free, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("2\n", "")
 
 
 def test_an_old_version_and_a_pruned_limit(tmp_path: Path) -> None:

@@ -77,11 +77,16 @@ INGEST: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/ingest/routing.py",
-        "tests/ingest/test_routing.py -k values_of_two_shards",
+        "tests/ingest/test_routing.py -k 'values_of_two_shards or that_deletes'",
         (
             "ingest: a key may come with the values of two shards",
             "        if moves and len(routed) > 1:",
             "        if False:",
+        ),
+        (
+            "ingest: a row may delete its key in another shard than the one that has it",
+            "        if deleted is not None:\n            self._check_deleted",
+            "        if False:\n            self._check_deleted",
         ),
     ),
     *mutations(

@@ -312,7 +312,7 @@ def _route(staging: Staging, sifted: Sifted) -> Iterator[tuple[Place, pa.Table]]
         flags = pa.array([False] * len(conformed)) if sifted.deleted is None else sifted.deleted
         conformed = conformed.append_column(name, flags)
     for batch in conformed.combine_chunks().to_batches():
-        for routed in staging.router.route(batch):
+        for routed in staging.router.route(batch, batch[name] if name is not None else None):
             yield routed.place, routed.take(batch)
 
 

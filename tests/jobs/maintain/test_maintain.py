@@ -288,7 +288,7 @@ def test_an_idle_run_reads_the_table_for_its_first_job_only(table: Table) -> Non
 def test_a_table_that_is_known_for_too_long_is_read_again(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memwal.run.tables.OPENED_BEFORE_SECONDS_MAX", -1.0)
+    monkeypatch.setattr("memwal.run.stores.OPENED_BEFORE_SECONDS_MAX", -1.0)
     tables = [ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})]
     run_maintain(MaintainOptions(tables=tables), Quiet())
     whole = run_maintain(MaintainOptions(tables=tables), Quiet())

@@ -120,6 +120,7 @@ def test_an_abandoned_shard_becomes_a_generation(table: Table) -> None:
     )
 
 
+@pytest.mark.races
 def test_several_memtables_become_several_generations(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", rows=range(5))
     (shard,) = table.shards
