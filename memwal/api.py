@@ -18,7 +18,8 @@ exit code, with the `report` if there is one. What a job says while it runs goes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, get_args, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 import memwal.store  # noqa: F401  (says what Lance logs, and Lance is imported later)
 from memwal.config import (
@@ -35,16 +36,21 @@ from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
 from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.report import GarbageTableReport
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.model import Consistency
 from memwal.read.plan.request import parse_consistency
-from memwal.run.keywords import made_for_python, raises_for_python
+from memwal.run.keywords import made_for_python, raises_for_python, takes
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report
 
@@ -53,10 +59,50 @@ if TYPE_CHECKING:
 
     from memwal.ingest.values.python_rows import Rows
     from memwal.read import Nearest, Search
-    from memwal.run.options import MergeKeywords
 
 Options = TypeVar("Options")
-_HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Dry:
+    """`dry_run`: change nothing, and report what would be done."""
+
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Merge(MergeRequest):
+    dry_run: Literal[False] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PlannedMerge(MergeRequest):
+    dry_run: Literal[True]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AnyMerge(MergeRequest, _Dry):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Catchup(CatchupRequest, _Dry):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compaction(CompactionRequest, _Dry):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Garbage(GarbageRequest, _Dry):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Maintain(MaintainRequest, _Dry):
+    pass
 
 
 @raises_for_python
@@ -155,84 +201,32 @@ class Table:
         return take_report(run_status(options, consistency=self._consistency), StatusTableReport)
 
     @overload
-    def merge(
-        self, *, dry_run: Literal[False] = False, **options: Unpack[MergeKeywords]
-    ) -> MergeTableReport: ...
+    @takes(_Merge)
+    def merge(self, request: _Merge) -> MergeTableReport: ...
 
     @overload
-    def merge(
-        self, *, dry_run: Literal[True], **options: Unpack[MergeKeywords]
-    ) -> PlannedMergeReport: ...
+    @takes(_PlannedMerge)
+    def merge(self, request: _PlannedMerge) -> PlannedMergeReport: ...
 
-    def merge(
-        self,
-        *,
-        dry_run: bool = False,
-        shards: Sequence[str] = (),
-        until_generation: int | None = None,
-        generations_per_commit_max: int | None = None,
-        bytes_per_commit_max: int | None = None,
-        allow_index_join: bool = False,
-        allow_holes: bool = False,
-        allow_reinitialised: bool = False,
-    ) -> MergeTableReport | PlannedMergeReport:
+    @takes(_AnyMerge)
+    def merge(self, request: _AnyMerge) -> MergeTableReport | PlannedMergeReport:
         """Fold flushed generations into the base table, oldest first.
 
-        shards: shard ids, or how they begin; by default all shards.
-        until_generation: the last generation to merge, in every shard.
-        dry_run: change nothing, and return the commits that a merge would make.
+        With `dry_run`, change nothing, and return the commits that a merge would make.
         """
-        from memwal.format.layout import parse_shard
         from memwal.jobs.merge.job import MergeOptions, run_merge
-        from memwal.jobs.merge.plan.shard import MergeRequest
 
-        if until_generation is not None and until_generation < 1:
-            raise Usage(f"until_generation {until_generation}: expected 1 or more")
-        options = self._make_options(
-            MergeOptions,
-            dry_run=dry_run,
-            shards=[parse_shard(shard) for shard in shards],
-            request=MergeRequest(
-                until_generation=until_generation,
-                holes_allowed=allow_holes,
-                reinitialised_allowed=allow_reinitialised,
-            ),
-            limits=make_settings(
-                generations_per_commit_max=generations_per_commit_max,
-                bytes_per_commit_max=bytes_per_commit_max,
-                index_join_allowed=allow_index_join or None,
-            ),
-        )
-        report = run_merge(options, LogProgress())
-        if dry_run:
+        report = run_merge(self._ask(MergeOptions, request), LogProgress())
+        if request.dry_run:
             return take_report(report, PlannedMergeReport)
         return take_report(report, MergeTableReport)
 
-    def index_catchup(
-        self,
-        *,
-        indexes: Sequence[str] = (),
-        method: str = "auto",
-        append_rows_max: int | None = None,
-        dry_run: bool = False,
-    ) -> IndexCatchupTableReport:
-        """Extend the indexes over the rows that merging added, and record their progress.
-
-        indexes: names of indexes; by default all.
-        method: `auto`, `append`, `segments` or `retrain`.
-        """
+    @takes(_Catchup)
+    def index_catchup(self, request: _Catchup) -> IndexCatchupTableReport:
+        """Extend the indexes over the rows that merging added, and record their progress."""
         from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-        from memwal.jobs.index_catchup.plan import CatchupRequest, Method
 
-        methods = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
-        if method not in methods:
-            raise Usage(f"method {method!r}: expected {', '.join(methods)}")
-        options = self._make_options(
-            IndexCatchupOptions,
-            dry_run=dry_run,
-            request=CatchupRequest(names=tuple(indexes), method=methods[method]),
-            limits=make_settings(append_rows_max=append_rows_max),
-        )
+        options = self._ask(IndexCatchupOptions, request)
         return take_report(run_index_catchup(options, LogProgress()), IndexCatchupTableReport)
 
     def snapshot(self, *, dry_run: bool = False) -> SnapshotTableReport:
@@ -243,104 +237,28 @@ class Table:
         options = self._make_options(RunOptions, dry_run=dry_run)
         return take_report(run_snapshot(options, LogProgress()), SnapshotTableReport)
 
-    def garbage(
-        self,
-        *,
-        execute: bool = False,
-        retention_seconds: float | None = None,
-        grace_seconds: float = _HOUR_SECONDS,
-        ingest_idle_seconds: float = 14 * _DAY_SECONDS,
-        wal: bool | None = None,
-        allow_short_retention: bool = False,
-        adopt_orphans: bool = False,
-        full: bool = False,
-        dry_run: bool = False,
-    ) -> GarbageTableReport:
-        """List what is provably unused in the report's `items`, or delete it with `execute`.
-
-        retention_seconds: with `execute`, first expire table versions that are older than this.
-            If None, the configured `retention` applies; without one, no version is expired.
-        grace_seconds: how long unused things are kept for readers.
-        ingest_idle_seconds: how long rows that an unfinished ingest staged are kept.
-        wal: whether to include covered WAL entries; None: only where a retention is configured.
-        adopt_orphans: also include shards of a table whose MemWAL index is gone.
-        allow_short_retention: permit a retention under a day and a grace under ten minutes.
-        full: look at all shards of a large table, not only at what changed since an earlier pass.
-        """
+    @takes(_Garbage)
+    def garbage(self, request: _Garbage) -> GarbageTableReport:
+        """List what is provably unused in the report's `items`, or delete it with `execute`."""
         from memwal.jobs.garbage.job import GarbageOptions, run_garbage
-        from memwal.jobs.garbage.model import GarbageLimits
 
-        options = self._make_options(
-            GarbageOptions,
-            dry_run=dry_run,
-            execute=execute,
-            retention_seconds=retention_seconds,
-            wal_kept=wal is False,
-            short_allowed=allow_short_retention,
-            full=full,
-            limits=GarbageLimits(
-                grace_seconds=grace_seconds,
-                ingest_idle_seconds=ingest_idle_seconds,
-                wal=bool(wal),
-                adopt_orphans=adopt_orphans,
-            ),
-        )
+        options = self._ask(GarbageOptions, request)
         return take_report(run_garbage(options, LogProgress()), GarbageTableReport)
 
-    def compaction(
-        self,
-        *,
-        target_rows_per_fragment: int | None = None,
-        tasks_max: int | None = None,
-        materialize_deletions_threshold: float | None = None,
-        dry_run: bool = False,
-    ) -> CompactionTableReport:
+    @takes(_Compaction)
+    def compaction(self, request: _Compaction) -> CompactionTableReport:
         """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
         from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 
-        options = self._make_options(
-            CompactionOptions,
-            dry_run=dry_run,
-            limits=make_settings(
-                target_rows_per_fragment=target_rows_per_fragment,
-                compaction_tasks_max=tasks_max,
-                materialize_deletions_threshold=materialize_deletions_threshold,
-            ),
-        )
+        options = self._ask(CompactionOptions, request)
         return take_report(run_compaction(options, LogProgress()), CompactionTableReport)
 
-    def maintain(
-        self,
-        *,
-        compaction: bool | Literal["auto"] | None = None,
-        execute: bool = False,
-        retention_seconds: float | None = None,
-        grace_seconds: float = _HOUR_SECONDS,
-        ingest_idle_seconds: float = 14 * _DAY_SECONDS,
-        wal: bool | None = None,
-        allow_short_retention: bool = False,
-        dry_run: bool = False,
-    ) -> MaintainTableReport:
-        """Merge, catch indexes up, refresh the snapshot, and list garbage or delete it.
+    @takes(_Maintain)
+    def maintain(self, request: _Maintain) -> MaintainTableReport:
+        """Merge, catch indexes up, refresh the snapshot, and list garbage or delete it."""
+        from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 
-        compaction: True to compact as well, "auto" to do so where it is advised. The other keywords
-            are those of `garbage`.
-        """
-        from memwal.jobs.garbage.model import GarbageLimits
-        from memwal.jobs.maintain.job import MaintainOptions, choose_mode, run_maintain
-
-        options = self._make_options(
-            MaintainOptions,
-            dry_run=dry_run,
-            compaction=choose_mode(compaction),
-            execute=execute,
-            retention_seconds=retention_seconds,
-            wal_kept=wal is False,
-            short_allowed=allow_short_retention,
-            limits=GarbageLimits(
-                grace_seconds=grace_seconds, ingest_idle_seconds=ingest_idle_seconds, wal=bool(wal)
-            ),
-        )
+        options = self._ask(MaintainOptions, request)
         return take_report(run_maintain(options, LogProgress()), MaintainTableReport)
 
     def verify(self) -> VerifyTableReport:
@@ -428,6 +346,9 @@ class Table:
             allow_holes=allow_holes,
             allow_reinitialised=allow_reinitialised,
         )
+
+    def _ask(self, kind: Callable[..., Options], request: _Dry) -> Options:
+        return self._make_options(kind, dry_run=request.dry_run, request=request)
 
     def _make_options(self, kind: Callable[..., Options], **options: Any) -> Options:
         return kind(tables=[self._table], **self._options, **options)

@@ -13,6 +13,9 @@ ShardId = NewType("ShardId", str)
 Consistency = Literal["latest", "snapshot"]
 """Where a reader takes the shards from: their current manifests, or the shard snapshot."""
 
+GRACE_SECONDS = 3600.0
+"""How long what nothing needs any more is kept for readers that may still be at it."""
+
 
 class ShardStatus(IntEnum):
     """ShardManifest field 15 as pylance 14 writes it."""

@@ -128,3 +128,11 @@ def format_age(seconds: float | None) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def format_duration(seconds: float) -> str:
+    """Format seconds so that `parse_seconds` reads the same: `1h`, `14d`, `90s`, `500ms`."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{seconds / _SECONDS[unit]:.0f}{unit}"
+    return f"{seconds * 1000:.0f}ms" if seconds else "0s"

@@ -8,14 +8,15 @@ from airflow.sdk import Param, TriggerRule, get_current_context, task, task_grou
 from airflow.sdk.exceptions import AirflowFailException
 
 from memwal.config import Config, mask_address
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.options import list_options
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal_airflow.forms import (
     build_dry_run_param,
-    build_duration_param,
-    build_execute_param,
+    build_param,
     build_run_fields,
-    build_shards_param,
     build_tables_param,
+    list_form_options,
 )
 from memwal_airflow.operators.base import SUMMARY_KEY
 from memwal_airflow.operators.jobs import BACKFILL_JOBS, MemWalBackfillOperator
@@ -31,12 +32,8 @@ from memwal_airflow.task_groups import (
 # The jobs that follow a backfill, table by table; each may make work for the next.
 REST = ("compaction", "snapshot", "garbage")
 ORDER = (*BACKFILL_JOBS, *REST)
-_LIMITS = {
-    "until_generation": "Merge up to this generation",
-    "generations_per_commit_max": "Generations in one commit, at most; for merge",
-    "bytes_per_commit_max": "Bytes in one commit, at most (in memory); for merge",
-}
-_HOW = ("concurrency", "deadline", "engine", "lease_seconds")
+(_EXECUTE,) = (d for d in list_options(GarbageRequest) if d.field == "execute")
+_HOW = ("concurrency", "engine", "lease_seconds")
 
 
 def build_backfill_params(config: Config) -> dict[str, Param]:
@@ -53,13 +50,9 @@ def build_backfill_params(config: Config) -> dict[str, Param]:
             uniqueItems=True,
             examples=list(ORDER),
         ),
-        "shards": build_shards_param("Merge"),
-        **{
-            name: Param(None, type=["integer", "null"], minimum=1, title=title)
-            for name, title in _LIMITS.items()
-        },
+        **{d.field: build_param(d) for d in list_form_options("backfill")},
         **_build_how_params(config),
-        "execute": build_execute_param(False),
+        "execute": build_param(_EXECUTE, False),
         "dry_run": build_dry_run_param(True),
     }
 
@@ -75,12 +68,6 @@ def _build_how_params(config: Config) -> dict[str, Param]:
             maximum=tables_max,
             title="Tables side by side",
             description="For merge and index-catchup, as are those that follow",
-        ),
-        "deadline": build_duration_param(
-            "Deadline",
-            None,
-            "Begin nothing after so long, such as 2h; what runs is finished",
-            "none",
         ),
         "engine": Param(
             None,
@@ -111,7 +98,7 @@ def add_backfill_tasks(config: Config) -> None:
         task_id="backfill",
         tables=tables,
         jobs="{{ params.jobs }}",
-        **{name: f"{{{{ params.{name} }}}}" for name in ("shards", *_LIMITS, *_HOW)},
+        **{name: f"{{{{ params.{name} }}}}" for name in _HOW},
         **build_run_fields("backfill"),
         enabled="{{ 'merge' in params.jobs or 'index-catchup' in params.jobs }}",
         **build_job_defaults("backfill", config.airflow),

@@ -12,7 +12,12 @@ from airflow.sdk import Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from memwal.config import Config, mask_address
+from memwal.config.requests import describe_option, find_bounds
 from memwal.errors import Usage
+from memwal.jobs.backfill.request import BackfillRequest
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.rescue.request import RescueRequest
+from memwal.options import DeclaredOption, Kind, list_options
 from memwal_airflow.assets.events import find_triggering_tables
 from memwal_airflow.hooks.request import check_keys, find_configured_tables, parse_tables
 from memwal_airflow.settings import read_dag_config
@@ -21,64 +26,84 @@ TABLES_MAX = 1_000
 SHARDS_MAX = 1_000
 _SHARD = "^[0-9a-fA-F][0-9a-fA-F-]{0,35}$"
 _DURATION = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$"
+# The DAGs whose forms show the options of their jobs.
+_FORMS = {"garbage": GarbageRequest, "rescue": RescueRequest, "backfill": BackfillRequest}
 
 
 def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Param]:
-    """Build the form for `job`'s DAG; `no_tables` says what a run without tables works on."""
-    dags = config.airflow
-    if job == "verify":
-        return {"tables": build_tables_param(config, no_tables)}
-    if job == "rescue":
-        return _build_rescue_params(config)
-    params = {"tables": build_tables_param(config, no_tables), "dry_run": build_dry_run_param()}
-    if job != "garbage":
-        return params
-    wal = "Also delete WAL entries that a deleted generation covered"
-    return {
-        **params,
-        "execute": build_execute_param(dags.garbage_execute),
-        "as_configured": Param(
-            True,
-            type="boolean",
-            title="As configured",
-            description="Delete from tables for which memwal.toml sets a retention, by it",
-        ),
-        "retention": build_duration_param(
-            "Retention", dags.retention, "Expire table versions that are older, such as 7d", "none"
-        ),
-        "grace": build_duration_param(
-            "Grace", dags.grace, "How long to keep unused objects for readers", "1h"
-        ),
-        "wal": Param(dags.garbage_wal, type="boolean", title="WAL entries", description=wal),
+    """Build the form for `job`'s DAG; `no_tables` says what a run without tables works on.
+
+    In a rescue, tables and intent have to be stated, and nothing is claimed by default: a claim
+    fences a writer that is still alive.
+    """
+    is_rescue = job == "rescue"
+    params = {"tables": build_tables_param(config, None if is_rescue else no_tables)}
+    if job != "verify":
+        params["dry_run"] = build_dry_run_param(is_rescue)
+    defaults = _find_defaults(job, config)
+    return params | {
+        declared.field: build_param(declared, defaults.get(declared.field, declared.shown_default))
+        for declared in list_form_options(job)
     }
 
 
-def _build_rescue_params(config: Config) -> dict[str, Param]:
-    """Build the form of the rescue DAG, in which tables and intent have to be stated.
+def list_form_options(job: str) -> list[DeclaredOption]:
+    """The options of a job that whoever starts its DAG may choose."""
+    request = _FORMS.get(job)
+    return [] if request is None else [d for d in list_options(request) if d.option.form]
 
-    A claim fences a writer that is still alive, so nothing is claimed by default.
-    """
-    idle = "Skip shards with a sign of life younger than this"
-    torn = "Put a torn entry aside that is the last in its WAL, so that writers can open the shard"
-    yes = "Claim the shards: a writer that is alive after all is fenced, and has to be opened again"
+
+def _find_defaults(job: str, config: Config) -> dict[str, Any]:
+    """What `[airflow]` says of a form's fields."""
+    dags = config.airflow
+    if job != "garbage":
+        return {}
     return {
-        "tables": build_tables_param(config),
-        "shards": build_shards_param("Rescue"),
-        "idle": build_duration_param("Idle", "10m", idle, "10m"),
-        "drop_torn": Param(False, type="boolean", title="Drop torn entries", description=torn),
-        "dry_run": build_dry_run_param(True),
-        "yes": Param(False, type="boolean", title="Claim", description=yes),
+        "execute": dags.garbage_execute,
+        "as_configured": True,
+        "retention": dags.retention,
+        "grace": dags.grace,
+        "wal": dags.garbage_wal,
     }
 
 
 def build_run_fields(job: str) -> dict[str, Any]:
     """The fields of the job's operator, filled in from the form."""
-    names = {
-        "verify": (),
-        "rescue": ("dry_run", "shards", "idle", "drop_torn", "yes"),
-        "garbage": ("dry_run", "execute", "as_configured", "retention", "grace", "wal"),
-    }.get(job, ("dry_run",))
+    names = [] if job == "verify" else ["dry_run"]
+    names += [declared.field for declared in list_form_options(job)]
     return {"configured_only": True, **{name: f"{{{{ params.{name} }}}}" for name in names}}
+
+
+def build_param(declared: DeclaredOption, default: Any = None) -> Param:
+    """Build the field of a form for an option; its JSON schema refuses unfit values."""
+    title, text = declared.option.form, describe_option(declared)
+    match declared.kind:
+        case Kind.SWITCH | Kind.EITHER:
+            return Param(bool(default), type="boolean", title=title, description=text)
+        case Kind.LIST:
+            return Param(
+                [],
+                type=["array", "null"],
+                title=title,
+                description=text,
+                items={"type": "string", "pattern": _SHARD},
+                maxItems=SHARDS_MAX,
+                uniqueItems=True,
+            )
+        case Kind.DURATION:
+            empty = declared.shown_default or "none"
+            text = f"{text} Such as {declared.option.metavar}; empty: {empty}"
+            return Param(
+                default,
+                type=["string", "null"],
+                pattern=_DURATION,
+                title=title,
+                description=text,
+            )
+    least, most = find_bounds(declared)
+    bounds = {"minimum": least, "maximum": most}
+    known: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
+    return Param(default, type=["integer", "null"], title=title, description=text, **known)
 
 
 def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
@@ -110,35 +135,10 @@ def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
     )
 
 
-def build_shards_param(verb: str) -> Param:
-    """Shards by their ids, or by how the ids begin."""
-    return Param(
-        [],
-        type=["array", "null"],
-        title="Shards",
-        description=f"{verb} these only (shard ids, or how they begin); empty: all",
-        items={"type": "string", "pattern": _SHARD},
-        maxItems=SHARDS_MAX,
-        uniqueItems=True,
-    )
-
-
-def build_duration_param(title: str, default: str | None, text: str, empty: str) -> Param:
-    """A duration with its unit; `empty` says what an empty field means."""
-    kind: dict[str, Any] = {"type": ["string", "null"], "pattern": _DURATION}
-    return Param(default, title=title, description=f"{text}; empty: {empty}", **kind)
-
-
 def build_dry_run_param(default: bool = False) -> Param:
     """Whether to change nothing. Each DAG needs its own: Airflow keeps a run's value in it."""
     text = "Report, and change nothing"
     return Param(default, type="boolean", title="Dry run", description=text)
-
-
-def build_execute_param(default: bool) -> Param:
-    """Whether garbage is deleted rather than only listed."""
-    text = "Else it is only listed"
-    return Param(default, type="boolean", title="Delete garbage", description=text)
 
 
 @task(task_id="tables")

@@ -26,7 +26,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": _modules("operators.jobs", "operators.ingest", "operators.plan"),
+        "operators": _modules("operators.jobs", "operators.plan"),
         "sensors": _modules("sensors.backlog"),
         "hooks": _modules("hooks.memwal"),
         "triggers": _modules("triggers.jobs", "sensors.backlog"),

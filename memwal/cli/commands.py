@@ -1,4 +1,7 @@
-"""The commands, each in a file of its name, and the options that come before a command."""
+"""The commands, and the options that come before a command.
+
+Jobs that a request says all about are in `jobs.py`; every other command is in a file of its name.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ SECTIONS = {
 }
 """All commands, grouped as in --help, in the order of use."""
 
+_IN_ONE_FILE = {*SECTIONS["Jobs"].split(), "verify", "rescue", "ingest"} - {"watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 
 
@@ -68,12 +72,12 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 def _add(app: typer.Typer, name: str) -> None:
     """Add the command, or the group of commands, from its file."""
     word = name.replace("-", "_")
-    module = import_module(f"memwal.cli.{word}")
+    module = import_module(f"memwal.cli.{'jobs' if name in _IN_ONE_FILE else word}")
     if group := getattr(module, f"{word}_app", None):
         app.add_typer(group, name=name)
         return
     passes_on = {"ignore_unknown_options": True} if name == _OTHERS_COMMAND else None
-    kind = getattr(module, "COMMAND_CLASS", None)
+    kind = getattr(module, "COMMAND_CLASSES", {}).get(name)
     app.command(cls=kind, context_settings=passes_on)(getattr(module, word))
 
 

@@ -34,6 +34,7 @@ from memwal.cli.options import (
 )
 from memwal.cli.output import Document, Output, ReportPlace, is_quiet
 from memwal.cli.parse import parse_engine, parse_log_format, parse_pairs, parse_size
+from memwal.cli.requests import make_parameters, read_request
 from memwal.config import (
     DEFAULT_FILE,
     Config,
@@ -63,7 +64,8 @@ Result = JobReport | Document
 Job = Callable[[RunProgress], JobReport]
 """The work that is left to do once a command's options have been parsed."""
 
-_PROVIDED = ("flags", "progress", "results")
+_REQUEST = "request"
+_PROVIDED = ("flags", "progress", "results", _REQUEST)
 _OF_SEVERAL = "everything"
 
 
@@ -229,16 +231,25 @@ class JobFlags(ReadFlags):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RescueFlags(ReadFlags):
+    """The further flags of a rescue, which runs in this process."""
+
+    dry_run: DryRun = False
+    no_lease: NoLease = False
+
+
 def command(
     kind: type[ReadFlags] = ReadFlags, *, job: str | None = None
 ) -> Callable[[Callable[..., Result | Job]], Callable[..., None]]:
     """Turn the function that does a command's work into the command.
 
-    The command has the options of `kind` in place of the function's parameter `flags`. The function
-    may have a parameter `progress` for the run's progress, and `results` to store a report while it
-    runs. Its result, or the result of the job that it returns, is shown and stored, and decides the
-    exit code; an error is shown without a traceback. `job` is the command's name if it differs from
-    the function's.
+    The command has the options of `kind` in place of the function's parameter `flags`, and those
+    that its `request` declares (`memwal.options`) in place of that. The function may have a
+    parameter `progress` for the run's progress, and `results` to store a report while it runs. Its
+    result, or the result of the job that it returns, is shown and stored, and decides the exit
+    code; an error is shown without a traceback. `job` is the command's name if it differs from the
+    function's.
 
     The command's attribute `check` takes the parsed parameters and raises Usage for an invalid
     value; if the function returns a job, the job is not run for that.
@@ -258,7 +269,13 @@ def command(
                 values["tables"] = values["tables"] or []
             return kind(**{field: values.pop(field) for field in shared})
 
+        wanted = hints[_REQUEST] if _REQUEST in asked else None
+        parameters = {} if wanted is None else make_parameters(wanted)
+
         def call(values: dict[str, Any], **provided: object) -> Result | Job:
+            given = {name: values.pop(name) for name in parameters}
+            if wanted is not None:
+                provided[_REQUEST] = read_request(wanted, given)
             return work(**values, **{k: v for k, v in provided.items() if k in asked})
 
         def run(**values: Any) -> None:
@@ -281,6 +298,8 @@ def command(
         # The parameters that typer reads: the function's own, then the shared ones.
         own = {p.name: p.default for p in asked.values() if p.name not in _PROVIDED}
         own |= {"tables": None} if several else {}
+        own |= {name: default for name, (_, default) in parameters.items()}
+        hints |= {name: hint for name, (hint, _) in parameters.items()}
         defaults = own | {f.name: f.default for f in fields(kind) if f.name in shared}
         run.check = check  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = work.__name__, work.__doc__

@@ -95,7 +95,7 @@ class Ingester:
             schema=self._table.schema,
             key=self.view.primary_key,
             delete_column=request.delete_column,
-            skips_unknown_columns=request.skips_unknown_columns,
+            skips_unknown_columns=request.skip_unknown_columns,
             missing_as_null=request.missing_as_null,
         )
 
@@ -113,9 +113,9 @@ class Ingester:
         """Choose the round, carry it out, and return the report."""
         clock = self.stores.clock
         began = clock.monotonic_seconds()
-        if self.options.check:
+        if self.options.request.check:
             return self._check()
-        place, sources = self.options.bad_rows, self.options.request.sources
+        place, sources = self.options.request.bad_rows, self.options.request.sources
         rejects = None if place is None else RejectsFile(place, sources)
         if self.settle_policy():
             self.view = self.stores.views.table()
@@ -197,12 +197,12 @@ class Ingester:
     def _forecast(self, before: Begun | None, unfinished: Begun | None) -> IngestTableReport:
         """The report of a dry run, from the columns that decide a row's shard or may not fit."""
         files = self._find_planned(unfinished[1]) if unfinished else self._find_new(before)
-        if files and not self.options.merge:  # a merge would make room first
+        if files and not self.options.request.merge:  # a merge would make room first
             self._table.check_shards()
         forecast = Forecast(
             files=self._files,
             shape=self._shape,
-            rejects_max=self.options.rejects_max,
+            rejects_max=self.options.request.rejects_max,
             router=self._table.make_router(),
             there={shard.shard_id for shard in self.view.shards},
         )
@@ -238,7 +238,7 @@ class Ingester:
         table.check_shards()
         self.prove_store()
         if files is not None:
-            look_first(self._files, self._shape, files, rows=self.options.bad_rows is None)
+            look_first(self._files, self._shape, files, rows=self.options.request.bad_rows is None)
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
             if files is not None:  # the digests have to be of what was staged
@@ -252,7 +252,7 @@ class Ingester:
                 sources=add_digests(self._files, files, show_reading(self.progress, files)),
                 spec_id=table.spec_id,
                 rows_per_entry_max=table.rows_per_entry_max,
-                chunk_rows=request.chunk_rows or self._files.choose_chunk_rows(files[0]),
+                chunk_rows=request.rows_per_chunk or self._files.choose_chunk_rows(files[0]),
             )
         return self.rounds.begin(before, plan.model_copy(update={"before": tuple(self._known)}))
 
@@ -270,7 +270,7 @@ class Ingester:
         if plan.staged is not None:
             return self._write_staged(found, plan)
         # While no shard was written to, files may change freely.
-        allowed = self.options.resume_corrected or not found.list_shards()
+        allowed = self.options.request.resume_corrected or not found.list_shards()
         there, shape = self._find_files(), self._shape_of(plan)
         plan = settle_sources(self._files, shape, found, plan, there, allowed=allowed)
         files = plan.sources
@@ -315,7 +315,7 @@ class Ingester:
             router=self._table.make_router(found.list_shards()),
             on_progress=pace,
             between=backlog,
-            rejects_max=self.options.rejects_max,
+            rejects_max=self.options.request.rejects_max,
         )
 
     def _write_staged(self, found: Round, plan: PlanRecord) -> IngestTableReport:
@@ -356,26 +356,26 @@ class Ingester:
     # ---- merges between
 
     def _make_backlog(self) -> Backlog:
-        limit = self.options.backlog_generations_max
-        if limit is None and self.options.merge:
+        limit = self.options.request.backlog_generations_max
+        if limit is None and self.options.request.merge:
             limit = BACKLOG_WITH_MERGE
         return Backlog(
             stores=self.stores,
             generations_max=limit,
-            merge=self.merge if self.options.merge else None,
-            wait_seconds_max=self.options.backlog_wait_seconds_max,
+            merge=self.merge if self.options.request.merge else None,
+            wait_seconds_max=self.options.request.backlog_wait_seconds,
             say=self.progress.say,
         )
 
     def _merge_first(self) -> None:
         """With `--merge`, merge what is pending in any shard before new rows come."""
-        if self.options.merge and any(shard.pending for shard in self.view.shards):
+        if self.options.request.merge and any(shard.pending for shard in self.view.shards):
             self.prove_store()
             self._merges += self.merge()
             self.view = self.stores.views.table()
 
     def _merge_last(self) -> None:
-        if not self.options.merge:
+        if not self.options.request.merge:
             return
         if self.merge():
             self._merges += 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 from memwal.errors import MemWalError
 from memwal.format.layout import find_shard, is_shard_folder
 from memwal.ingest.apply import Ingester
-from memwal.ingest.plan import IngestOptions
+from memwal.ingest.plan import IngestOptions, make_id
 from memwal.ingest.sources.standard_input import spool_input
 from memwal.ingest.target import IngestTable
 from memwal.ingest.unit import IngestResult, IngestUnit, run_ingest_unit
@@ -67,7 +67,13 @@ def _make_ingester(
         progress.start("tasks that stage rows", 0)
         with engine.watch(progress.done):
             return stage_plan(
-                options.request, known, shape, engine.session, records, files, options.rejects_max
+                options.request,
+                known,
+                shape,
+                engine.session,
+                records,
+                files,
+                options.request.rejects_max,
             )
 
     def write_units(units: Sequence[IngestUnit]) -> Sequence[IngestResult]:
@@ -86,7 +92,7 @@ def _make_ingester(
         view=view,
         rounds=Rounds(
             objects=stores.objects,
-            ingest_id=options.request.make_id(),
+            ingest_id=make_id(options.request),
             run_id=stores.clock.new_id(),
         ),
         settle_policy=lambda: settle_policy(table, options),

@@ -1,4 +1,4 @@
-"""The request of an ingest, and the plan of a round. Pure.
+"""The id of an ingest, and the plan of a round. Pure.
 
 An ingest's id follows from its request. Its first round takes every file of the sources. A run
 that finds a round unfinished resumes it, with exactly the files of its plan; a run that finds it
@@ -16,56 +16,11 @@ from dataclasses import dataclass
 
 from memwal.errors import Refused
 from memwal.format import layout
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.sources.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.run.options import RunOptions
 from memwal.store.objects.opening import normalise_uri
 from memwal.store.records.ingests import Format, PlanRecord, SourceFile, StagedRecord
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestRequest:
-    """What to ingest. `format` may be one that only Spark reads, with its `source_options`."""
-
-    sources: tuple[str, ...]
-    format: str | None = None
-    source_options: tuple[tuple[str, str], ...] = ()
-    delete_column: str | None = None
-    shard: str | None = None
-    ingest_id: str | None = None
-    again: bool = False
-    skips_unknown_columns: bool = False
-    missing_as_null: bool = False
-    chunk_rows: int | None = None
-    renamed: tuple[tuple[str, str], ...] = ()
-    defaults: tuple[tuple[str, str], ...] = ()
-    spooled: SpooledInput | None = None
-
-    def make_id(self) -> str:
-        """The ingest's id: the one given, or else a hash of the request.
-
-        The order of the sources is part of it, because the last row of a key wins. Standard input
-        is identified by its content.
-        """
-        if self.ingest_id is not None:
-            return layout.parse_ingest_id(self.ingest_id)
-        sources = [self._name_source(source) for source in self.sources]
-        more: list[object] = ["in order"] if len(sources) > 1 else []
-        if self.renamed or self.defaults:
-            more.append([sorted(self.renamed), sorted(self.defaults)])
-        asked = [
-            sources,
-            self.format,
-            sorted(self.source_options),
-            self.delete_column,
-            self.shard,
-            *more,
-        ]
-        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-
-    def _name_source(self, source: str) -> str:
-        if source == STANDARD_INPUT and self.spooled is not None:
-            return self.spooled.digest
-        return normalise_source(source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,26 +39,39 @@ class StagedRound:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(RunOptions):
-    """The options of `ingest`. With `staged`, those rows are the source.
-
-    With `check`, sources are only checked. `bad_rows` is the file for rows that can't be written;
-    without it, the first such row ends the run.
-    """
+    """The options of `ingest`. With `staged`, those rows are the source."""
 
     request: IngestRequest
     staged: StagedRound | None = None
-    check: bool = False
-    bad_rows: str | None = None
-    bad_rows_max: int = 1000
-    resume_corrected: bool = False
-    merge: bool = False
-    backlog_generations_max: int | None = None
-    backlog_wait_seconds_max: float = 600.0
 
-    @property
-    def rejects_max(self) -> int | None:
-        """How many bad rows may be set aside; None: a bad row ends the run."""
-        return None if self.bad_rows is None else self.bad_rows_max
+
+def make_id(request: IngestRequest) -> str:
+    """The ingest's id: the one given, or else a hash of the request.
+
+    The order of the sources is part of it, because the last row of a key wins. Standard input is
+    identified by its content.
+    """
+    if request.ingest_id is not None:
+        return layout.parse_ingest_id(request.ingest_id)
+    sources = [_name_source(source, request.spooled) for source in request.sources]
+    more: list[object] = ["in order"] if len(sources) > 1 else []
+    if request.renamed or request.defaults:
+        more.append([sorted(request.renamed), sorted(request.defaults)])
+    asked = [
+        sources,
+        request.format,
+        sorted(request.source_options),
+        request.delete_column,
+        request.shard,
+        *more,
+    ]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+def _name_source(source: str, spooled: SpooledInput | None) -> str:
+    if source == STANDARD_INPUT and spooled is not None:
+        return spooled.digest
+    return normalise_source(source)
 
 
 def normalise_source(source: str) -> str:
@@ -134,7 +102,7 @@ def make_plan(
         delete_column=request.delete_column,
         shard=request.shard,
         spec_id=spec_id,
-        skips_unknown_columns=request.skips_unknown_columns,
+        skips_unknown_columns=request.skip_unknown_columns,
         missing_as_null=request.missing_as_null,
         renamed=request.renamed,
         defaults=request.defaults,

@@ -128,7 +128,8 @@ def is_write(options: Iterable[str]) -> bool:
 def parse_write(options: Mapping[str, str]) -> IngestOptions:
     """Spark's options of a write, whose names come in lower case. Raises Usage."""
     # Imported here: it brings Lance, and the driver's process imports this module.
-    from memwal.ingest.plan import IngestOptions, IngestRequest
+    from memwal.ingest.plan import IngestOptions
+    from memwal.ingest.request import IngestRequest
 
     if "path" not in options:
         raise Usage('say where to write: ….format("memwal")….save("TABLE"), or start("TABLE")')
@@ -150,10 +151,10 @@ def parse_write(options: Mapping[str, str]) -> IngestOptions:
             delete_column=options.get("delete_column"),
             shard=None if shard is None else parse_shard(shard),
             ingest_id=None if ingest_id is None else parse_ingest_id(ingest_id),
-            skips_unknown_columns=_parse_flag(options, "skip_unknown_columns"),
+            skip_unknown_columns=_parse_flag(options, "skip_unknown_columns"),
             missing_as_null=_parse_flag(options, "missing_as_null"),
+            backlog_generations_max=_parse_number(options, "backlog_generations_max"),
         ),
-        backlog_generations_max=_parse_number(options, "backlog_generations_max"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rewords errors for Python programs: options of the command line become keyword arguments.
+"""The Python side of the options: keyword arguments, made of requests, and named in errors.
 
 Errors are worded once, for the command line. Where one leaves the Python API, its text names the
 argument instead of the option. Commands in backticks stay as they are.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from inspect import isfunction
-from typing import ParamSpec, TypeVar
+from inspect import Parameter, isfunction, signature
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
+from memwal.config.requests import check_request
 from memwal.errors import MemWalError, unexpected
 
 Arguments = ParamSpec("Arguments")
+Request = TypeVar("Request")
 Result = TypeVar("Result")
+Self = TypeVar("Self")
 Kind = TypeVar("Kind", bound=type)
 
 _OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z][a-z-]*[a-z])")
@@ -69,3 +72,31 @@ def made_for_python(kind: Kind) -> Kind:
         if isfunction(member) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, raises_for_python(member))
     return kind
+
+
+def takes(
+    request: Callable[Arguments, Request],
+) -> Callable[[Callable[[Self, Request], Result]], Callable[Concatenate[Self, Arguments], Result]]:
+    """Give a method the fields of a request as its keywords.
+
+    The method itself gets the request that they make, checked. Raises TypeError for an unknown
+    keyword, and Usage for a value that no job would take.
+    """
+    fields = signature(request).parameters.values()
+    this = Parameter("self", Parameter.POSITIONAL_ONLY)
+    whole = signature(request).replace(parameters=[this, *fields])
+
+    def decorate(
+        method: Callable[[Self, Request], Result],
+    ) -> Callable[Concatenate[Self, Arguments], Result]:
+        @wraps(method)
+        def call(self: Self, *args: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+            whole.bind(self, *args, **keywords)
+            made = request(*args, **keywords)
+            return method(self, check_request(made, lambda declared: declared.name))
+
+        returned = method.__annotations__["return"]
+        vars(call)["__signature__"] = whole.replace(return_annotation=returned)
+        return cast(Callable[Concatenate[Self, Arguments], Result], call)
+
+    return decorate

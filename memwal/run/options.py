@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memwal.clock import SystemClock
-from memwal.config import RUN_ID_VARIABLE, ResolvedTable, Settings, make_settings
+from memwal.config import RUN_ID_VARIABLE, ResolvedTable, make_settings
 from memwal.errors import Usage
+from memwal.options import list_settings
 from memwal.report import RUN_ID
 from memwal.rows.memory import Memory
 
@@ -37,18 +38,6 @@ def choose_run_id(environment: Mapping[str, str] = os.environ) -> str:
             "letter or a digit"
         )
     return given
-
-
-class MergeKeywords(TypedDict, total=False):
-    """What `memwal.Table.merge` takes, dry run or not."""
-
-    shards: Sequence[str]
-    until_generation: int | None
-    generations_per_commit_max: int | None
-    bytes_per_commit_max: int | None
-    allow_index_join: bool
-    allow_holes: bool
-    allow_reinitialised: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +93,13 @@ class RunOptions:
 
 
 def choose_limits(
-    kind: type[Limits], table: ResolvedTable, given: Settings | None = None
+    kind: type[Limits], table: ResolvedTable, request: object | None = None
 ) -> Limits:
-    """Limits of a kind: flags override the configuration, which overrides the defaults."""
-    chosen: dict[str, Any] = {
-        name: value
-        for settings in (table.settings, given)
-        for name in kind.__dataclass_fields__  # type: ignore[attr-defined]
-        if (value := getattr(settings, name, None)) is not None
-    }
+    """Limits of a kind: a request overrides the configuration, which overrides the defaults."""
+    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    configured = {name: getattr(table.settings, name, None) for name in names}
+    asked = {} if request is None else list_settings(request)
+    chosen = {k: v for k, v in {**configured, **asked}.items() if k in names and v is not None}
     return kind(**chosen)
 
 

@@ -15,7 +15,8 @@ import pytest
 from memwal.errors import LostRace
 from memwal.format import layout
 from memwal.format.replay import Standing, replay
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from memwal.config import ResolvedTable, Settings
-from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.verify.job import run_verify
 from memwal.model import ShardId
 from memwal.report import NOTHING_TO_DO, JobReport
@@ -163,15 +163,21 @@ def resolved(table: Table, settings: Settings | None = None) -> ResolvedTable:
 
 def maintain(*tables: Table, progress: Watched | None = None, **options: Any) -> JobReport:
     """`memwal maintain --execute --wal --retention 0 --grace 0.5s --allow-short-retention`."""
-    given = {"compaction": True, "retention_seconds": 0.0, **options}
+    asked = {"compaction": True, "retention_seconds": 0.0} | {
+        name: options.pop(name) for name in ("compaction", "retention_seconds") if name in options
+    }
     return run_maintain(
         MaintainOptions(
             tables=[resolved(table) for table in tables],
             engine="local",
-            execute=True,
-            short_allowed=True,
-            limits=GarbageLimits(grace_seconds=GRACE_SECONDS, wal=True),
-            **given,
+            request=MaintainRequest(
+                execute=True,
+                allow_short_retention=True,
+                grace_seconds=GRACE_SECONDS,
+                wal=True,
+                **asked,
+            ),
+            **options,
         ),
         progress or Watched(),
     )

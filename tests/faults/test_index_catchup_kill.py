@@ -14,7 +14,7 @@ import pytest
 from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.index_catchup.plan import CatchupRequest, Method
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.report import JobReport
 from tests.support.builders import KINDS, Table
 from tests.support.indexed import (
@@ -49,13 +49,12 @@ def run(table: Table, method: str, steps: Callable[[str], None] = lambda step: N
         return run_compaction(
             CompactionOptions(tables=[resolved(table)], engine="local", steps=steps), Quiet()
         )
-    asked = None if method == "record" else Method(method)
+    asked = "auto" if method == "record" else method
     return run_index_catchup(
         IndexCatchupOptions(
-            tables=[resolved(table)],
+            tables=[resolved(table).with_settings(LIMITS)],
             engine="local",
-            request=CatchupRequest(method=asked),
-            limits=LIMITS,
+            request=CatchupRequest(method=asked),  # type: ignore[arg-type]
             steps=steps,
         ),
         Quiet(),

@@ -21,15 +21,10 @@ import pytest
 from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan.shard import (
-    CommitShape,
-    FoldFacts,
-    JoinCosts,
-    MergeLimits,
-    MergeRequest,
-)
+from memwal.jobs.merge.plan.shard import CommitShape, FoldFacts, JoinCosts, MergeLimits
 from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.rows.keys import new_keys_are_compared
 from tests.support import builders

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from memwal.config import ResolvedTable, Settings
-from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+from memwal.jobs.maintain.request import MaintainRequest
 from memwal.report import DONE, NOTHING_TO_DO
 from tests.support.builders import Delete, Effects, Put, Table, apply, make_table, same_rows
 from tests.support.progress import Quiet
@@ -70,11 +70,14 @@ def maintain(table: Table) -> None:
         MaintainOptions(
             tables=[resolved],
             engine="local",
-            compaction="always",
-            execute=True,
-            retention_seconds=0.0,
-            short_allowed=True,
-            limits=GarbageLimits(grace_seconds=0.5, wal=True),
+            request=MaintainRequest(
+                compaction="always",
+                execute=True,
+                retention_seconds=0.0,
+                grace_seconds=0.5,
+                wal=True,
+                allow_short_retention=True,
+            ),
         ),
         Quiet(),
     )

@@ -22,8 +22,9 @@ from memwal.cli.app import app
 from memwal.config import Config, resolve_table
 from memwal.errors import Refused
 from memwal.ingest.job import run_ingest
-from memwal.ingest.plan import IngestOptions, IngestRequest
+from memwal.ingest.plan import IngestOptions
 from memwal.ingest.progress.backlog import Backlog
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.track import Track
 from memwal.ingest.values.shape import Shape
 from memwal.rows.policy import STORED_KEY
@@ -381,7 +382,7 @@ def test_what_is_shown_as_done_is_durable(tmp_path) -> None:
     report = run_ingest(
         IngestOptions(
             tables=[resolve_table(table.uri, Config(), {})],
-            request=IngestRequest(sources=(str(source),), chunk_rows=20),
+            request=IngestRequest(sources=(str(source),), rows_per_chunk=20),
         ),
         progress,
     )

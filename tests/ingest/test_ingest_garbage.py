@@ -11,7 +11,8 @@ import pytest
 
 import memwal.ingest.unit
 from memwal.clock import SystemClock
-from memwal.ingest.plan import IngestRequest
+from memwal.ingest.plan import make_id
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.track import Track, TrackLimits
 from memwal.jobs.garbage.report import GarbageItemReport
 from memwal.store.records.ingests import PlanRecord, Round
@@ -122,7 +123,7 @@ def test_an_ingest_that_was_given_up_is_not_written_twice(tmp_path, monkeypatch,
     [gone] = garbage(table)
     assert gone.done and "nobody resumed it for 15.0 days" in gone.reason
     assert staged_files(table) == []
-    stored = Round(table.stores.objects, request.make_id(), 1, "")
+    stored = Round(table.stores.objects, make_id(request), 1, "")
     assert isinstance(stored.read_plan(), PlanRecord)
 
     for again in ((), ("--again",)):
@@ -155,7 +156,7 @@ def test_what_a_finished_ingest_left_goes_and_a_rerun_has_nothing_to_do(
     [gone] = garbage(table)
     assert gone.done and "its ingest is finished" in gone.reason
     assert staged_files(table) == []
-    assert Round(table.stores.objects, request.make_id(), 1, "").read_plan() is not None
+    assert Round(table.stores.objects, make_id(request), 1, "").read_plan() is not None
     assert ingest(table, source)["outcome"] == "nothing_to_do"
     assert told(wal_rows(table)) == wanted()
 

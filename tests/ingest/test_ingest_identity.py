@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 import memwal.ingest.apply
 from memwal.cli.app import app
 from memwal.errors import Refused
-from memwal.ingest.plan import IngestRequest
+from memwal.ingest.plan import make_id
 from memwal.ingest.progress.identity import is_same
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.track import Track
 from memwal.store.records.ingests import Begun, Rounds
@@ -54,7 +55,7 @@ def source(tmp_path: Path) -> Path:
 
 def forget_digests(table: MemWalTable, request: IngestRequest, ingest_id: str) -> None:
     """Make a round's plan what an older build wrote."""
-    folder = Path(table.uri, "_maintenance", "ingest", request.make_id())
+    folder = Path(table.uri, "_maintenance", "ingest", make_id(request))
     [path] = folder.glob("*/plan.json")
     plan = json.loads(path.read_text())
     for file in plan["sources"]:
@@ -115,7 +116,7 @@ def test_an_older_record_of_a_file_that_was_touched(table, source) -> None:
     asked = ("ingest", table.uri, source)
     request = IngestRequest(sources=(str(source),))
     assert run(*asked)["exit_code"] == 0
-    forget_digests(table, request, request.make_id())
+    forget_digests(table, request, make_id(request))
     assert run(*asked)["outcome"] == "nothing_to_do"
     before = source.stat().st_mtime_ns
     touch(source)
@@ -175,7 +176,7 @@ def test_a_lance_source_that_an_older_build_ingested(table, tmp_path) -> None:
     lance.write_dataset(rows_of(range(30)), uri)
     request = IngestRequest(sources=(uri,))
     assert run("ingest", table.uri, uri)["rows_written"] == 30
-    forget_digests(table, request, request.make_id())
+    forget_digests(table, request, make_id(request))
     assert run("ingest", table.uri, uri)["outcome"] == "nothing_to_do"
     lance.write_dataset(rows_of(range(30, 35)), uri, mode="append")
     assert run("ingest", table.uri, uri)["rows_written"] == 5

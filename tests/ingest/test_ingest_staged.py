@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import memwal.ingest.unit
+from memwal.ingest.plan import make_id
 from memwal.ingest.track import Track, TrackLimits
 from memwal.store.records.ingests import Rounds
 from tests.support.ingest_tables import make, wal_rows
@@ -43,7 +44,7 @@ def test_staged_rows_are_written_once_whatever_stops_a_unit(tmp_path, monkeypatc
     assert all(s.manifest.shard_spec_id == 1 and s.manifest.shard_field_entries for s in shards)
     assert staged_files(table) == []
     # A run that died before it could remove them leaves some.
-    rounds = Rounds(objects=table.stores.objects, ingest_id=request.make_id(), run_id="test-run")
+    rounds = Rounds(objects=table.stores.objects, ingest_id=make_id(request), run_id="test-run")
     folder = rounds.at(1).folder
     table.stores.objects.put(f"{folder}/staged/test-run/left.arrow", b"rows")
     assert len(staged_files(table)) == 1

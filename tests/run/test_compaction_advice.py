@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
-from memwal.cli.maintain import spell_out
+import memwal
+from memwal.cli.jobs import spell_out
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Usage
 from memwal.indexes import SmallFragments
-from memwal.jobs.maintain.job import choose_mode
+from memwal.jobs.maintain.request import MaintainRequest
 from memwal.run.compaction_advice import AdviceLimits, find_compaction_advice, judge
 from memwal.store.tables.datasets import LanceTables
 
@@ -81,7 +83,8 @@ def test_compaction_may_stand_alone_on_the_command_line(typed: str, read: str) -
 
 
 def test_python_says_yes_no_or_auto() -> None:
-    given = (None, True, False, "auto", "never")
-    assert [choose_mode(mode) for mode in given] == [None, "always", "never", "auto", "never"]
-    with pytest.raises(Usage, match="expected auto"):
-        choose_mode("yes")
+    given: Any = (None, True, False, "auto", "never")
+    modes = [MaintainRequest(compaction=mode).compaction_mode for mode in given]
+    assert modes == [None, "always", "never", "auto", "never"]
+    with pytest.raises(Usage, match=r"compaction 'yes': expected auto"):
+        memwal.open_table("t").maintain(compaction="yes")  # type: ignore[arg-type]

@@ -28,9 +28,10 @@ from memwal.jobs.index_catchup.apply import IndexCatchupJob
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits
 from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView

@@ -33,18 +33,18 @@ _CONFIGURED = mutations(
     "tests/jobs/maintain/test_maintain.py -k configured",
     (
         "garbage: a configured retention is enough to delete, whoever asks",
-        "execute=self.execute or self.as_configured",
+        "execute=request.execute or request.as_configured",
         "execute=True",
     ),
     (
         "garbage: what is asked for as configured is deleted of every table",
-        "one = replace(self, tables=[table], as_configured=False, limits=limits)",
-        "one = replace(self, tables=[table], execute=True, limits=limits)",
+        "        if configured is None:\n            return request\n",
+        "        if configured is None:\n            return replace(request, execute=True)\n",
     ),
     (
         "garbage: with a configured retention WAL goes that is to stay",
-        "(expiring and not self.wal_kept)",
-        "expiring",
+        "wal=expiring if request.wal is None else request.wal",
+        "wal=expiring",
     ),
 )
 
@@ -171,12 +171,12 @@ _LIMITS = mutations(
     f"{PLAN} -k 'short_times or expirable or without_any_progress'",
     (
         "garbage: a short retention is not refused",
-        "retention_seconds is not None and retention_seconds < RETENTION_SECONDS_MIN:",
+        "retention is not None and retention < RETENTION_SECONDS_MIN:",
         "False:",
     ),
     (
         "garbage: a short grace is not refused",
-        "limits.grace_seconds < GRACE_SECONDS_MIN:",
+        "request.grace_seconds < GRACE_SECONDS_MIN:",
         "False:",
     ),
     (

@@ -407,8 +407,8 @@ INGEST: tuple[Mutation, ...] = (
         "tests/ingest/test_ingest_identity.py -k order",
         (
             "ingest: the order of the sources is not asked for",
-            "        sources = [self._name_source(source) for source in self.sources]",
-            "        sources = sorted(self._name_source(source) for source in self.sources)",
+            "    sources = [_name_source(source, request.spooled) for source in request.sources]",
+            "    sources = sorted(_name_source(s, request.spooled) for s in request.sources)",
         ),
     ),
     *mutations(

@@ -23,7 +23,7 @@ _PLANNED = mutations(
         "        raise refuse_hole(shard, hole)",
         "        return",
     ),
-    ("merge: a commit passes a hole", "if not (follows or request.holes_allowed) or", "if"),
+    ("merge: a commit passes a hole", "if not (follows or request.allow_holes) or", "if"),
     (
         "merge: no bound on generations",
         "self.generations + generations <= self.limits.generations_per_commit_max",
@@ -80,7 +80,7 @@ _PLANNED = mutations(
         "merge: the order of generations is not checked",
         "    invariants.check_merge_order(\n        first_due(shard) - 1,\n"
         "        [g.generation for g in chosen],\n"
-        "        holes_allowed=request.holes_allowed,\n    )\n",
+        "        holes_allowed=request.allow_holes,\n    )\n",
         "",
     ),
 )

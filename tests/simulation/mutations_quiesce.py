@@ -19,7 +19,7 @@ _OBSTACLES = mutations(
     ),
     (
         "quiesce: a writer that has put nothing is not in the way",
-        "    if idle >= limits.idle_seconds:",
+        "    if idle >= request.idle_seconds:",
         "    if True:",
     ),
     (

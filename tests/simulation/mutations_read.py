@@ -364,10 +364,10 @@ READ: tuple[Mutation, ...] = (
             "    if sign is None or idle is None:",
             "    if idle is None:\n        return None\n    if sign is None:",
         ),
-        ("rescue: of a live writer", "    if idle < limits.idle_seconds:", "    if False:"),
+        ("rescue: of a live writer", "    if idle < request.idle_seconds:", "    if False:"),
         (
             "rescue: torn entries are dropped though nobody asks for it",
-            "find_torn_end(found) if limits.drop_torn else ()",
+            "find_torn_end(found) if request.drop_torn else ()",
             "find_torn_end(found)",
         ),
         (
@@ -387,7 +387,7 @@ READ: tuple[Mutation, ...] = (
         ),
         (
             "rescue: an old mark is believed",
-            "    if now_nanos - mark.made_at_nanos > limits.idle_seconds * 1e9:\n        return False\n",
+            "    if now_nanos - mark.made_at_nanos > request.idle_seconds * 1e9:\n        return False\n",
             "",
         ),
         (
@@ -461,7 +461,7 @@ READ: tuple[Mutation, ...] = (
         "tests/jobs/rescue/test_rescue_apply.py",
         (
             "rescue: by this host's clock",
-            "        plan = plan_rescue(found, self.limits, now)\n",
+            "        plan = plan_rescue(found, self.request, now)\n",
             "",
         ),
         (

@@ -148,8 +148,7 @@ WATCH = (
         f"{REAL} -k guards",
         (
             "watch: a short retention is refused by the first garbage job",
-            "    check_limits(rounds.limits, retention_seconds=rounds.retention_seconds, "
-            "short_allowed=False)\n",
+            "    check_retention(rounds.request)\n",
             "",
         ),
     ),

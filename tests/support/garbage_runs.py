@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from memwal.format import layout
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
 from memwal.model import ShardId, ShardManifest
 from memwal.ports import Steps, no_steps
@@ -19,6 +21,8 @@ from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.progress import Quiet
+
+_ASKED = {field.name for field in fields(GarbageRequest)}
 
 
 def run(
@@ -39,10 +43,14 @@ def run(
         ],
         engine=engine,
         lease=lease,
-        execute=execute,
-        retention_seconds=retention,
-        short_allowed=True,
-        limits=GarbageLimits(grace_seconds=grace, **limits),
+        request=GarbageRequest(
+            execute=execute,
+            retention_seconds=retention,
+            grace_seconds=grace,
+            allow_short_retention=True,
+            **{name: limits.pop(name) for name in _ASKED & limits.keys()},
+        ),
+        limits=GarbageLimits(**limits),
     )
     return run_garbage(options, Quiet(), steps)
 

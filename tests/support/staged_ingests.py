@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from memwal.cli.app import app
-from memwal.ingest.plan import IngestRequest
+from memwal.ingest.plan import make_id
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.spark import staging as spark
@@ -30,10 +31,10 @@ def staged(
     """
     for name, value in (("_BLOCK_BYTES", 500), ("_FILE_BYTES", 2000), ("_CHUNK_ROWS", 16)):
         monkeypatch.setattr(spark, name, value)
-    request = IngestRequest(sources=(source,), delete_column="gone", chunk_rows=20)
+    request = IngestRequest(sources=(source,), delete_column="gone", rows_per_chunk=20)
     stores = table.stores
     known = IngestTable.read(stores, stores.views.table(), None)
-    rounds = Rounds(objects=stores.objects, ingest_id=request.make_id(), run_id=run_id)
+    rounds = Rounds(objects=stores.objects, ingest_id=make_id(request), run_id=run_id)
     shape = Shape(schema=known.schema, key=("id",), delete_column="gone")
     staging = spark.Staging(
         uri=table.uri,

@@ -10,7 +10,7 @@ import inspect
 import math
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,12 +24,14 @@ from airflow.sdk.exceptions import (
     AirflowTaskTimeout,
 )
 
+from memwal.config.requests import describe_option
 from memwal.errors import Usage
+from memwal.options import DeclaredOption, Kind, list_options
 from memwal_airflow.assets.events import add_events_of_job, find_ports
 from memwal_airflow.assets.lineage import MERGING, Lineage, TellsLineage, take_outlines
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.memwal import MemWalHook
-from memwal_airflow.hooks.request import find_configured_tables, mask, parse_tables
+from memwal_airflow.hooks.request import check_name, find_configured_tables, mask, parse_tables
 from memwal_airflow.hooks.spark_connection import SparkTarget, read_spark_target
 from memwal_airflow.operators.outcomes import Verdict, judge, summarize
 from memwal_airflow.operators.page_links import MemWalPageLink
@@ -56,9 +58,10 @@ _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", "none", ""}
 _COMMON_VALUES = ("engine", "lease_seconds", "memory_max")
 _COMMON_SWITCHES = ("no_lease", "allow_untested_lance", "dry_run_only")
 # Fields that can't be named like their option, because Airflow's operators have such a method.
-_OPTION_NAMES = {"dry_run_only": "dry-run", "garbage_execute": "execute"}
+_ATTRIBUTES = {"execute": "garbage_execute"}
 # Polling a local folder is cheap; only a triggerer with hundreds of jobs has to save on it.
 _LOCAL_POLL_SECONDS_MAX = 0.5
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 class MemWalRetry(AirflowException):
@@ -101,6 +104,8 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
     """
 
     default_job = ""
+    # What the job may be asked: each option that it declares is a templated field.
+    request: ClassVar[type | None] = None
     # The common options that the job's command takes. A DAG gives all its jobs the same fields; the
     # ones that a job has no use for are left out.
     common_options: ClassVar[Sequence[str]] = (*_COMMON_VALUES, *_COMMON_SWITCHES)
@@ -200,15 +205,41 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         verdict = Verdict(event["verdict"]), event["text"]
         return self._conclude(context, submission, ended, *verdict, event["summary"])
 
-    def options(self) -> list[str]:
-        """The job's own command-line options, from rendered fields."""
-        return []
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.request is not None and "request" in vars(cls):
+            _add_fields(cls, list_options(cls.request))
 
     def list_options(self) -> list[str]:
-        """The options that the fields stand for."""
+        """The options that the fields stand for, from rendered fields."""
+        own = () if self.request is None else list_options(self.request)
         values = (name for name in _COMMON_VALUES if name in self.common_options)
         switches = (name for name in _COMMON_SWITCHES if name in self.common_options)
-        return [*self.options(), *self._give(*values), *self._switch(*switches)]
+        return [
+            *(word for declared in own for word in self.list_words(declared)),
+            *(word for name in values for word in _give(_name_flag(name), getattr(self, name))),
+            *(_name_flag(name) for name in switches if is_true(getattr(self, name))),
+        ]
+
+    def list_words(self, declared: DeclaredOption) -> list[str]:
+        """The words of an option of the job's own. None for a field that has no value."""
+        flag, value = declared.flag, getattr(self, name_attribute(declared))
+        match declared.kind:
+            case Kind.SWITCH | Kind.EITHER:
+                return [flag] if is_true(value) else []
+            case Kind.LIST:
+                found = [value] if isinstance(value, str) and value else list(value or ())
+                return [f"{flag}={_check_value(declared, item)}" for item in found]
+            case Kind.PAIRS:
+                return [f"{flag}={name}={given}" for name, given in (value or {}).items()]
+            case Kind.CHOICES:
+                found = [choice for choice in declared.choices if choice in (value or ())]
+                return [f"{flag}={','.join(found)}"] if found else []
+            case Kind.CHOICE if str(value).strip().lower() in _TRUE | _FALSE:
+                return [flag] if is_true(value) else []
+            case Kind.TEXT if declared.option.parse is not None and value:
+                return [f"{flag}={_check_value(declared, value)}"]
+        return _give(flag, value)
 
     def check_run(self, context: Context) -> None:
         """Raise Usage for a run that must not do this job."""
@@ -216,27 +247,6 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
     def list_sources(self) -> list[str]:
         """The words after the tables on the command line, from rendered fields."""
         return []
-
-    def _give(self, *fields: str) -> list[str]:
-        """Return an option for each field that has a value.
-
-        Option and value are one word, so that no value can be taken for another option. A template
-        that renders to nothing gives a text, not None.
-        """
-        values = {name.replace("_", "-"): getattr(self, name) for name in fields}
-        return [f"--{n}={value}" for n, value in values.items() if value not in (None, "", "None")]
-
-    def _switch(self, *fields: str) -> list[str]:
-        """Return an option for each field that is true."""
-        on = [name for name in fields if is_true(getattr(self, name))]
-        return [f"--{_OPTION_NAMES.get(name, name.replace('_', '-'))}" for name in on]
-
-    def _repeat(
-        self, option: str, values: Sequence[str] | str, check: Callable[[Any], str]
-    ) -> list[str]:
-        """Return the option for each value; `check` returns the value to use, or refuses it."""
-        found = [values] if isinstance(values, str) and values else list(values or ())
-        return [f"{option}={check(value)}" for value in found]
 
     def on_kill(self) -> None:
         """End the job when Airflow kills the task; the job then gives up its lease."""
@@ -399,3 +409,48 @@ def is_true(value: bool | str | None) -> bool:
 def describe(kind: type) -> str:
     """Return a class's docstring without its `:param` lines, for Airflow's pages."""
     return (inspect.getdoc(kind) or "").partition("\n\n:param")[0]
+
+
+def name_attribute(declared: DeclaredOption) -> str:
+    """The operator's attribute of a field: `execute`, for one, is a method of every operator."""
+    return _ATTRIBUTES.get(declared.field, declared.field)
+
+
+def _add_fields(kind: type[MemWalJobOperator], options: Sequence[DeclaredOption]) -> None:
+    """Give an operator a templated field for each option, and a line of its docstring."""
+    inner: Any = kind.__init__
+
+    def build(self: MemWalJobOperator, **kwargs: Any) -> None:
+        given = {name_attribute(o): kwargs.pop(o.field, None) for o in options}
+        inner(self, **kwargs)
+        for name, value in given.items():
+            setattr(self, name, value)
+
+    # Airflow reads from it which default arguments a field takes, and what can be mapped.
+    known = inspect.signature(inner).parameters.values()
+    *before, rest = known
+    fields = [inspect.Parameter(o.field, _KEYWORD, default=None) for o in options]
+    vars(build)["__signature__"] = inspect.Signature([*before, *fields, rest])
+    kind.__init__ = build  # type: ignore[method-assign]
+    kind.template_fields = (*kind.template_fields, *map(name_attribute, options))
+    lines = [f":param {o.field}: {describe_option(o).rstrip('.')} (templated)" for o in options]
+    text = inspect.getdoc(kind) or ""
+    kind.__doc__ = text + ("\n" if ":param" in text else "\n\n") + "\n".join(lines)
+
+
+def _check_value(declared: DeclaredOption, value: Any) -> str:
+    """Return the value if it is safe for a command. Raises Usage."""
+    text = check_name(declared.flag.removeprefix("--"), value)
+    return text if declared.option.parse is None else declared.option.parse(text)
+
+
+def _name_flag(field: str) -> str:
+    return "--dry-run" if field == "dry_run_only" else f"--{field.replace('_', '-')}"
+
+
+def _give(flag: str, value: Any) -> list[str]:
+    """Return option and value as one word, so that no value can be taken for another option.
+
+    A template that renders to nothing gives a text, not None.
+    """
+    return [] if value in (None, "", "None") else [f"{flag}={value}"]

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from memwal.errors import Refused, StandDown
-from memwal.ingest.plan import IngestRequest, StagedRound, make_plan
+from memwal.ingest.plan import StagedRound, make_plan
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.target import IngestTable
 from memwal.store.records.ingests import PlanRecord, Round, StagedRecord
 

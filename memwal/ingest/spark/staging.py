@@ -24,8 +24,9 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from memwal.errors import MemWalError, Usage
-from memwal.ingest.plan import IngestRequest, make_plan
+from memwal.ingest.plan import make_plan
 from memwal.ingest.progress.identity import read_digests_of
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
@@ -140,7 +141,7 @@ def stage_plan(
         request,
         spec_id=table.spec_id,
         rows_per_entry_max=table.rows_per_entry_max,
-        chunk_rows=request.chunk_rows or _CHUNK_ROWS,
+        chunk_rows=request.rows_per_chunk or _CHUNK_ROWS,
         staged=staged.rows,
         sources=files or (),
     )

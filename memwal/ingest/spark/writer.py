@@ -97,7 +97,7 @@ class Sink:
             schema=known.schema,
             key=view.primary_key,
             delete_column=request.delete_column,
-            skips_unknown_columns=request.skips_unknown_columns,
+            skips_unknown_columns=request.skip_unknown_columns,
             missing_as_null=request.missing_as_null,
         )
         columns = to_arrow_schema(schema, timezone="UTC")

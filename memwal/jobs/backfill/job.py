@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from memwal.clock import SystemClock
-from memwal.config import Settings
 from memwal.errors import MemWalError
 from memwal.jobs.backfill.plan import (
     MERGE,
@@ -21,10 +20,13 @@ from memwal.jobs.backfill.plan import (
     sort_largest_first,
 )
 from memwal.jobs.backfill.report import FINISHED, BackfillReport, TableBackfill
+from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.backfill.workers import Backfill, choose_merge_engine
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.request import MergeRequest
+from memwal.options import narrow
 from memwal.report import (
     NOTHING_TO_DO,
     EngineReport,
@@ -44,19 +46,12 @@ from memwal.run.versions import check_lance_version
 from memwal.run.workers import cancel
 from memwal.text import count_of
 
-CONCURRENCY = 4
-
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillOptions(RunOptions):
     """The options of `backfill`. `so_far` is called with the run's report as it grows."""
 
-    jobs: Sequence[str] = ORDER
-    shards: Sequence[str] = ()
-    request: MergeRequest = MergeRequest()
-    limits: Settings = Settings()
-    concurrency: int = CONCURRENCY
-    deadline_seconds: float | None = None
+    request: BackfillRequest = BackfillRequest()
     so_far: Callable[[JobReport], None] = lambda report: None
 
 
@@ -76,7 +71,7 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
         inside = replace(options, opened_before=before, engines=engines, leases=leases)
         backfill = Backfill(
             tables=tables,
-            jobs=[job for job in ORDER if job in options.jobs],
+            jobs=[job for job in ORDER if job in options.request.jobs],
             run_job=lambda name, table: _run_job(name, table, inside, engine, progress),
             forget=lambda table: before.forget(table.resolved.uri),
             leases=leases,
@@ -87,8 +82,8 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
             started=started,
             progress=progress,
             dry_run=options.dry_run,
-            concurrency=options.concurrency,
-            deadline_seconds=options.deadline_seconds,
+            concurrency=options.request.concurrency,
+            deadline_seconds=options.request.deadline_seconds,
             requests=requests,
         )
         return backfill.report(finished=True) if options.dry_run else backfill.run()
@@ -96,28 +91,29 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
 
 def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBackfill]:
     """The tables in the order to begin them; unreadable ones come last, already finished."""
-    check_shards([table.view for table in opened], options.shards)
+    check_shards([table.view for table in opened], options.request.shards)
     readable, broken = [], []
+    beside = min(options.request.concurrency, len(opened))
     for table in opened:
         try:
             stores, view = table.require()
-            shards = find_shards(view, options.shards)
+            shards = find_shards(view, options.request.shards)
         except MemWalError as error:
             failed = JobOnTable(job="look", report=failed_report(table.resolved.name, error))
             broken.append(TableBackfill(resolved=table.resolved, state=FINISHED, jobs=[failed]))
             continue
         backlog = measure_backlog(
             view,
-            options.jobs,
-            shards or options.shards,
+            options.request.jobs,
+            shards or options.request.shards,
             options.request,
             partial(stores.tables.unindexed_rows, view.version),
         )
         readable.append(
             TableBackfill(
-                resolved=share_memory(table.resolved, min(options.concurrency, len(opened))),
+                resolved=share_memory(table.resolved, beside),
                 backlog=backlog,
-                limits=choose_limits(MergeLimits, table.resolved, options.limits),
+                limits=choose_limits(MergeLimits, table.resolved, options.request),
                 shards=shards,
             )
         )
@@ -137,12 +133,11 @@ def _run_job(
     if name != MERGE:
         chosen = options.for_job(IndexCatchupOptions, tables, steps=lambda step: cancel.check())
         return run_index_catchup(chosen, quiet)
-    if options.shards and not table.shards:
+    if options.request.shards and not table.shards:
         nothing = TableReport(table=table.resolved.name, outcome=NOTHING_TO_DO)
         return JobReport(job=MERGE, outcome=NOTHING_TO_DO, tables=(nothing,))
-    merge = options.for_job(
-        MergeOptions, tables, shards=table.shards, request=options.request, limits=options.limits
-    )
+    request = narrow(options.request, MergeRequest, shards=table.shards)
+    merge = options.for_job(MergeOptions, tables, request=request)
     own = table.resolved.settings.engine
     if options.engine is None and own in (None, "auto") and engine.name != "none":
         merge = replace(merge, engine=engine.name)

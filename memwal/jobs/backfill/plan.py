@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from memwal.errors import Usage
 from memwal.format.layout import SYSTEM_INDEXES, find_shard
 from memwal.indexes import find_behind
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, choose_generations
+from memwal.jobs.backfill.request import BackfillJob
+from memwal.jobs.merge.plan.shard import MergeLimits, choose_generations
+from memwal.jobs.merge.request import MergeBounds
 from memwal.model import ShardId, TableView, sum_known
 
-MERGE = "merge"
-INDEX_CATCHUP = "index-catchup"
-ORDER = (MERGE, INDEX_CATCHUP)
+MERGE: BackfillJob = "merge"
+INDEX_CATCHUP: BackfillJob = "index-catchup"
+ORDER: tuple[BackfillJob, ...] = (MERGE, INDEX_CATCHUP)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +57,7 @@ def measure_backlog(
     view: TableView,
     jobs: Collection[str],
     shards: Collection[str],
-    request: MergeRequest,
+    request: MergeBounds,
     count_unindexed_rows: Callable[[str], int | None],
 ) -> Backlog:
     """What these jobs would do on a table. Empty `shards` means all.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from memwal.config import Settings
 from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
+from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.compaction.store import LanceCompactionTable
 from memwal.jobs.compaction.unit import CompactionUnit, run_compaction_unit
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, make_catchup_job
@@ -27,15 +27,13 @@ from memwal.run.tables import OpenTable
 class CompactionOptions(RunOptions):
     """The options of `compaction`. `steps` is called at the steps of every table."""
 
-    limits: Settings = Settings()
+    request: CompactionRequest = CompactionRequest()
     steps: Steps = no_steps
 
 
 def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
     """Compact each table; with `dry_run`, only report what that would do."""
-    catchup_options = IndexCatchupOptions(
-        tables=options.tables, limits=options.limits, steps=options.steps
-    )
+    catchup_options = IndexCatchupOptions(tables=options.tables, steps=options.steps)
 
     def compact(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         def rewrite(tasks: Sequence[CompactionTask]) -> Sequence[Rewritten]:
@@ -53,7 +51,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             rewrite=rewrite,
             foresee_indexes=lambda view: catchup.foresee(view).indexes,
             catch_up=lambda: catchup.catch_up(view).indexes,
-            limits=choose_limits(CompactionLimits, table.resolved, options.limits),
+            limits=choose_limits(CompactionLimits, table.resolved, options.request),
             steps=options.steps,
             take_lease=partial(table.take_lease, "compaction", options),
             before_commit=table.before_commit,

@@ -12,7 +12,7 @@ from memwal.grid import format_size
 from memwal.jobs.demo import table as demo
 from memwal.jobs.demo.show import DemoState, Story
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
-from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import run_snapshot
@@ -96,10 +96,13 @@ def _run_jobs(
     options = GarbageOptions(
         tables=[table],
         engine="local",
-        execute=True,
-        retention_seconds=0.0,
-        short_allowed=True,
-        limits=GarbageLimits(grace_seconds=0.0, wal=True),
+        request=GarbageRequest(
+            execute=True,
+            retention_seconds=0.0,
+            grace_seconds=0.0,
+            wal=True,
+            allow_short_retention=True,
+        ),
     )
     passes = ("drops from the manifests", "deletes what they dropped, and its WAL entries")
     for number, what in enumerate(passes, start=1):

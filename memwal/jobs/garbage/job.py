@@ -9,7 +9,8 @@ from functools import partial
 from memwal.config import ResolvedTable
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
 from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.plan import check_limits
+from memwal.jobs.garbage.plan import check_retention
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
 from memwal.jobs.garbage.unit import DeleteFanout, TableRun
 from memwal.model import TableView
@@ -27,52 +28,59 @@ from memwal.threads import side_by_side
 
 @dataclass(frozen=True, kw_only=True)
 class GarbageOptions(RunOptions):
-    """The options of `garbage`, on top of those that every job takes.
+    """The options of `garbage`. `limits` are bounds that no request sets."""
 
-    `retention_seconds` overrides a table's configured `retention`. Where that one applies, covered
-    WAL is deleted too, unless `wal_kept`; with neither, no version expires. `as_configured` acts
-    where a table configures one. `full` looks at all shards, ignoring what passes remember.
-    """
-
-    execute: bool = False
-    as_configured: bool = False
-    retention_seconds: float | None = None
-    wal_kept: bool = False
-    short_allowed: bool = False
+    request: GarbageRequest = GarbageRequest()
     limits: GarbageLimits = GarbageLimits()
-    full: bool = False
 
     @property
     def acts(self) -> bool:
         """Whether anything may be written."""
-        return any(self.of(table).execute for table in self.tables) and not self.dry_run
+        return any(map(self.acts_on, self.tables))
 
-    def of(self, table: ResolvedTable) -> GarbageOptions:
-        """These options for one table, with its own settings applied."""
-        settings, limits = table.settings, self.limits
-        seconds = 0.0 if self.full else settings.sweep_seconds
-        if seconds is not None:
-            limits = replace(limits, sweep_seconds=seconds)
-        one = replace(self, tables=[table], as_configured=False, limits=limits)
-        if settings.retention is None:
-            return one
-        expiring = self.retention_seconds is None
+    def acts_on(self, table: ResolvedTable) -> bool:
+        """Whether anything may be written to this table."""
+        return self.of(table).execute and not self.dry_run
+
+    def of(self, table: ResolvedTable) -> GarbageRequest:
+        """What is asked for on one table, with its own settings applied.
+
+        The `retention` of its configuration applies where the request has none. Then covered WAL is
+        deleted, too, unless the request says otherwise.
+        """
+        request, configured = self.request, table.settings.retention
+        if configured is None:
+            return request
+        expiring = request.retention_seconds is None
         return replace(
-            one,
-            execute=self.execute or self.as_configured,
-            retention_seconds=settings.retention if expiring else self.retention_seconds,
-            limits=replace(limits, wal=limits.wal or (expiring and not self.wal_kept)),
+            request,
+            execute=request.execute or request.as_configured,
+            retention_seconds=configured if expiring else request.retention_seconds,
+            wal=expiring if request.wal is None else request.wal,
+        )
+
+    def limits_of(self, table: ResolvedTable) -> GarbageLimits:
+        """The bounds on one table."""
+        request, configured = self.of(table), table.settings.sweep_seconds
+        sweep = self.limits.sweep_seconds if configured is None else configured
+        return replace(
+            self.limits,
+            grace_seconds=request.grace_seconds,
+            ingest_idle_seconds=request.ingest_idle_seconds,
+            wal=bool(request.wal),
+            adopt_orphans=request.adopt_orphans,
+            sweep_seconds=0.0
+            if request.full
+            else self.limits.sweep_seconds
+            if sweep is None
+            else sweep,
         )
 
 
 def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
     """List what may go; with `execute`, drop and delete it."""
-    check_limits(
-        options.limits,
-        retention_seconds=options.retention_seconds,
-        short_allowed=options.short_allowed,
-    )
-    if options.execute and options.dry_run:
+    check_retention(options.request)
+    if options.request.execute and options.dry_run:
         progress.warn("--dry-run wins over --execute: garbage is listed, nothing is deleted")
 
     evidence: dict[str, StoredGarbageEvidence] = {}
@@ -110,7 +118,7 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
         name="garbage",
         read=read,
         engine=lambda fanout: fanout.used,
-        is_recorded=lambda table, report: options.of(table.resolved).acts,
+        is_recorded=lambda table, report: options.acts_on(table.resolved),
     )
     return runner.run_together(options, collect, progress)
 
@@ -123,7 +131,7 @@ def _open_garbage(
     steps: Steps,
     opened: Mapping[str, StoredGarbageEvidence],
 ) -> TableGarbage:
-    options = options.of(table.resolved)
+    options = replace(options, tables=[table.resolved])
     # A job before this one may have opened the table.
     evidence = opened.get(stores.uri) or StoredGarbageEvidence(stores.objects)
     return TableGarbage(
@@ -137,9 +145,9 @@ def _open_garbage(
         prove_store=table.prove_store,
         take_lease=partial(table.take_lease, "garbage", options, frees=True),
         before_commit=table.before_commit,
-        limits=options.limits,
+        limits=options.limits_of(table.resolved),
         acts=options.acts,
-        retention_seconds=options.retention_seconds,
+        retention_seconds=options.of(table.resolved).retention_seconds,
         progress=progress,
         steps=steps,
         remembered=evidence.recall_sweep(),

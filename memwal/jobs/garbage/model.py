@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Any
 
 from memwal.format import layout
-from memwal.model import BrokenShard, Checkpoint, ShardId, ShardManifest, StoredFile
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, ShardId, ShardManifest, StoredFile
 from memwal.rows.former_merges import SettledRecord
 
 ORPHAN = "orphan"
@@ -40,11 +41,11 @@ class GarbageLimits:
     stay; at most `numbered_deletes_max` of either are deleted in one run.
     """
 
-    grace_seconds: float = 3600.0
+    grace_seconds: float = GRACE_SECONDS
     wal: bool = False
     adopt_orphans: bool = False
     leftover_age_seconds: float = 86_400.0
-    ingest_idle_seconds: float = 14 * 86_400.0
+    ingest_idle_seconds: float = GarbageRequest.ingest_idle_seconds
     sweep_seconds: float = 86_400.0
     sweep_objects_min: int = 10_000
     wal_entries_per_shard_max: int = 20_000

@@ -23,6 +23,7 @@ from memwal.jobs.garbage.model import (
     SweptShard,
     UntilGrace,
 )
+from memwal.jobs.garbage.request import DeletingRequest
 from memwal.model import BrokenShard, Checkpoint, ShardId, TableView
 
 RETENTION_SECONDS_MIN = 86_400.0
@@ -30,39 +31,38 @@ GRACE_SECONDS_MIN = 600.0
 INGEST_IDLE_SECONDS_MIN = 86_400.0
 
 
-def check_limits(
-    limits: GarbageLimits, *, retention_seconds: float | None, short_allowed: bool
-) -> None:
-    """Raise Refused for a retention or idle time under a day, or a grace under ten minutes.
+def check_retention(request: DeletingRequest) -> None:
+    """Raise Refused for times so short that readers could lose what they still use; Usage for none.
 
-    Raises Usage for a number of seconds that is negative or not finite.
+    `allow_short_retention` permits them.
     """
     for name, seconds in (
-        ("retention_seconds", retention_seconds),
-        ("grace_seconds", limits.grace_seconds),
-        ("ingest_idle_seconds", limits.ingest_idle_seconds),
+        ("retention_seconds", request.retention_seconds),
+        ("grace_seconds", request.grace_seconds),
+        ("ingest_idle_seconds", request.ingest_idle_seconds),
     ):
         if seconds is not None and not 0 <= seconds < math.inf:
             raise Usage(f"{name} {seconds:g}: expected a number of seconds, 0 or more")
-    if short_allowed:
+    if request.allow_short_retention:
         return
-    if retention_seconds is not None and retention_seconds < RETENTION_SECONDS_MIN:
+    retention = request.retention_seconds
+    if retention is not None and retention < RETENTION_SECONDS_MIN:
         raise Refused(
             "MW-G01",
-            f"a retention of {retention_seconds:g} s is shorter than a day: readers and time "
+            f"a retention of {retention:g} s is shorter than a day: readers and time "
             "travel lose versions that they may still use; pass --allow-short-retention if not",
         )
-    if limits.grace_seconds < GRACE_SECONDS_MIN:
+    if request.grace_seconds < GRACE_SECONDS_MIN:
         raise Refused(
             "MW-G02",
-            f"a grace of {limits.grace_seconds:g} s is shorter than ten minutes: readers that hold "
-            "an older shard manifest would find generations gone; pass --allow-short-retention if "
-            "there are none",
+            f"a grace of {request.grace_seconds:g} s is shorter than ten minutes: readers that "
+            "hold an older shard manifest would find generations gone; pass "
+            "--allow-short-retention if there are none",
         )
-    if limits.ingest_idle_seconds < INGEST_IDLE_SECONDS_MIN:
+    if request.ingest_idle_seconds < INGEST_IDLE_SECONDS_MIN:
         raise Refused(
             "MW-G03",
-            f"ingests idle for {limits.ingest_idle_seconds:g} s, less than a day, may be resumed "
+            f"ingests idle for {request.ingest_idle_seconds:g} s, less than a day, may be resumed "
             "yet, and could not be any more; pass --allow-short-retention if none will be",
         )
 

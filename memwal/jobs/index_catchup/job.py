@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from memwal.config import Settings
 from memwal.errors import MemWalError
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob
-from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method
+from memwal.jobs.index_catchup.plan import CatchupLimits, Method
 from memwal.jobs.index_catchup.plan.costs import PastRun
 from memwal.jobs.index_catchup.ports import SegmentTask
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.index_catchup.unit import SegmentUnit, run_segment_unit
 from memwal.model import TableView
@@ -34,7 +34,6 @@ class IndexCatchupOptions(RunOptions):
     """The options of `index-catchup`. `steps` is called at the steps of every table."""
 
     request: CatchupRequest = CatchupRequest()
-    limits: Settings = Settings()
     steps: Steps = no_steps
 
 
@@ -73,7 +72,7 @@ def make_catchup_job(
         clock=stores.clock,
         build=build,
         request=options.request,
-        limits=choose_limits(CatchupLimits, table.resolved, options.limits),
+        limits=choose_limits(CatchupLimits, table.resolved, options.request),
         steps=options.steps,
         take_lease=partial(table.take_lease, "index-catchup", options),
         before_commit=table.before_commit,

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 from memwal.clock import SystemClock
-from memwal.config import CompactionMode, ResolvedTable
-from memwal.errors import StandDown, Usage
+from memwal.config import ResolvedTable
+from memwal.errors import StandDown
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
-from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.plan import check_limits
+from memwal.jobs.garbage.plan import check_retention
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
+from memwal.options import narrow
 from memwal.ports import Steps, no_steps
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, failed_report
 from memwal.run.chain import had_no_room, must_stop, sum_up_jobs
@@ -33,30 +35,15 @@ Run = Callable[[Sequence[ResolvedTable]], JobReport]
 
 @dataclass(frozen=True, kw_only=True)
 class MaintainOptions(RunOptions):
-    """The options of `maintain`, among them the garbage job's guards.
+    """The options of `maintain`. If `jobs` are given, only these run.
 
-    `compaction` None leaves it to each table's configuration whether to compact. If `jobs` are
-    given, only these run. `steps` is called with each job's name before it, and with steps within;
-    if it raises StandDown, that ends the chain.
+    `steps` is called with each job's name before it, and with steps within; if it raises StandDown,
+    that ends the chain.
     """
 
+    request: MaintainRequest = MaintainRequest()
     jobs: Sequence[str] | None = None
-    compaction: CompactionMode | None = None
-    execute: bool = False
-    retention_seconds: float | None = None
-    wal_kept: bool = False
-    short_allowed: bool = False
-    limits: GarbageLimits = GarbageLimits()
     steps: Steps = no_steps
-
-
-def choose_mode(given: bool | str | None) -> CompactionMode | None:
-    """The compaction mode asked for by True, False or a mode's name. Raises Usage."""
-    modes: dict[object, CompactionMode] = {True: "always", False: "never"}
-    modes |= {mode: mode for mode in get_args(CompactionMode)}
-    if given is not None and given not in modes:
-        raise Usage(f"--compaction {given!r}: expected auto, always or never")
-    return None if given is None else modes[given]
 
 
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
@@ -65,11 +52,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     A table whose store had no room left still gets garbage collected, which makes room.
     """
     # Checked here, so that bad limits are refused before the first job.
-    check_limits(
-        options.limits,
-        retention_seconds=options.retention_seconds,
-        short_allowed=options.short_allowed,
-    )
+    check_retention(options.request)
     if options.jobs is None or "snapshot" in options.jobs:
         check_lease(options)
     with (
@@ -123,7 +106,7 @@ def _is_to_compact(
     table: ResolvedTable, jobs: Sequence[JobOnTable], options: MaintainOptions
 ) -> bool:
     """Whether to compact the table; mode `auto` follows the advice of the jobs before."""
-    mode = options.compaction or table.settings.compaction or "never"
+    mode = options.request.compaction_mode or table.settings.compaction or "never"
     advised = any((a := getattr(job.report, "compaction", None)) and a.reason for job in jobs)
     return mode == "always" or (mode == "auto" and advised)
 
@@ -144,6 +127,5 @@ def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, R
     yield "index-catchup", run(run_index_catchup, IndexCatchupOptions, steps=options.steps)
     yield "compaction", run(run_compaction, CompactionOptions, steps=options.steps)
     yield "snapshot", run(run_snapshot, RunOptions)
-    given = ("execute", "retention_seconds", "wal_kept", "short_allowed", "limits")
-    fields = {name: getattr(options, name) for name in given}
-    yield "garbage", run(run_garbage, GarbageOptions, as_configured=True, **fields)
+    garbage = narrow(options.request, GarbageRequest, as_configured=True)
+    yield "garbage", run(run_garbage, GarbageOptions, request=garbage)

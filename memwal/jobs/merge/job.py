@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from memwal.config import Settings
 from memwal.errors import MemWalError, WorkerDied
 from memwal.jobs.merge.apply.shard import foresee_shard
-from memwal.jobs.merge.plan.shard import (
-    LeftShard,
-    MergeLimits,
-    MergeRequest,
-    choose_shards,
-    size_work,
-)
+from memwal.jobs.merge.plan.shard import LeftShard, MergeLimits, choose_shards, size_work
 from memwal.jobs.merge.report import ShardReport, report_dry_run, report_merge
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import (
     MergeUnit,
     join_results,
@@ -37,11 +31,9 @@ from memwal.run.units import lost_unit
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(RunOptions):
-    """The options of `merge`. `shards` are ids or their first characters; empty for all."""
+    """The options of `merge`."""
 
-    shards: Sequence[str] = ()
     request: MergeRequest = MergeRequest()
-    limits: Settings = Settings()
 
 
 @dataclass(kw_only=True)
@@ -73,13 +65,13 @@ def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
 def _plan(table: OpenTable, options: MergeOptions, warn: Callable[[str], None]) -> _TableMerge:
     """Choose a table's shards, and store the configured row-merge policy for the merge to use."""
     merge = _TableMerge(
-        table=table, limits=choose_limits(MergeLimits, table.resolved, options.limits)
+        table=table, limits=choose_limits(MergeLimits, table.resolved, options.request)
     )
     if table.view is None:
         return merge
     try:
         record_former(table, options, warn, renewed=False)
-        work, merge.left = choose_shards(table.view, options.shards, options.request)
+        work, merge.left = choose_shards(table.view, options.request.shards, options.request)
         policy = choose_policy(table)
         if policy is not None and not options.dry_run:
             store_policy(table, policy, options)
@@ -131,7 +123,7 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
     except MemWalError as error:
         return failed_report(name, error)
     if options.dry_run:
-        if not request.reinitialised_allowed:
+        if not request.allow_reinitialised:
             stores.views.lineage(view, merge.work)
         planned = [
             foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work

@@ -10,15 +10,10 @@ from memwal.errors import MemWalError
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import (
-    JoinCosts,
-    MergeLimits,
-    MergeRequest,
-    choose_generations,
-    hold,
-)
+from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits, choose_generations, hold
 from memwal.jobs.merge.plan.shared_commits import group_shards
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.store.base_table import LanceMergeTable
 from memwal.jobs.merge.store.commit_queue import HostTurns
 from memwal.model import ShardId, ShardView
@@ -69,7 +64,7 @@ def make_units(
     largest = {
         shard.shard_id: max(hold([g]) for g in choose_generations(shard, request)) for shard in work
     }
-    lineage = Lineage() if request.reinitialised_allowed else stores.views.lineage(view, work)
+    lineage = Lineage() if request.allow_reinitialised else stores.views.lineage(view, work)
     groups = group_shards(view, work, request, limits)
     return [
         MergeUnit(

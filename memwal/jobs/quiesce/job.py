@@ -6,21 +6,23 @@ Each step is a job of its own, so a run that was killed can simply be run again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.plan import check_limits
+from memwal.jobs.garbage.plan import check_retention
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.quiesce.plan import Kind, Obstacle, Stillness, find_obstacles
 from memwal.jobs.quiesce.report import find_claimed, find_kept, report_quiesce
+from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.rescue.job import Confirm, RescueOptions, run_rescue
-from memwal.jobs.rescue.plan import RescueLimits
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.model import ShardId, TableView
+from memwal.options import narrow
 from memwal.report import JobOnTable, JobReport, TableReport
 from memwal.run.chain import must_stop
 from memwal.run.fanout import Fanout
@@ -45,19 +47,12 @@ class QuiesceOptions(RunOptions):
     """The options of `quiesce`, which are those of `rescue` and the garbage job."""
 
     confirm: Confirm
-    idle: RescueLimits = field(default_factory=RescueLimits)
-    retention_seconds: float | None = None
-    short_allowed: bool = False
-    limits: GarbageLimits = GarbageLimits()
+    request: QuiesceRequest = QuiesceRequest()
 
 
 def run_quiesce(options: QuiesceOptions, progress: Progress) -> JobReport:
     """Bring each table to rest; a table at which a job stopped is judged as well."""
-    check_limits(
-        options.limits,
-        retention_seconds=options.retention_seconds,
-        short_allowed=options.short_allowed,
-    )
+    check_retention(_make_maintain(options))
     clock = SystemClock()
     started = clock.monotonic_seconds()
     with (
@@ -82,7 +77,10 @@ def _run_jobs(
     """Run the jobs; returns their reports by table, and the requests that they made."""
     progress.say(f"rescue: {count_of(len(options.tables), 'table')}")
     rescue = options.for_job(
-        RescueOptions, options.tables, confirm=options.confirm, limits=options.idle
+        RescueOptions,
+        options.tables,
+        confirm=options.confirm,
+        request=narrow(options.request, RescueRequest),
     )
     rescued = run_rescue(rescue, progress)
     jobs = {t.table: [JobOnTable(job="rescue", report=t)] for t in rescued.tables}
@@ -93,16 +91,17 @@ def _run_jobs(
         MaintainOptions,
         going,
         jobs=_JOBS,
-        execute=not options.dry_run,
-        retention_seconds=options.retention_seconds,
-        short_allowed=options.short_allowed,
-        limits=options.limits,
+        request=_make_maintain(options),
     )
     maintained = run_maintain(maintain, progress)
     for table in maintained.tables:
         if isinstance(table, MaintainTableReport):
             jobs[table.table] += table.jobs
     return jobs, [rescued.requests, maintained.requests]
+
+
+def _make_maintain(options: QuiesceOptions) -> MaintainRequest:
+    return narrow(options.request, MaintainRequest, execute=not options.dry_run)
 
 
 def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobReport:
@@ -121,7 +120,9 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
         ids = [shard.shard_id for shard in view.shards]
         found = dict(zip(ids, side_by_side(read, ids, _READERS_MAX), strict=True))
         now = stores.clock.now_nanos()
-        obstacles = find_obstacles(view, found, find_kept(done), options.idle, now)
+        obstacles = find_obstacles(
+            view, found, find_kept(done), narrow(options.request, RescueRequest), now
+        )
         if not obstacles and options.acts:
             obstacles = _record(stores, view)
         return report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)

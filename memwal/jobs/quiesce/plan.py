@@ -17,11 +17,11 @@ from memwal.indexes import covering_indexes
 from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
-    RescueLimits,
     ShardRescue,
     last_sign,
     plan_rescue,
 )
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardStatus, ShardView, TableView
 from memwal.rows.holes import find_holes, refuse_hole
 from memwal.text import name_some
@@ -71,7 +71,7 @@ def find_obstacles(
     view: TableView,
     shards: Mapping[ShardId, Stillness],
     kept: Mapping[str, str],
-    limits: RescueLimits,
+    request: RescueRequest,
     now_nanos: int,
 ) -> list[Obstacle]:
     """All obstacles; `kept` has garbage's reasons for what it kept, by generation folder."""
@@ -85,13 +85,13 @@ def find_obstacles(
         for broken in view.broken
     ]
     for shard in view.shards:
-        found += _judge_wal(shard, shards[shard.shard_id], limits, now_nanos)
+        found += _judge_wal(shard, shards[shard.shard_id], request, now_nanos)
         found += _judge_generations(view, shard, kept)
     return [*found, *_judge_indexes(view)]
 
 
 def _judge_wal(
-    shard: ShardView, still: Stillness, limits: RescueLimits, now_nanos: int
+    shard: ShardView, still: Stillness, request: RescueRequest, now_nanos: int
 ) -> Iterator[Obstacle]:
     shard_id, where = shard.shard_id, f"shard {shard.shard_id}"
     if shard.manifest.status is ShardStatus.SEALED:
@@ -103,10 +103,10 @@ def _judge_wal(
         code = 1 if still.error is None else still.error.exit_code
         yield Obstacle(kind=Kind.BROKEN, shard_id=shard_id, text=text, exit_code=code)
         return
-    plan = plan_rescue(still.evidence, limits, now_nanos)
+    plan = plan_rescue(still.evidence, request, now_nanos)
     if plan.action is not RescueAction.NOTHING:
         yield _find_wal_rows(plan)
-    elif (writer := _suspect_writer(still, limits, now_nanos)) is not None:
+    elif (writer := _suspect_writer(still, request, now_nanos)) is not None:
         yield Obstacle(kind=Kind.LIVE_WRITER, shard_id=shard_id, text=f"{where}: {writer}")
 
 
@@ -123,7 +123,7 @@ def _find_wal_rows(plan: ShardRescue) -> Obstacle:
     )
 
 
-def _suspect_writer(still: Stillness, limits: RescueLimits, now_nanos: int) -> str | None:
+def _suspect_writer(still: Stillness, request: RescueRequest, now_nanos: int) -> str | None:
     """Why a writer may be open that has claimed the shard and put nothing since; None if not.
 
     A writer that has put anything flushes when it closes, which covers its sentinel. A first claim
@@ -138,15 +138,15 @@ def _suspect_writer(still: Stillness, limits: RescueLimits, now_nanos: int) -> s
         for entry in found.entries
         if entry.position > manifest.replay_after_wal_entry_position
     )
-    sign = last_sign(found, limits, now_nanos)
+    sign = last_sign(found, request, now_nanos)
     if sign is None or not (claimed or manifest.current_generation <= 1):
         return None
     idle = max(0.0, (now_nanos - sign.at_nanos) / 1e9)
-    if idle >= limits.idle_seconds:
+    if idle >= request.idle_seconds:
         return None
     return (
         f"a writer claimed it and has flushed nothing since; {sign.what} is {idle:.0f} s old, less "
-        f"than {limits.idle_seconds:g} s: it may be alive. Close it"
+        f"than {request.idle_seconds:g} s: it may be alive. Close it"
     )
 
 

@@ -9,18 +9,18 @@ The mark keeps a rerun from waiting for its own traces to grow old (see `plan`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from memwal.errors import MemWalError, StoreUnavailable
 from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
-    RescueLimits,
     ShardRescue,
     plan_rescue,
     still_unflushed,
 )
 from memwal.jobs.rescue.ports import ShardWal, ShardWriters
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId
 from memwal.ports import Clock, Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO
@@ -45,7 +45,7 @@ class ShardRescuer:
     wal: ShardWal
     writers: ShardWriters
     clock: Clock
-    limits: RescueLimits = field(default_factory=RescueLimits)
+    request: RescueRequest = RescueRequest()
     before_claim: Callable[[], None] = lambda: None
     steps: Steps = no_steps
 
@@ -57,7 +57,7 @@ class ShardRescuer:
         found = self.wal.read(shard_id)
         if found is None:
             return None
-        return plan_rescue(found, self.limits, self.clock.now_nanos())
+        return plan_rescue(found, self.request, self.clock.now_nanos())
 
     def run(self, shard_id: ShardId) -> RescuedShard | None:
         """Rescue the shard if it is still abandoned; None for one without a manifest.
@@ -67,13 +67,13 @@ class ShardRescuer:
         found = self.wal.read(shard_id)
         if found is None:
             return None
-        plan = plan_rescue(found, self.limits, self.clock.now_nanos())
+        plan = plan_rescue(found, self.request, self.clock.now_nanos())
         if plan.action is not RescueAction.RESCUE or plan.mark is None:
             return _leave_alone(plan, found)
         self.steps("mark")
         now = self.wal.mark(shard_id, plan.mark)
         # Judged again by the store's time, which the mark's file tells: this host's may be wrong.
-        plan = plan_rescue(found, self.limits, now)
+        plan = plan_rescue(found, self.request, now)
         if plan.action is not RescueAction.RESCUE:
             self.wal.unmark(shard_id)
             return _leave_alone(plan, found)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from memwal.errors import MemWalError, Refused
 from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
-from memwal.jobs.rescue.plan import RescueAction, RescueLimits, ShardRescue, choose_shards
+from memwal.jobs.rescue.plan import RescueAction, ShardRescue, choose_shards
 from memwal.jobs.rescue.report import RescueTableReport, report_rescue
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.ports import Steps, no_steps
@@ -29,14 +30,13 @@ Confirm = Callable[[str, Sequence[ShardRescue]], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class RescueOptions(RunOptions):
-    """The options of `rescue`. `shards` are ids or their first characters; empty for all.
+    """The options of `rescue`.
 
     `confirm` is called once for each table, with the shards that are about to be claimed.
     """
 
     confirm: Confirm
-    shards: Sequence[str] = ()
-    limits: RescueLimits = field(default_factory=RescueLimits)
+    request: RescueRequest = RescueRequest()
 
 
 def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
@@ -47,11 +47,11 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
             wal=StoredShardWal(stores.objects),
             writers=LanceShardWriters(stores.tables),
             clock=stores.clock,
-            limits=options.limits,
+            request=options.request,
             before_claim=table.before_commit,
             steps=steps,
         )
-        plans = _plan(rescuer, view, choose_shards(view, options.shards))
+        plans = _plan(rescuer, view, choose_shards(view, options.request.shards))
         due = [
             plan
             for plan in plans.values()

@@ -28,6 +28,7 @@ from enum import Enum
 from memwal.errors import Corruption, MemWalError, Refused
 from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 
 # pylance's defaults. A writer refuses to replay a generation larger than its limits, so these are
@@ -35,14 +36,6 @@ from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 _MEMTABLE_ROWS_MIN = 100_000
 _MEMTABLE_BATCHES_MIN = 8_000
 _SPARE = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RescueLimits:
-    """How long a shard must have been silent, and whether to drop torn entries at its WAL's end."""
-
-    idle_seconds: float = 600.0
-    drop_torn: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,15 +121,15 @@ def choose_shards(view: TableView, asked: Sequence[str]) -> list[ShardId]:
     return list(dict.fromkeys(found)) or [shard.shard_id for shard in view.shards]
 
 
-def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> ShardRescue:
+def plan_rescue(found: RescueEvidence, request: RescueRequest, now_nanos: int) -> ShardRescue:
     """Decide about one shard at the store's time `now_nanos`."""
     manifest = found.manifest
-    torn = find_torn_end(found) if limits.drop_torn else ()
+    torn = find_torn_end(found) if request.drop_torn else ()
     epoch = _choose_epoch(found, torn)
     decided = replay(manifest, [_drop(e, epoch) if e in torn else e for e in found.entries])
-    sign = last_sign(found, limits, now_nanos)
+    sign = last_sign(found, request, now_nanos)
     idle = None if sign is None else max(0.0, (now_nanos - sign.at_nanos) / 1e9)
-    error = _refusal(found, decided, torn, sign, idle, limits)
+    error = _refusal(found, decided, torn, sign, idle, request)
     action = RescueAction.RESCUE if decided.unflushed or torn else RescueAction.NOTHING
     rows, batches = _largest_generation(manifest, decided.unflushed)
     return ShardRescue(
@@ -197,13 +190,13 @@ def _refusal(
     torn: Sequence[WalEntry],
     sign: SignOfLife | None,
     idle: float | None,
-    limits: RescueLimits,
+    request: RescueRequest,
 ) -> MemWalError | None:
     if decided.problems:
         # A writer would claim the shard first, then fail at the entry or skip what follows it.
         return Corruption(
             "MW-W01",
-            f"its WAL can't be replayed: {'; '.join(decided.problems)}{_next_step(found, limits)}",
+            f"its WAL can't be replayed: {'; '.join(decided.problems)}{_next_step(found, request)}",
         )
     if decided.refused:
         # The writer that a rescue opens would decode it, however much memory that takes.
@@ -216,33 +209,33 @@ def _refusal(
         return Refused(
             "MW-R02", "nothing tells when it was last written, so its writer may be alive"
         )
-    if idle < limits.idle_seconds:
+    if idle < request.idle_seconds:
         return Refused(
             "MW-R03",
-            f"{sign.what} is {idle:.0f} s old, less than {limits.idle_seconds:g} s: a writer may "
+            f"{sign.what} is {idle:.0f} s old, less than {request.idle_seconds:g} s: a writer may "
             "be alive, and would be fenced",
         )
     return None
 
 
-def _next_step(found: RescueEvidence, limits: RescueLimits) -> str:
+def _next_step(found: RescueEvidence, request: RescueRequest) -> str:
     """What to do about damage that can't be dropped; a torn entry's own text says that it can."""
-    if find_torn_end(found) and not limits.drop_torn:
+    if find_torn_end(found) and not request.drop_torn:
         return ""
-    kept = ". --drop-torn drops nothing that rows are behind" if limits.drop_torn else ""
+    kept = ". --drop-torn drops nothing that rows are behind" if request.drop_torn else ""
     return (
         f"{kept}. Put back what is missing or damaged, from a copy of the table's folder, before "
         "a writer opens the shard: it would fail, or pass over what is behind"
     )
 
 
-def last_sign(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> SignOfLife | None:
+def last_sign(found: RescueEvidence, request: RescueRequest, now_nanos: int) -> SignOfLife | None:
     """The newest sign of life, not counting traces of an unfinished rescue; None without any.
 
     A mark older than `idle_seconds` is ignored: by then, the rescue's own traces are old enough.
     """
     mark = found.mark
-    if mark is not None and _is_believed(found, mark, limits, now_nanos):
+    if mark is not None and _is_believed(found, mark, request, now_nanos):
         return mark.sign
     newest = max(found.files, key=lambda f: f.modified_at_nanos, default=None)
     if newest is None:
@@ -251,9 +244,9 @@ def last_sign(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> Si
 
 
 def _is_believed(
-    found: RescueEvidence, mark: RescueMark, limits: RescueLimits, now_nanos: int
+    found: RescueEvidence, mark: RescueMark, request: RescueRequest, now_nanos: int
 ) -> bool:
-    if now_nanos - mark.made_at_nanos > limits.idle_seconds * 1e9:
+    if now_nanos - mark.made_at_nanos > request.idle_seconds * 1e9:
         return False
     later = [e for e in found.entries if e.position > mark.highest_position]
     return found.manifest.writer_epoch - mark.writer_epoch in (0, 1) and all(

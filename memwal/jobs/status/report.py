@@ -47,6 +47,7 @@ from memwal.report import (
     sum_up,
 )
 from memwal.rows.holes import find_holes, refuse_hole
+from memwal.rows.inherited import StrangerShard
 from memwal.rows.policy import policy_document
 from memwal.text import count_of, format_age, iso_time, name_some
 
@@ -264,7 +265,7 @@ def report_status(
     )
     measures = measure_table(view, wals.values(), now_nanos)
     reclaimable = _report_reclaimable(view, wals.values())
-    broken = tuple(_report_broken(b) for b in view.broken)
+    broken = tuple(_report_broken(view, b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
     errors = name_some([str(b.error) for b in view.broken], SHARDS_NAMED_MAX, "shards")
     return StatusTableReport(
@@ -406,8 +407,14 @@ def _report_shard(
     )
 
 
-def _report_broken(shard: BrokenShard) -> ShardStatusReport:
+def _report_broken(view: TableView, shard: BrokenShard) -> ShardStatusReport:
+    """A shard that can't be read; the MemWAL index tells what of it is merged.
+
+    Of a stranger nothing is: that progress is not its own.
+    """
+    merged = view.mem_wal.merged.get(ShardId(shard.shard_id), 0)
     return ShardStatusReport(
+        merged_generation=0 if isinstance(shard, StrangerShard) else merged,
         outcome=FAILED,
         error=str(shard.error),
         exit_code=getattr(shard.error, "exit_code", 1),

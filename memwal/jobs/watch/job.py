@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from memwal.clock import SystemClock
-from memwal.jobs.garbage.plan import check_limits
+from memwal.jobs.garbage.plan import check_retention
 from memwal.jobs.snapshot.job import check_lease
 from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.metrics import WatchMetrics
@@ -30,7 +30,7 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     check_lance_version(options.untested_lance_allowed)
     check_lease(options)
     rounds = choose_round_options(options)
-    check_limits(rounds.limits, retention_seconds=rounds.retention_seconds, short_allowed=False)
+    check_retention(rounds.request)
     clock = SystemClock()
     began = clock.monotonic_seconds()
     limits = choose_watch_limits(options.settings)

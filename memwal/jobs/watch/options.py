@@ -8,8 +8,8 @@ from functools import partial
 
 from memwal.config import ResolvedTable, WatchSettings
 from memwal.errors import MemWalError
-from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.maintain.job import MaintainOptions
+from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.status.plan import DueLimits
 from memwal.jobs.watch.plan import COMPACTION, GARBAGE, SNAPSHOT, Target, WatchLimits
 from memwal.jobs.watch.ports import Events, Observer, Watched
@@ -91,7 +91,10 @@ def choose_round_options(options: WatchOptions) -> MaintainOptions:
     return options.for_job(
         MaintainOptions,
         (),
-        execute=settings.garbage_execute,
-        retention_seconds=settings.retention,
-        limits=GarbageLimits(grace_seconds=settings.grace, wal=settings.garbage_wal),
+        request=MaintainRequest(
+            execute=settings.garbage_execute,
+            retention_seconds=settings.retention,
+            grace_seconds=settings.grace,
+            wal=settings.garbage_wal or None,
+        ),
     )

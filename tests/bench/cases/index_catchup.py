@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from memwal.config import Config, resolve_table
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.index_catchup.plan import CatchupRequest
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.run.progress import Silent
 from tests.bench.harness import Bench, against, folder_bytes
@@ -128,7 +128,7 @@ def _resolved(uri: Path) -> Any:
 
 def _catch_up(uri: Path, kind: str) -> None:
     """The job as the command line runs it, in this process."""
-    request = CatchupRequest(names=(kind,))
+    request = CatchupRequest(indexes=(kind,))
     report = run_index_catchup(
         IndexCatchupOptions(tables=[_resolved(uri)], engine="local", request=request), Silent()
     )

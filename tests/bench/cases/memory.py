@@ -43,7 +43,8 @@ import memwal.jobs.merge.store.base_table, memwal.store.records.runs, pyarrow.co
 _COMMITS = """
 import json, os, sys
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.config import Config, Settings, resolve_table
+from memwal.jobs.merge.request import MergeRequest
+from memwal.config import Config, resolve_table
 from memwal.run.progress import Silent
 from memwal.rows.memory import Memory
 from memwal.jobs.merge.store.base_table import LanceFold
@@ -72,7 +73,7 @@ report = run_merge(
     MergeOptions(
         tables=[resolve_table(table, Config(), {})],
         engine="local",
-        limits=Settings(generations_per_commit_max=1),
+        request=MergeRequest(generations_per_commit_max=1),
     ),
     Silent(),
 )

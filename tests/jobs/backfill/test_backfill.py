@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from memwal.format.layout import parse_shard_id
 from memwal.jobs.backfill import job as _backfill
 from memwal.jobs.backfill.job import BackfillOptions, run_backfill
 from memwal.jobs.backfill.plan import Backlog
-from memwal.jobs.merge.plan.shard import CommitShape, MergeRequest
+from memwal.jobs.backfill.request import BackfillRequest
+from memwal.jobs.merge.plan.shard import CommitShape
 from memwal.jobs.merge.store.base_table import LanceFold
 from memwal.model import ShardStatus
 from memwal.report import JobReport
@@ -53,7 +54,11 @@ def command(*arguments: str) -> tuple[int, dict[str, Any], str]:
 
 def backfill(*tables: Table, **options: Any) -> JobReport:
     named = [resolved(t).model_copy(update={"name": t.uri}) for t in tables]
-    return run_backfill(BackfillOptions(tables=named, engine="local", **options), Silent())
+    asked = {f.name: options.pop(f.name) for f in fields(BackfillRequest) if f.name in options}
+    request = BackfillRequest(**asked)
+    return run_backfill(
+        BackfillOptions(tables=named, engine="local", request=request, **options), Silent()
+    )
 
 
 def jobs_of(table: dict[str, Any]) -> dict[str, str]:
@@ -134,7 +139,7 @@ def test_the_engine_is_chosen_by_each_table_s_own_limits(
             tables=[named.model_copy(update={"settings": own})],
             engine="auto",
             dry_run=True,
-            limits=Settings(bytes_per_commit_max=flag),
+            request=BackfillRequest(bytes_per_commit_max=flag),
         )
         report = run_backfill(options, Silent())
         assert report.engine is not None
@@ -183,9 +188,7 @@ def test_others_go_on_beside_refused_held_and_missing_tables(
 
 def test_shards_and_generations_bound_the_merges(tmp_path: Path) -> None:
     one, two = make(tmp_path, "one", 3, shards=2), make(tmp_path, "two", 2)
-    report = backfill(
-        one, two, jobs=("merge",), shards=one.shards[:1], request=MergeRequest(until_generation=2)
-    )
+    report = backfill(one, two, jobs=("merge",), shards=one.shards[:1], until_generation=2)
     assert one.progress() == {one.shards[0]: 2}
     assert two.progress() == {}
     assert [t.outcome for t in report.tables] == ["done", "nothing_to_do"]

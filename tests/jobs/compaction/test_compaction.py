@@ -14,7 +14,7 @@ from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardStatus
 from memwal.report import JobReport
 from tests.support.builders import Delete, Put, Table, epochs, set_status
@@ -39,7 +39,7 @@ NAMES = ("key_idx", "cat_idx", "text_idx", "zone_idx", "bloom_idx", "flat_idx")
 def compact(table: Table, *, limits: Settings = DEFAULTS, **options: Any) -> JobReport:
     engine = options.pop("engine", "local")
     return run_compaction(
-        CompactionOptions(tables=[resolved(table)], engine=engine, limits=limits, **options),
+        CompactionOptions(tables=[resolved(table).with_settings(limits)], engine=engine, **options),
         Quiet(),
     )
 

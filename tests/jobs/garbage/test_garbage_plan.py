@@ -44,7 +44,13 @@ from memwal.jobs.garbage.model import (
     WalFile,
     past_version,
 )
-from memwal.jobs.garbage.plan import check_limits, find_expirable, find_never_merged, plan_garbage
+from memwal.jobs.garbage.plan import (
+    check_retention,
+    find_expirable,
+    find_never_merged,
+    plan_garbage,
+)
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.garbage.unit import group_deletions
 from memwal.model import (
     BrokenShard,
@@ -777,8 +783,14 @@ def test_short_times_are_refused_unless_allowed(
     grace: float, retention: float | None, idle: float, refused: bool
 ) -> None:
     def check(allowed: bool) -> None:
-        limits = GarbageLimits(grace_seconds=grace, ingest_idle_seconds=idle)
-        check_limits(limits, retention_seconds=retention, short_allowed=allowed)
+        check_retention(
+            GarbageRequest(
+                grace_seconds=grace,
+                ingest_idle_seconds=idle,
+                retention_seconds=retention,
+                allow_short_retention=allowed,
+            )
+        )
 
     check(True)
     if not refused:
@@ -791,13 +803,10 @@ def test_short_times_are_refused_unless_allowed(
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("allowed", [True, False])
 def test_what_is_no_duration_is_refused_whatever_is_allowed(seconds: float, allowed: bool) -> None:
-    for limits, retention in (
-        (GarbageLimits(), seconds),
-        (GarbageLimits(grace_seconds=seconds), None),
-        (GarbageLimits(ingest_idle_seconds=seconds), None),
-    ):
+    for name in ("retention_seconds", "grace_seconds", "ingest_idle_seconds"):
+        request = GarbageRequest(allow_short_retention=allowed, **{name: seconds})
         with pytest.raises(Usage, match=r"_seconds .*expected a number of seconds"):
-            check_limits(limits, retention_seconds=retention, short_allowed=allowed)
+            check_retention(request)
 
 
 def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:

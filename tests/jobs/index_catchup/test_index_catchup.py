@@ -19,8 +19,9 @@ from memwal.jobs.index_catchup.job import (
     read_past_runs,
     run_index_catchup,
 )
-from memwal.jobs.index_catchup.plan import CatchupRequest, Method, measure_imbalance
+from memwal.jobs.index_catchup.plan import Method, measure_imbalance
 from memwal.jobs.index_catchup.plan.costs import CORRECTION_MAX, COSTS
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
@@ -59,10 +60,9 @@ def catch_up(
 ) -> JobReport:
     return run_index_catchup(
         IndexCatchupOptions(
-            tables=[resolved(table)],
+            tables=[resolved(table).with_settings(limits)],
             engine=options.pop("engine", "local"),
-            request=CatchupRequest(names=names, method=method),
-            limits=limits,
+            request=CatchupRequest(indexes=names, method=(method or "auto")),  # type: ignore[arg-type]
             **options,
         ),
         Quiet(),

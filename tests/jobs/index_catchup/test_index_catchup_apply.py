@@ -19,9 +19,10 @@ from memwal.errors import (
 )
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob
-from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method
+from memwal.jobs.index_catchup.plan import CatchupLimits, Method
 from memwal.jobs.index_catchup.plan.costs import PastRun
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import ShardId, TableView
 from memwal.testing import ManualClock
 from tests.support.views import make_state, make_view
@@ -154,7 +155,7 @@ def job(table: FakeTable, **settings: object) -> IndexCatchupJob:
 
 
 def run(table: FakeTable, *names: str, method: Method | None = None, **settings: object) -> dict:
-    request = CatchupRequest(names=names, method=method)
+    request = CatchupRequest(indexes=names, method=method or "auto")  # type: ignore[arg-type]
     found = job(table, request=request, **settings).run(table.table())
     return {i.name: i for i in found.indexes}
 

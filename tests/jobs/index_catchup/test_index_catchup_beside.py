@@ -11,8 +11,9 @@ import pytest
 from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.index_catchup.plan import CatchupRequest, Method
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.index_catchup.plan import Method
+from memwal.jobs.index_catchup.request import CatchupRequest
+from memwal.jobs.merge.request import MergeRequest
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.indexed import COLUMNS, check_caught_up, facts_of, make_indexed, resolved
@@ -47,11 +48,10 @@ def merge_steadily(table: Table, shard: str, over: threading.Event) -> None:
 
 def catch_up(table: Table, method: Method | None = None) -> int:
     options = IndexCatchupOptions(
-        tables=[resolved(table)],
+        tables=[resolved(table).with_settings(Settings(segment_rows_min=40))],
         engine="local",
         lease=False,
-        request=CatchupRequest(method=method),
-        limits=Settings(segment_rows_min=40),
+        request=CatchupRequest(method=method or "auto"),  # type: ignore[arg-type]
     )
     return run_index_catchup(options, Quiet()).exit_code
 

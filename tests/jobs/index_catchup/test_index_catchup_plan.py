@@ -20,7 +20,6 @@ from memwal.indexes import (
 )
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
-    CatchupRequest,
     IndexPlan,
     Method,
     check_names,
@@ -31,6 +30,7 @@ from memwal.jobs.index_catchup.plan import (
     plan_indexes,
 )
 from memwal.jobs.index_catchup.plan.costs import IndexCosts
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import ShardId
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -336,7 +336,7 @@ def test_groups_are_about_equal() -> None:
 def test_only_named_indexes_are_planned_and_unknown_ones_are_refused() -> None:
     other = replace(index([0]), name="other")
     facts = table(10, indexes=[index([0]), other])
-    request = CatchupRequest(names=("other",))
+    request = CatchupRequest(indexes=("other",))
     found = plan_indexes(facts, {}, MERGED, request, LIMITS)
     assert [p.name for p in found] == ["other"]
     check_names(facts, ["idx", "other"], "uri")

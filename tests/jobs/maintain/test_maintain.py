@@ -15,8 +15,9 @@ from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.maintain.show import show_table
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardStatus
 from memwal.store.records.lease import StoredLeases
 from tests.support import builders, garbage_runs
@@ -131,7 +132,9 @@ def test_auto_compacts_where_it_is_advised(
     table.flush(table.shards[0], Put([1, 30], 1))
     settings = Settings(compaction=configured, compaction_fragments_min=fragments_min)
     resolved = ResolvedTable(name="t", uri=table.uri, settings=settings, storage_options={})
-    done = run_maintain(MaintainOptions(tables=[resolved], compaction=asked), Quiet())
+    done = run_maintain(
+        MaintainOptions(tables=[resolved], request=MaintainRequest(compaction=asked)), Quiet()
+    )
     (report,) = done.tables
     assert isinstance(report, MaintainTableReport)
     assert ("compaction" in [job.job for job in report.jobs]) is compacts

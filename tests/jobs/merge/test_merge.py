@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from tests.jobs.merge.merge_worlds import BASE, Fake, OnTheLake, Real, Where
 from tests.support.builders import Delete, Put, make_table
 from tests.support.s3server import S3Server

@@ -9,8 +9,9 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
 from memwal.jobs.merge.apply.shard import ShardMerger, keep_fold
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, NextCommit
+from memwal.jobs.merge.plan.shard import MergeLimits, NextCommit
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.testing import ManualClock
 from memwal.testing.tables import Changes, MemoryTable
@@ -130,7 +131,7 @@ def test_progress_that_falls_on_the_way_ends_the_run(table: Views) -> None:
 def test_generations_older_than_the_index_are_refused(table: Views, since: int | None) -> None:
     table.since_nanos = since
     assert (run(table).exit_code, len(table.versions)) == (5, 1)
-    assert run(table, MergeRequest(reinitialised_allowed=True)).outcome == "done"
+    assert run(table, MergeRequest(allow_reinitialised=True)).outcome == "done"
 
 
 def test_a_table_that_is_initialised_again_on_the_way_is_refused(table: Views) -> None:

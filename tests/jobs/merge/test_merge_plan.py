@@ -17,7 +17,6 @@ from memwal.jobs.merge.plan.shard import (
     Join,
     JoinCosts,
     MergeLimits,
-    MergeRequest,
     NextCommit,
     check_shard,
     check_table,
@@ -28,6 +27,7 @@ from memwal.jobs.merge.plan.shard import (
     plan_commit,
     shape_commit,
 )
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import (
     FlushedGeneration,
     MemWalState,
@@ -170,7 +170,7 @@ def test_a_hole_behind_the_last_one_is_refused_once_that_is_merged() -> None:
 
 
 def test_a_hole_is_passed_with_the_override() -> None:
-    request = MergeRequest(holes_allowed=True)
+    request = MergeRequest(allow_holes=True)
     assert numbers(plan_commit(shard(2, 5), request, MergeLimits())) == [2, 5]
     assert plan_commit(shard(current_generation=3), request, MergeLimits()) is None
 
@@ -235,7 +235,7 @@ views = st.builds(
     st.integers(0, 2),
 )
 requests = st.builds(
-    MergeRequest, until_generation=st.none() | st.integers(0, 12), holes_allowed=st.booleans()
+    MergeRequest, until_generation=st.none() | st.integers(0, 12), allow_holes=st.booleans()
 )
 limits = st.builds(
     MergeLimits,
@@ -254,12 +254,12 @@ def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
         last, until = view.manifest.current_generation - 1, request.until_generation
         asked = range(view.merged_generation + 1, min(last, last if until is None else until) + 1)
         holes = set(asked) - {g.generation for g in choose_generations(view, request)}
-        assert holes and not request.holes_allowed
+        assert holes and not request.allow_holes
         return
 
     folded = [g for commit in commits for g in commit.generations]
     assert folded == list(choose_generations(view, request))
-    if not request.holes_allowed:
+    if not request.allow_holes:
         assert [g.generation for g in folded] == list(
             range(view.merged_generation + 1, view.merged_generation + 1 + len(folded))
         )

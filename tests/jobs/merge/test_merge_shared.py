@@ -11,9 +11,10 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StandDown, StoreUnavailable
 from memwal.jobs.merge.apply.shared_commits import ATTEMPTS_MAX, SharedMerger
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId
 from tests.jobs.merge.merge_worlds import BASE, Real, Where, where
 from tests.support.builders import Delete, Put, make_table

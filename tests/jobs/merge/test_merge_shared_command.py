@@ -14,7 +14,8 @@ from memwal.errors import WorkerDied
 from memwal.format import layout
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
 from memwal.run.tables import OpenTable
 from memwal.run.workers import cancel
@@ -137,7 +138,9 @@ def test_units_commit_nothing_once_the_lease_is_lost(
 
     monkeypatch.setattr(OpenTable, "take_lease", take_and_lose)
     resolved = ResolvedTable(name="t", uri=table.uri, storage_options={}, settings=Settings())
-    options = MergeOptions(tables=[resolved], engine="local", shards=table.shards[:shards])
+    options = MergeOptions(
+        tables=[resolved], engine="local", request=MergeRequest(shards=table.shards[:shards])
+    )
     report = run_merge(options, Quiet())
     assert (report.exit_code, table.progress()) == (4, {})
 

@@ -14,7 +14,6 @@ from memwal.jobs.merge.plan.shard import (
     Join,
     JoinCosts,
     MergeLimits,
-    MergeRequest,
     NextCommit,
 )
 from memwal.jobs.merge.plan.shared_commits import (
@@ -25,6 +24,7 @@ from memwal.jobs.merge.plan.shared_commits import (
     limit_bytes,
     shape_shared,
 )
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView
 from tests.support.views import FACTS, make_generation, make_shard, make_view
 

@@ -24,11 +24,11 @@ from memwal.jobs.merge.plan.shard import (
     Join,
     JoinCosts,
     MergeLimits,
-    MergeRequest,
     shape_commit,
 )
 from memwal.jobs.merge.ports import CommitStats
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.store import policy_merge as policy_merge
 from memwal.jobs.merge.store.policy_merge import LancePolicyFold
 from memwal.jobs.merge.unit import open_merge_table

@@ -9,8 +9,9 @@ import pytest
 
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.run.lease import ChainLeases
 from memwal.store.records.lease import StoredLeases

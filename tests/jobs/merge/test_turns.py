@@ -21,8 +21,9 @@ import pytest
 from memwal.clock import SystemClock
 from memwal.errors import LostRace, StandDown
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.store.commit_queue import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostTurns
 from memwal.testing import ManualClock
 from memwal.testing.tables import ManualTurns

@@ -18,8 +18,9 @@ from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
-from memwal.jobs.rescue.plan import RescueLimits, RescueMark, ShardRescue, SignOfLife
+from memwal.jobs.rescue.plan import RescueMark, ShardRescue, SignOfLife
 from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, ShardStatus
 from memwal.ports import Steps, no_steps
@@ -60,8 +61,7 @@ def run(
             for t in tables
         ],
         confirm=confirm,
-        shards=shards,
-        limits=RescueLimits(idle_seconds=idle, drop_torn=drop_torn),
+        request=RescueRequest(shards=shards, idle_seconds=idle, drop_torn=drop_torn),
         dry_run=dry_run,
         lease=lease,
     )

@@ -6,15 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from memwal.errors import Corruption
+from memwal.errors import Corruption, Refused
 from memwal.jobs.status.plan import (
     DueLimits,
+    WalSize,
     describe_due_shards,
     find_due_reasons,
     find_due_shards,
 )
+from memwal.jobs.status.report import report_status
 from memwal.model import BrokenShard, ShardId, ShardStatus, ShardView, TableView
-from tests.support.views import make_generation, make_shard, make_view
+from memwal.rows.inherited import StrangerShard
+from tests.support.views import make_generation, make_shard, make_state, make_view
 
 NOW = 1_000_000 * 10**9
 LIMITS = DueLimits(due_generations_min=3, due_bytes_min=100, due_age_seconds_min=60)
@@ -99,3 +102,21 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert DueLimits() == DueLimits(
         due_generations_min=4, due_bytes_min=64 * 1024 * 1024, due_age_seconds_min=300.0
     )
+
+
+def test_of_a_broken_shard_what_is_merged_is_known_but_a_stranger_has_no_progress() -> None:
+    torn, refused = Corruption("MW-M01", "torn"), Refused("MW-H06", "of a clone")
+    broken = (
+        BrokenShard(shard_id="b", error=torn),
+        StrangerShard(shard_id="c", error=refused, inherited_generation=5),
+    )
+    state = make_state(merged={ShardId("b"): 4, ShardId("c"): 5})
+    report = report_status(
+        "t",
+        make_view(state=state, broken=broken),
+        wal=lambda shard: WalSize(),
+        unindexed_rows=lambda name: None,
+        due={},
+        now_nanos=NOW,
+    )
+    assert [s.merged_generation for s in report.shards] == [4, 0]

@@ -16,7 +16,7 @@ from memwal.clock import SystemClock
 from memwal.config import Config, ResolvedTable, resolve_table
 from memwal.errors import NotATable, StoreUnavailable
 from memwal.format import codec, layout
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.watch.model import Look
 from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.store.base import find_latest

@@ -29,10 +29,10 @@ from memwal.indexes import Progress, find_behind
 from memwal.jobs.index_catchup.apply.totals import Goal, Look, Run
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
-    CatchupRequest,
     IndexPlan,
     Method,
     check_names,
+    choose_method,
     plan_index,
     plan_indexes,
 )
@@ -43,6 +43,7 @@ from memwal.jobs.index_catchup.report import (
     IndexCatchupTableReport,
     join_index_errors,
 )
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
@@ -149,7 +150,7 @@ class IndexCatchupJob:
         return Look(view=view, table=self.table.facts(view.version))
 
     def _plan(self, look: Look) -> tuple[IndexPlan, ...]:
-        check_names(look.table, self.request.names, look.view.uri)
+        check_names(look.table, self.request.indexes, look.view.uri)
         state = look.view.mem_wal
         known = (look.table, state.index_catchup, state.merged, self.request, self.limits)
         plans = plan_indexes(*known)
@@ -176,7 +177,7 @@ class IndexCatchupJob:
             run.error = Missing(f"index {name!r} was dropped meanwhile")
             return False
         # A retrain that was asked for is not asked for again once it has landed.
-        asked = self.request.method
+        asked = choose_method(self.request)
         asked = None if run.retrained and asked is Method.RETRAIN else asked
         state = look.view.mem_wal
         recorded = state.index_catchup.get(name)

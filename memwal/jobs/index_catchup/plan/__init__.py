@@ -35,6 +35,7 @@ from math import ceil
 from memwal.errors import Usage
 from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan.costs import COSTS, IndexCosts, column_bytes
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.text import count_of
 
 # Types whose segments are proven right by queries (tests/jobs/index_catchup), with all settings at
@@ -71,14 +72,6 @@ class CatchupLimits:
     conflict_seconds_max: float = 600.0
     conflict_wait_seconds_max: float = 5.0
     fault_attempts_max: int = 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CatchupRequest:
-    """What the operator asked for: index names (none: all), and a method (None: by cost)."""
-
-    names: tuple[str, ...] = ()
-    method: Method | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,11 +126,17 @@ def plan_indexes(
     costs: IndexCosts = COSTS,
 ) -> tuple[IndexPlan, ...]:
     """Make a plan for each index that is asked for, in the table's order."""
+    asked = choose_method(request)
     return tuple(
-        plan_index(table, index, catchup.get(index.name), merged, request.method, limits, costs)
+        plan_index(table, index, catchup.get(index.name), merged, asked, limits, costs)
         for index in table.indexes
-        if not request.names or index.name in request.names
+        if not request.indexes or index.name in request.indexes
     )
+
+
+def choose_method(request: CatchupRequest) -> Method | None:
+    """The method that is asked for; None: by cost."""
+    return None if request.method == "auto" else Method(request.method)
 
 
 def plan_index(

@@ -29,7 +29,6 @@ from memwal.jobs.merge.plan.shard import (
     Deletes,
     JoinCosts,
     MergeLimits,
-    MergeRequest,
     NextCommit,
     check_next,
     check_table,
@@ -47,6 +46,7 @@ from memwal.jobs.merge.report import (
     left_fields,
     report_planned,
 )
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId, ShardView, TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
@@ -171,7 +171,7 @@ class ShardMerger:
         when progress is lower than this run has seen before.
         """
         run.check_progress(shard)
-        if shard.pending and not request.reinitialised_allowed:
+        if shard.pending and not request.allow_reinitialised:
             check_shard_lineage(self.views, view, shard)
 
     def _commit_prefix(
@@ -356,7 +356,7 @@ def foresee_shard(
 ) -> PlannedShard:
     """Report what a run would commit of a shard, or why it would not; commits nothing."""
     try:
-        if not request.reinitialised_allowed:
+        if not request.allow_reinitialised:
             check_shard_lineage(views, view, shard)
         return report_planned(shard, foresee(shard, request, limits))
     except MemWalError as error:

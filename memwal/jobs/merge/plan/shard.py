@@ -32,6 +32,7 @@ from enum import Enum
 from memwal import invariants
 from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.layout import find_shard
+from memwal.jobs.merge.request import MergeBounds, MergeRequest
 from memwal.model import FlushedGeneration, ShardStatus, ShardView, TableView, sum_known
 from memwal.rows.holes import find_holes, first_due, refuse_hole
 from memwal.rows.keys import new_keys_are_compared
@@ -80,15 +81,6 @@ class MergeLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MergeRequest:
-    """What the operator asked for. `until_generation` None means no bound."""
-
-    until_generation: int | None = None
-    holes_allowed: bool = False
-    reinitialised_allowed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class NextCommit:
     """The prefix that the next commit folds, oldest first."""
 
@@ -105,7 +97,7 @@ class NextCommit:
         return sum_known(g.in_memory_bytes for g in self.generations)
 
 
-def choose_generations(shard: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
+def choose_generations(shard: ShardView, request: MergeBounds) -> tuple[FlushedGeneration, ...]:
     """Pending generations that the request covers, oldest first."""
     until = request.until_generation
     return tuple(g for g in shard.pending if until is None or g.generation <= until)
@@ -207,7 +199,7 @@ def check_shard(shard: ShardView, request: MergeRequest) -> None:
 def check_next(shard: ShardView, request: MergeRequest) -> None:
     """Raise Refused when the next generation is missing, unless the request doesn't cover it."""
     hole = next(find_holes(shard), None)
-    if hole is None or hole.first > first_due(shard) or request.holes_allowed:
+    if hole is None or hole.first > first_due(shard) or request.allow_holes:
         return
     if request.until_generation is None or hole.first <= request.until_generation:
         raise refuse_hole(shard, hole)
@@ -277,7 +269,7 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
         follows = not chosen or generation.generation == chosen[-1].generation + 1
         if not chosen:
             check_memory(shard, generation, limits)
-        if not (follows or request.holes_allowed) or not room.take(
+        if not (follows or request.allow_holes) or not room.take(
             size, generations=1, shards=0, held_bytes=hold([generation])
         ):
             break
@@ -287,7 +279,7 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
     invariants.check_merge_order(
         first_due(shard) - 1,
         [g.generation for g in chosen],
-        holes_allowed=request.holes_allowed,
+        holes_allowed=request.allow_holes,
     )
     return NextCommit(generations=tuple(chosen))
 

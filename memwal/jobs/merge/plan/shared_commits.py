@@ -23,7 +23,6 @@ from memwal.jobs.merge.plan.shard import (
     Join,
     JoinCosts,
     MergeLimits,
-    MergeRequest,
     NextCommit,
     Room,
     choose_generations,
@@ -31,6 +30,7 @@ from memwal.jobs.merge.plan.shard import (
     index_is_cheaper,
     is_guarded,
 )
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId, ShardView, TableView
 from memwal.rows.holes import find_holes
 

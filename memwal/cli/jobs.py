@@ -1,0 +1,224 @@
+"""The commands of the jobs whose options are all declared in their requests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from typer.core import TyperCommand
+
+from memwal.cli.flags import Job, JobFlags, ReadFlags, RescueFlags, command
+from memwal.cli.options import OneTable, Tables
+from memwal.cli.output import Output
+from memwal.config import CompactionMode
+from memwal.errors import Usage
+from memwal.grid import format_size
+from memwal.ingest.request import IngestRequest
+from memwal.jobs.backfill.request import BackfillRequest
+from memwal.jobs.compaction.request import CompactionRequest
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.index_catchup.request import CatchupRequest
+from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.merge.request import MergeRequest
+from memwal.jobs.quiesce.request import QuiesceRequest
+from memwal.jobs.rescue.request import RescueRequest
+from memwal.text import count_of, format_age
+
+if TYPE_CHECKING:
+    from memwal.jobs.rescue.plan import ShardRescue
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE...",
+        help="Files, folders, patterns, Lance tables; local, s3://, gs:// or az://. -: stdin.",
+    ),
+]
+
+
+@command(JobFlags)
+def merge(tables: Tables, *, request: MergeRequest, flags: JobFlags) -> Job:
+    """Fold flushed generations into the base table, oldest first."""
+    from memwal.jobs.merge.job import MergeOptions, run_merge
+
+    return flags.job(run_merge, MergeOptions, tables, request=request)
+
+
+@command(JobFlags)
+def index_catchup(tables: Tables, *, request: CatchupRequest, flags: JobFlags) -> Job:
+    """Extend every index over the rows that merging added."""
+    from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
+
+    return flags.job(run_index_catchup, IndexCatchupOptions, tables, request=request)
+
+
+@command(JobFlags)
+def compaction(tables: Tables, *, request: CompactionRequest, flags: JobFlags) -> Job:
+    """Rewrite the small fragments that merging leaves.
+
+    Indexes are caught up before and after.
+    """
+    from memwal.jobs.compaction.job import CompactionOptions, run_compaction
+
+    return flags.job(run_compaction, CompactionOptions, tables, request=request)
+
+
+@command(JobFlags)
+def snapshot(tables: Tables, *, flags: JobFlags) -> Job:
+    """Refresh the shard snapshot in the MemWAL index."""
+    from memwal.jobs.snapshot.job import run_snapshot
+    from memwal.run.options import RunOptions
+
+    return flags.job(run_snapshot, RunOptions, tables)
+
+
+@command(JobFlags)
+def garbage(tables: Tables, *, request: GarbageRequest, flags: JobFlags) -> Job:
+    """List what is provably unused; with --execute, delete it.
+
+    Garbage is generations, their WAL, staged rows, old manifests and claims.
+    """
+    from memwal.jobs.garbage.job import GarbageOptions, run_garbage
+
+    return flags.job(run_garbage, GarbageOptions, tables, request=request)
+
+
+@command(JobFlags)
+def maintain(tables: Tables, *, request: MaintainRequest, flags: JobFlags) -> Job:
+    """Merge, index-catchup, snapshot and garbage, in this order.
+
+    Garbage is only listed without --execute.
+    """
+    from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+
+    return flags.job(run_maintain, MaintainOptions, tables, request=request)
+
+
+class MaintainCommand(TyperCommand):
+    """Lets `--compaction` stand alone: the next word is its value only if it is a valid one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, with a value for each `--compaction`."""
+        return super().parse_args(ctx, list(spell_out(args)))
+
+
+COMMAND_CLASSES = {"maintain": MaintainCommand}
+
+
+def spell_out(words: Sequence[str]) -> Iterator[str]:
+    """Turn `--compaction TABLE` into `--compaction=always TABLE`, except after `--`."""
+    end = words.index("--") if "--" in words else len(words)
+    for place, word in enumerate(words):
+        bare = place < end and word == "--compaction"
+        if bare and not (place + 1 < end and words[place + 1] in get_args(CompactionMode)):
+            yield "--compaction=always"
+        else:
+            yield "--compaction=never" if place < end and word == "--no-compaction" else word
+
+
+@command(JobFlags)
+def backfill(tables: Tables, *, request: BackfillRequest, flags: JobFlags, results: Output) -> Job:
+    """Merge and index-catchup on many tables, largest first.
+
+    Run it again after a failure, a kill or a deadline: it continues with what is left. --report is
+    kept up to date while it runs.
+    """
+    from memwal.jobs.backfill.job import BackfillOptions, run_backfill
+
+    return flags.job(run_backfill, BackfillOptions, tables, request=request, so_far=results.so_far)
+
+
+@command(JobFlags)
+def ingest(table: OneTable, sources: Sources, *, request: IngestRequest, flags: JobFlags) -> Job:
+    """Write files into the MemWAL, each row once.
+
+    After a crash, run it again to continue.
+    """
+    from memwal.ingest.job import run_ingest
+    from memwal.ingest.plan import IngestOptions
+
+    if request.check:
+        flags = replace(flags, dry_run=True)
+    request = replace(request, sources=tuple(sources))
+    return flags.job(run_ingest, IngestOptions, table, request=request)
+
+
+@command()
+def verify(tables: Tables, *, flags: ReadFlags) -> Job:
+    """Check the invariants on a table at rest. Changes nothing; exit code 8 when one is broken."""
+    from memwal.jobs.verify.job import run_verify
+    from memwal.run.options import RunOptions
+
+    return flags.job(run_verify, RunOptions, tables)
+
+
+@command(RescueFlags)
+def rescue(tables: Tables, *, request: RescueRequest, flags: RescueFlags) -> Job:
+    """Flush what a writer that has gone left in the WAL.
+
+    It claims the shard: if the writer is alive after all, it is fenced and has to be opened again.
+    No acknowledged row is lost either way. Run `memwal merge` afterwards.
+    """
+    from memwal.jobs.rescue.job import RescueOptions, run_rescue
+
+    if not (request.yes or flags.dry_run):
+        check_terminal()
+    return flags.job(
+        run_rescue,
+        RescueOptions,
+        tables,
+        request=request,
+        dry_run=flags.dry_run,
+        lease=not flags.no_lease,
+        confirm=(lambda table, shards: True) if request.yes else ask,
+    )
+
+
+@command(JobFlags)
+def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
+    """Bring a table to rest, to change its write spec or indexes.
+
+    It flushes what writers that have gone left in the WAL (asking first), merges, catches indexes
+    up and drops what is merged. Then it says whether the write spec may be changed, or what is in
+    the way. A generation is dropped once it is merged at every retained version: --retention
+    expires older versions.
+    """
+    from memwal.jobs.quiesce.job import QuiesceOptions, run_quiesce
+
+    def confirm(table: str, shards: Sequence[ShardRescue]) -> bool:
+        check_terminal()
+        return ask(table, shards)
+
+    return flags.job(
+        run_quiesce,
+        QuiesceOptions,
+        tables,
+        request=request,
+        confirm=(lambda table, shards: True) if request.yes else confirm,
+    )
+
+
+def check_terminal() -> None:
+    """Raise Usage where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise Usage("claiming a shard has to be confirmed: off a terminal, pass --yes")
+
+
+def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
+    """Ask the user whether these shards may be claimed."""
+    typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
+    for plan in shards:
+        typer.echo(
+            f"  shard {plan.shard_id}: {count_of(plan.rows, 'row')} in {plan.entries} WAL entries "
+            f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}",
+            err=True,
+        )
+        for text in plan.warnings:
+            typer.echo(f"    warning: {text}", err=True)
+    try:
+        return typer.confirm("Claim?", default=False, err=True)
+    except typer.Abort:
+        return False

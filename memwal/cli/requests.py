@@ -1,0 +1,77 @@
+"""Makes a command's options out of its job's request, and the request out of what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from memwal.cli.parse import parse_duration, parse_pairs, parse_size
+from memwal.config.requests import check_request, describe_option, find_bounds
+from memwal.errors import Usage
+from memwal.options import DeclaredOption, Kind, list_options
+
+_METAVARS = {Kind.NUMBER: "N", Kind.PAIRS: "K=V", Kind.LIST: "NAME"}
+# Durations and sizes come as text, with their units; what a type or a choice can't say, as well.
+_TYPES: Mapping[Kind, Any] = {
+    Kind.SWITCH: bool,
+    Kind.EITHER: bool | None,
+    Kind.LIST: list[str] | None,
+    Kind.PAIRS: list[str] | None,
+}
+
+
+def make_parameters(request: type) -> dict[str, tuple[Any, Any]]:
+    """Return the type, annotated for typer, and the default of every option of a request."""
+    return {declared.name: _make_parameter(declared) for declared in list_options(request)}
+
+
+def read_request(request: type, values: Mapping[str, Any]) -> Any:
+    """Make the request that these parsed parameters stand for. Raises Usage."""
+    read = {d.name: _read(d, values[d.name]) for d in list_options(request)}
+    made = request(**{name: value for name, value in read.items() if value is not None})
+    return check_request(made, lambda declared: declared.flag)
+
+
+def _make_parameter(declared: DeclaredOption) -> tuple[Any, Any]:
+    option, kind = declared.option, declared.kind
+    flag = f"{declared.flag}/--no-{declared.flag[2:]}" if kind is Kind.EITHER else declared.flag
+    metavar = option.metavar or ("|".join(declared.choices) or _METAVARS.get(kind))
+    bounds: dict[str, Any] = {}
+    default = declared.shown_default
+    if kind is Kind.NUMBER:
+        least, most = find_bounds(declared)
+        bounds = {"min": least, "max": most}
+    said = typer.Option(flag, metavar=metavar, help=describe_option(declared), **bounds)
+    if kind is Kind.SWITCH:
+        default = bool(declared.default)
+    value: Any = _TYPES.get(kind) or (declared.type if kind is Kind.NUMBER else str)
+    return Annotated[
+        value if default is not None or kind in _TYPES else value | None, said
+    ], default
+
+
+def _read(declared: DeclaredOption, value: Any) -> Any:
+    """Read a parameter's value; None stands for the default."""
+    if value is None:
+        return None
+    if declared.kind is Kind.DURATION:
+        return parse_duration(value, declared.flag)
+    if declared.kind is Kind.SIZE:
+        return parse_size(value, declared.flag)
+    if declared.kind is Kind.PAIRS:
+        form = declared.option.metavar or "KEY=VALUE"
+        return tuple(parse_pairs(value, declared.flag, form).items())
+    if declared.kind is Kind.CHOICES:
+        return _read_choices(declared, value)
+    return value
+
+
+def _read_choices(declared: DeclaredOption, text: str) -> Sequence[str]:
+    """Read texts that commas separate, into the order in which they are declared."""
+    named = [name.strip() for name in text.split(",")]
+    for name in named:
+        if name not in declared.choices:
+            raise Usage(f"{declared.flag} {name!r}: expected {', '.join(declared.choices)}")
+    return [name for name in declared.choices if name in named]
