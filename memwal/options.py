@@ -192,7 +192,8 @@ def list_settings(request: Any) -> dict[str, Any]:
     """The keys of memwal.toml that a request overrides, with its values."""
     kind: Any = type(request)
     found = ((d.option.setting, getattr(request, d.name)) for d in list_options(kind))
-    return {key: value for key, value in found if key is not None and value not in (None, False)}
+    # A switch that is off says nothing; a 0 does.
+    return {k: v for k, v in found if k is not None and v is not None and v is not False}
 
 
 def _drop_none(kind: Any) -> tuple[Any, bool]:

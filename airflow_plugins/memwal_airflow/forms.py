@@ -27,7 +27,7 @@ SHARDS_MAX = 1_000
 _SHARD = "^[0-9a-fA-F][0-9a-fA-F-]{0,35}$"
 _DURATION = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$"
 # The DAGs whose forms show the options of their jobs.
-_FORMS = {"garbage": GarbageRequest, "rescue": RescueRequest, "backfill": BackfillRequest}
+FORMS = {"garbage": GarbageRequest, "rescue": RescueRequest, "backfill": BackfillRequest}
 
 
 def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Param]:
@@ -49,7 +49,7 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
 
 def list_form_options(job: str) -> list[DeclaredOption]:
     """The options of a job that whoever starts its DAG may choose."""
-    request = _FORMS.get(job)
+    request = FORMS.get(job)
     return [] if request is None else [d for d in list_options(request) if d.option.form]
 
 

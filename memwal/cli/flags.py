@@ -256,57 +256,69 @@ def command(
     """
 
     def decorate(work: Callable[..., Result | Job]) -> Callable[..., None]:
-        asked = inspect.signature(work).parameters
-        several = "tables" in asked
-        shared = [f.name for f in fields(kind) if several or f.name != _OF_SEVERAL]
-        hints = get_type_hints(work, include_extras=True) | get_type_hints(
-            kind, include_extras=True
-        )
-        name = job or work.__name__.replace("_", "-")
-
-        def take(values: dict[str, Any]) -> ReadFlags:
-            if several:
-                values["tables"] = values["tables"] or []
-            return kind(**{field: values.pop(field) for field in shared})
-
-        wanted = hints[_REQUEST] if _REQUEST in asked else None
-        parameters = {} if wanted is None else make_parameters(wanted)
-
-        def call(values: dict[str, Any], **provided: object) -> Result | Job:
-            given = {name: values.pop(name) for name in parameters}
-            if wanted is not None:
-                provided[_REQUEST] = read_request(wanted, given)
-            return work(**values, **{k: v for k, v in provided.items() if k in asked})
+        made = _Command(work, kind, job or work.__name__.replace("_", "-"))
 
         def run(**values: Any) -> None:
-            flags = take(values)
-            output = flags.output(name, _list_tables(values))
+            made.run(values)
 
-            def run_job(progress: RunProgress) -> Result:
-                found = call(values, flags=flags, progress=progress, results=output)
-                return found if isinstance(found, JobReport | Document) else found(progress)
-
-            output.run(run_job)
-
-        def check(**values: Any) -> None:
-            flags = take(values)
-            flags.check()
-            if several:
-                check_named(_list_tables(values), everything=flags.everything)
-            call(values, flags=flags, progress=None, results=flags.output(name, ()))
-
-        # The parameters that typer reads: the function's own, then the shared ones.
-        own = {p.name: p.default for p in asked.values() if p.name not in _PROVIDED}
-        own |= {"tables": None} if several else {}
-        own |= {name: default for name, (_, default) in parameters.items()}
-        hints |= {name: hint for name, (hint, _) in parameters.items()}
-        defaults = own | {f.name: f.default for f in fields(kind) if f.name in shared}
-        run.check = check  # type: ignore[attr-defined]
+        run.check = made.check  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = work.__name__, work.__doc__
-        _sign(run, defaults, hints)
+        _sign(run, made.defaults, made.hints)
         return run
 
     return decorate
+
+
+class _Command:
+    """A command: the function that does its work, and the parameters that typer reads."""
+
+    def __init__(self, work: Callable[..., Result | Job], kind: type[ReadFlags], name: str) -> None:
+        self.work, self.kind, self.name = work, kind, name
+        self.asked = inspect.signature(work).parameters
+        self.several = "tables" in self.asked
+        self.hints = get_type_hints(work, include_extras=True) | get_type_hints(
+            kind, include_extras=True
+        )
+        shared = {f.name: f.default for f in fields(kind) if self.several or f.name != _OF_SEVERAL}
+        self.shared = tuple(shared)
+        self.request = self.hints[_REQUEST] if _REQUEST in self.asked else None
+        requested = {} if self.request is None else make_parameters(self.request)
+        self.requested = tuple(requested)
+        self.hints |= {name: hint for name, (hint, _) in requested.items()}
+        # The function's own parameters, then those of its request, then the shared ones.
+        own = {p.name: p.default for p in self.asked.values() if p.name not in _PROVIDED}
+        own |= {"tables": None} if self.several else {}
+        self.defaults = {**own, **{name: value for name, (_, value) in requested.items()}, **shared}
+
+    def run(self, values: dict[str, Any]) -> None:
+        """Do the work, show and store its result, and exit."""
+        flags = self._take(values)
+        output = flags.output(self.name, _list_tables(values))
+
+        def run_job(progress: RunProgress) -> Result:
+            found = self._call(values, flags=flags, progress=progress, results=output)
+            return found if isinstance(found, JobReport | Document) else found(progress)
+
+        output.run(run_job)
+
+    def check(self, **values: Any) -> None:
+        """Raise Usage for an invalid value; a job is not run for that."""
+        flags = self._take(values)
+        flags.check()
+        if self.several:
+            check_named(_list_tables(values), everything=flags.everything)
+        self._call(values, flags=flags, progress=None, results=flags.output(self.name, ()))
+
+    def _take(self, values: dict[str, Any]) -> ReadFlags:
+        if self.several:
+            values["tables"] = values["tables"] or []
+        return self.kind(**{field: values.pop(field) for field in self.shared})
+
+    def _call(self, values: dict[str, Any], **provided: object) -> Result | Job:
+        given = {name: values.pop(name) for name in self.requested}
+        if self.request is not None:
+            provided[_REQUEST] = read_request(self.request, given)
+        return self.work(**values, **{k: v for k, v in provided.items() if k in self.asked})
 
 
 def _sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import inspect
 import json
 import subprocess
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from airflow.sdk import DAG
 from airflow.utils.types import DagRunType
 from jinja2.sandbox import SandboxedEnvironment
 from local_airflow.home import JOBS_BIN
+from memwal_airflow import forms
 from memwal_airflow.operators.base import MemWalJobOperator
 from memwal_airflow.operators.jobs import MemWalRescueOperator
 from memwal_airflow.task_groups import OPERATORS, memwal_task_group
 
+from memwal.config import Config
 from memwal.errors import Usage
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.options import Option
 from tests.airflow.airflow_server import InProcessAirflow
 
 ASK = """
@@ -106,9 +111,7 @@ def test_fields_of_no_value_give_no_option() -> None:
         fields = {"execute": "{{ none }}"} if job in ("garbage", "maintain") else {}
         task = build(job, dry_run="", engine="{{ none }}", **fields)
         task.render_template_fields({}, SandboxedEnvironment())  # type: ignore[arg-type, typeddict-item]
-        assert task.list_options() == (
-            ["--jobs=merge,index-catchup"] if job == "backfill" else []
-        ), job
+        assert task.list_options() == [], job
 
 
 @pytest.mark.parametrize("kind", [k for k in DagRunType if k is not DagRunType.MANUAL])
@@ -139,3 +142,37 @@ def test_a_group_has_a_place_for_every_job(airflow_home: InProcessAirflow) -> No
         memwal_task_group("orders", jobs=["merge"], fields={"garbage": {"execute": True}})
     with pytest.raises(TypeError, match="one table"):
         memwal_task_group(["orders", "users"])  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Longer(GarbageRequest):
+    """A garbage collection that can be asked for one thing more."""
+
+    pause_seconds: Annotated[
+        float, Option(meaning="How long to pause between deletes.", metavar="5s", form="Pause")
+    ] = 1.5
+
+
+def test_an_option_that_is_declared_is_a_field_and_in_the_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class LongerOperator(MemWalJobOperator):
+        """Collects garbage at leisure."""
+
+        default_job = "garbage"
+        request = Longer
+
+    with DAG("own", schedule=None, default_args={"grace": "2h"}):
+        task = LongerOperator(task_id="job", tables="t", pause="{{ 2 }}s", execute=True)
+    assert {"pause", "garbage_execute", "grace"} <= set(task.template_fields)
+    assert ":param pause: How long to pause between deletes (templated)" in (task.__doc__ or "")
+    task.render_template_fields({}, SandboxedEnvironment())  # type: ignore[arg-type, typeddict-item]
+    assert task.list_options() == ["--grace=2h", "--execute", "--pause=2s"]
+    with DAG("mapped", schedule=None):
+        LongerOperator.partial(task_id="job", pause="1s").expand(tables=["a", "b"])
+        with pytest.raises(TypeError, match="paws"):
+            LongerOperator.partial(task_id="other", paws="1s").expand(tables=["a"])
+    monkeypatch.setitem(forms.FORMS, "garbage", Longer)
+    found = forms.build_run_params(Config(), "garbage")["pause"]
+    assert found.schema["title"] == "Pause"
+    assert forms.build_run_fields("garbage")["pause"] == "{{ params.pause }}"

@@ -29,21 +29,21 @@ _HEADS = mutations(
 )
 
 _CONFIGURED = mutations(
-    f"{_JOB}/job.py",
+    f"{_JOB}/request.py",
     "tests/jobs/maintain/test_maintain.py -k configured",
     (
         "garbage: a configured retention is enough to delete, whoever asks",
-        "execute=request.execute or request.as_configured",
+        "execute=self.execute or self.as_configured",
         "execute=True",
     ),
     (
         "garbage: what is asked for as configured is deleted of every table",
-        "        if configured is None:\n            return request\n",
-        "        if configured is None:\n            return replace(request, execute=True)\n",
+        "        if configured_seconds is None:\n            return self\n",
+        "        if configured_seconds is None:\n            return replace(self, execute=True)\n",
     ),
     (
         "garbage: with a configured retention WAL goes that is to stay",
-        "wal=expiring if request.wal is None else request.wal",
+        "wal=expiring if self.wal is None else self.wal",
         "wal=expiring",
     ),
 )

@@ -204,7 +204,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/backoff.py",
+        "memwal/ports.py",
         f"{_APPLY} {_COMPACTION}",
         (
             "backoff: waiting has no deadline",

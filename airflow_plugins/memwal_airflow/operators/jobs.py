@@ -39,9 +39,6 @@ class MemWalBackfillOperator(MemWalJobOperator):
     default_job = "backfill"
     request = BackfillRequest
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-
 
 class MemWalIndexCatchupOperator(MemWalJobOperator):
     """Extends the base table's indexes over the rows that merges added."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memwal.backoff import back_off
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.jobs.compaction.plan import (
     CompactionLimits,
@@ -24,7 +23,7 @@ from memwal.jobs.compaction.ports import CompactionTable, RewrittenFragments
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport, join_index_errors
 from memwal.model import TableView
-from memwal.ports import Clock, Steps, Views, no_steps
+from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, sum_up
 
 Rewritten = RewrittenFragments | MemWalError

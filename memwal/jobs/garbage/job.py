@@ -43,21 +43,8 @@ class GarbageOptions(RunOptions):
         return self.of(table).execute and not self.dry_run
 
     def of(self, table: ResolvedTable) -> GarbageRequest:
-        """What is asked for on one table, with its own settings applied.
-
-        The `retention` of its configuration applies where the request has none. Then covered WAL is
-        deleted, too, unless the request says otherwise.
-        """
-        request, configured = self.request, table.settings.retention
-        if configured is None:
-            return request
-        expiring = request.retention_seconds is None
-        return replace(
-            request,
-            execute=request.execute or request.as_configured,
-            retention_seconds=configured if expiring else request.retention_seconds,
-            wal=expiring if request.wal is None else request.wal,
-        )
+        """What is asked for on one table, with its own settings applied."""
+        return self.request.where_kept(table.settings.retention)
 
     def limits_of(self, table: ResolvedTable) -> GarbageLimits:
         """The bounds on one table."""

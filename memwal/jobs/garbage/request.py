@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from memwal.model import GRACE_SECONDS
@@ -84,3 +84,19 @@ class GarbageRequest(DeletingRequest):
             "pass."
         ),
     ] = False
+
+    def where_kept(self, configured_seconds: float | None) -> GarbageRequest:
+        """What is asked for on a table for which that `retention` is configured, or none.
+
+        It applies where the request has none. Then covered WAL is deleted, too, unless the request
+        says otherwise.
+        """
+        if configured_seconds is None:
+            return self
+        expiring = self.retention_seconds is None
+        return replace(
+            self,
+            execute=self.execute or self.as_configured,
+            retention_seconds=configured_seconds if expiring else self.retention_seconds,
+            wal=expiring if self.wal is None else self.wal,
+        )

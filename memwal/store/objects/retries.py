@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from memwal.backoff import backoff_seconds
-from memwal.ports import Clock
+from memwal.ports import Clock, backoff_seconds
 
 T = TypeVar("T")
 

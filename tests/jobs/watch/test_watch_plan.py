@@ -204,7 +204,7 @@ def test_garbage_is_collected_only_where_the_configuration_says_so() -> None:
     assert not options(silent).choose_target(table).target.collects
     assert options(silent).choose_target(kept).target.collects
     assert options(told).choose_target(table).target.collects
-    assert not choose_round_options(options(silent)).execute
+    assert not choose_round_options(options(silent)).request.execute
     chosen = choose_round_options(options(told))
     assert chosen.execute
     assert chosen.limits.wal

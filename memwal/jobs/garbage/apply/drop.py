@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from memwal import invariants
-from memwal.backoff import backoff_seconds
 from memwal.errors import Corruption, LostRace, MemWalError, Refused
 from memwal.format import layout
 from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Item
 from memwal.model import ShardId, ShardManifest, ShardStatus
-from memwal.ports import Clock, ShardCommits, Steps, no_steps
+from memwal.ports import Clock, ShardCommits, Steps, backoff_seconds, no_steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

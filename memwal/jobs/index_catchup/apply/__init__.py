@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from memwal.backoff import back_off
 from memwal.errors import (
     LeaseHeld,
     LostRace,
@@ -45,7 +44,7 @@ from memwal.jobs.index_catchup.report import (
 )
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import TableView
-from memwal.ports import Clock, Steps, Views, no_steps
+from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
 from memwal.rows.inherited import check_progress
 

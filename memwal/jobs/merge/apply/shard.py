@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from memwal.backoff import back_off
 from memwal.errors import (
     Corruption,
     DoesNotFit,
@@ -48,7 +47,7 @@ from memwal.jobs.merge.report import (
 )
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId, ShardView, TableView
-from memwal.ports import Clock, Steps, Views, no_steps
+from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
 from memwal.rows.lineage import check_lineage
 

@@ -1,0 +1,132 @@
+"""An option is declared once: here one is added, and found wherever people can give it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from memwal.cli.requests import make_parameters, read_request
+from memwal.config.requests import check_request
+from memwal.errors import Usage
+from memwal.jobs.backfill.request import BackfillRequest
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.merge.request import MergeRequest
+from memwal.model import GRACE_SECONDS
+from memwal.options import Kind, Option, list_options, list_settings, narrow
+from memwal.run.keywords import made_for_python, takes
+from scripts.reference import _describe_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Longer(MergeRequest):
+    """A merge that can be asked for one thing more."""
+
+    pause_seconds: Annotated[
+        float, Option(meaning="How long to pause between commits.", metavar="5s", form="Pause")
+    ] = 1.5
+
+
+def make_command(request: type) -> tuple[typer.Typer, list[Any]]:
+    """A command that takes only the request's options, and the requests that it was given."""
+    found: list[Any] = []
+
+    def work(**values: Any) -> None:
+        found.append(read_request(request, values))
+
+    parameters = make_parameters(request)
+    work.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hint)
+            for name, (hint, value) in parameters.items()
+        ]
+    )
+    work.__annotations__ = {name: hint for name, (hint, _) in parameters.items()}
+    app = typer.Typer()
+    app.command()(work)
+    return app, found
+
+
+def run(request: type, *words: str) -> Any:
+    app, found = make_command(request)
+    done = CliRunner().invoke(app, words)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert found, done.output
+    return found[0]
+
+
+def test_an_option_that_is_added_is_on_the_command_line_and_in_the_reference() -> None:
+    assert run(Longer).pause_seconds == 1.5
+    assert run(Longer, "--pause", "2m").pause_seconds == 120.0
+    with pytest.raises(Usage, match="--pause '5': expected a number and a unit"):
+        run(Longer, "--pause", "5")
+    command = typer.main.get_command(make_command(Longer)[0])
+    lines = list(_describe_options(command, {"pause_seconds"}))
+    assert "| `--pause 5s` | `1500ms` | How long to pause between commits. |" in lines
+
+
+def test_an_option_that_is_added_is_a_keyword_in_python() -> None:
+    @made_for_python
+    class Table:
+        @takes(Longer)
+        def merge(self, request: Longer) -> Longer:
+            return request
+
+    signature = inspect.signature(Table.merge)
+    assert signature.parameters["pause_seconds"].default == 1.5
+    assert "allow_holes" in signature.parameters
+    assert Table().merge(pause_seconds=3.0, shards=["ABC"]).shards == ("abc",)
+    with pytest.raises(TypeError, match="pause"):
+        Table().merge(pause=3.0)  # type: ignore[call-arg]
+    with pytest.raises(Usage, match="until_generation 0: expected 1 or more"):
+        Table().merge(until_generation=0)
+
+
+@pytest.mark.parametrize(
+    ("request_kind", "name", "value", "said"),
+    [
+        (MergeRequest, "until_generation", 0, "--until-generation 0: expected 1 or more"),
+        (MergeRequest, "shards", ["x"], "'x' is not a shard id"),
+        (MergeRequest, "bytes_per_commit_max", 0, "bytes_per_commit_max"),
+        (BackfillRequest, "concurrency", 257, "--concurrency 257: expected 256 or less"),
+        (BackfillRequest, "jobs", ["snapshot"], "--jobs 'snapshot': expected merge, index-catchup"),
+        (MaintainRequest, "compaction", "yes", "--compaction 'yes': expected auto, always, never"),
+    ],
+)
+def test_a_value_that_no_job_takes_is_refused(
+    request_kind: type, name: str, value: Any, said: str
+) -> None:
+    with pytest.raises(Usage, match=said):
+        check_request(request_kind(**{name: value}), lambda declared: declared.flag)
+
+
+def test_every_kind_of_option_is_read_as_it_is_declared() -> None:
+    kinds = {declared.name: declared.kind for declared in list_options(GarbageRequest)}
+    assert kinds["grace_seconds"] is Kind.DURATION
+    assert kinds["wal"] is Kind.EITHER
+    assert kinds["execute"] is Kind.SWITCH
+    assert run(GarbageRequest, "--no-wal").wal is False
+    assert run(GarbageRequest).wal is None
+    assert run(GarbageRequest).grace_seconds == GRACE_SECONDS
+    assert run(BackfillRequest, "--jobs", "index-catchup,merge").jobs == ("merge", "index-catchup")
+    assert run(MergeRequest, "--bytes-per-commit-max", "1MiB").bytes_per_commit_max == 2**20
+
+
+def test_an_option_overrides_the_key_that_it_names_and_only_if_it_is_given() -> None:
+    assert list_settings(MergeRequest()) == {}
+    asked = MergeRequest(allow_index_join=True, bytes_per_commit_max=7)
+    assert list_settings(asked) == {"index_join_allowed": True, "bytes_per_commit_max": 7}
+
+
+def test_a_request_says_the_same_as_another_kind() -> None:
+    asked = MaintainRequest(execute=True, wal=False, retention_seconds=9.0, compaction="auto")
+    found = narrow(asked, GarbageRequest, as_configured=True)
+    assert found == GarbageRequest(
+        execute=True, wal=False, retention_seconds=9.0, as_configured=True
+    )
