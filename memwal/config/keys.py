@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from memwal.config.namespaces import NamespaceSettings
+from memwal.model import GRACE_SECONDS
 from memwal.rows.policy import RowPolicy, make_policy
 from memwal.text import parse_bytes, parse_seconds
 
@@ -266,7 +267,7 @@ class WatchSettings(BaseModel):
     garbage_execute: bool = _key("Whether garbage is collected", False)
     garbage_wal: bool = _key("Whether covered WAL entries are deleted, too", False)
     retention: Seconds | None = _key("Older versions are expired; not set: none", ge=0)
-    grace: Seconds = _key("How long to keep unused objects for readers", 3600.0, ge=0)
+    grace: Seconds = _key("How long to keep unused objects for readers", GRACE_SECONDS, ge=0)
 
 
 class Config(BaseModel):
