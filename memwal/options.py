@@ -35,6 +35,8 @@ from memwal.format.layout import parse_shard
 from memwal.text import format_duration
 
 Request = TypeVar("Request")
+Bounds = tuple[float | None, float | None]
+"""The least and the most that a number may be; None: no bound."""
 
 
 class Kind(StrEnum):
@@ -130,21 +132,21 @@ class DeclaredOption:
             return format_duration(self.default)
         return ",".join(self.default) if self.kind is Kind.CHOICES else self.default
 
-    def check(self, value: Any, name: str) -> Any:
+    def check(self, value: Any, name: str, bounds: Bounds) -> Any:
         """Return the value in its normal form. Raises Usage, which calls it `name`."""
         if value is None:
             return value
         if self.kind in (Kind.LIST, Kind.CHOICES):
             one = [value] if isinstance(value, str) else value
-            return tuple(self._check_one(item, name) for item in one)
-        return self._check_one(value, name)
+            return tuple(self._check_one(item, name, bounds) for item in one)
+        return self._check_one(value, name, bounds)
 
-    def _check_one(self, value: Any, name: str) -> Any:
+    def _check_one(self, value: Any, name: str, bounds: Bounds) -> Any:
         if self.choices and value not in self._list_known():
             raise Usage(f"{name} {value!r}: expected {', '.join(self.choices)}")
         if isinstance(value, str) and self.option.parse is not None:
             return self.option.parse(value)
-        least, most = self.option.least, self.option.most
+        least, most = bounds
         if least is not None and value < least:
             raise Usage(f"{name} {value}: expected {least:g} or more")
         if most is not None and value > most:

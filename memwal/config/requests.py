@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from memwal.config import Settings, make_settings
-from memwal.options import DeclaredOption, list_options, list_settings
+from memwal.options import Bounds, DeclaredOption, list_options, list_settings
 
 Request = TypeVar("Request")
 
@@ -19,7 +19,9 @@ def check_request(request: Request, name: Callable[[DeclaredOption], str]) -> Re
     """
     kind: Any = type(request)
     checked = {
-        declared.name: declared.check(getattr(request, declared.name), name(declared))
+        declared.name: declared.check(
+            getattr(request, declared.name), name(declared), find_bounds(declared)
+        )
         for declared in list_options(kind)
     }
     make_settings(**list_settings(request))
@@ -34,7 +36,7 @@ def describe_option(declared: DeclaredOption) -> str:
     return f"{Settings.model_fields[option.setting].description}. Default: as configured."
 
 
-def find_bounds(declared: DeclaredOption) -> tuple[float | None, float | None]:
+def find_bounds(declared: DeclaredOption) -> Bounds:
     """Return the least and the most that a number may be; None: no bound."""
     option = declared.option
     if option.setting is None:

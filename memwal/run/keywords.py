@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from inspect import Parameter, isfunction, signature
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from inspect import Parameter, getdoc, isfunction, signature
+from typing import Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
-from memwal.config.requests import check_request
+from memwal.config.requests import check_request, describe_option
 from memwal.errors import MemWalError, unexpected
+from memwal.options import list_options
 
 Arguments = ParamSpec("Arguments")
 Request = TypeVar("Request")
@@ -82,9 +83,12 @@ def takes(
     The method itself gets the request that they make, checked. Raises TypeError for an unknown
     keyword, and Usage for a value that no job would take.
     """
-    fields = signature(request).parameters.values()
-    this = Parameter("self", Parameter.POSITIONAL_ONLY)
+    this, hints = Parameter("self", Parameter.POSITIONAL_ONLY), get_type_hints(request)
+    known = signature(request).parameters.values()
+    # Types as a user reads them: what else is declared is in the docstring.
+    fields = [field.replace(annotation=hints[field.name]) for field in known]
     whole = signature(request).replace(parameters=[this, *fields])
+    meanings = "".join(f"\n{d.name}: {describe_option(d)}" for d in list_options(request))
 
     def decorate(
         method: Callable[[Self, Request], Result],
@@ -95,6 +99,7 @@ def takes(
             made = request(*args, **keywords)
             return method(self, check_request(made, lambda declared: declared.name))
 
+        call.__doc__ = f"{getdoc(method)}\n{meanings}"
         returned = method.__annotations__["return"]
         vars(call)["__signature__"] = whole.replace(return_annotation=returned)
         return cast(Callable[Concatenate[Self, Arguments], Result], call)

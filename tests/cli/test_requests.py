@@ -14,6 +14,7 @@ from memwal.cli.requests import make_parameters, read_request
 from memwal.config.requests import check_request
 from memwal.errors import Usage
 from memwal.jobs.backfill.request import BackfillRequest
+from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
@@ -93,7 +94,8 @@ def test_an_option_that_is_added_is_a_keyword_in_python() -> None:
     [
         (MergeRequest, "until_generation", 0, "--until-generation 0: expected 1 or more"),
         (MergeRequest, "shards", ["x"], "'x' is not a shard id"),
-        (MergeRequest, "bytes_per_commit_max", 0, "bytes_per_commit_max"),
+        (MergeRequest, "bytes_per_commit_max", 0, "--bytes-per-commit-max 0: expected 1 or more"),
+        (CompactionRequest, "tasks_max", 0, "--tasks-max 0: expected 1 or more"),
         (BackfillRequest, "concurrency", 257, "--concurrency 257: expected 256 or less"),
         (BackfillRequest, "jobs", ["snapshot"], "--jobs 'snapshot': expected merge, index-catchup"),
         (MaintainRequest, "compaction", "yes", "--compaction 'yes': expected auto, always, never"),
