@@ -14,7 +14,7 @@ from typing import Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 from memwal.config.requests import check_request, describe_option
 from memwal.errors import MemWalError, unexpected
-from memwal.options import list_options
+from memwal.options import DeclaredOption, Kind, list_options
 
 Arguments = ParamSpec("Arguments")
 Request = TypeVar("Request")
@@ -23,19 +23,16 @@ Self = TypeVar("Self")
 Kind = TypeVar("Kind", bound=type)
 
 _OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z][a-z-]*[a-z])")
-# Arguments that are not just the option's words joined by underscores.
-_OTHERS = {
+# Arguments that are not just the option's words joined by underscores; `takes` adds those of
+# requests.
+_NAMES = {
     "no-lease": "lease=False",
     "with-pending": "merged_only=False",
     "merged-only": "merged_only=True",
     "delete-column": "deleted",
-    "retention": "retention_seconds",
-    "grace": "grace_seconds",
-    "ingest-idle": "ingest_idle_seconds",
-    "index": "indexes",
     "memory-max": "memory_bytes_max",
 }
-_SWITCHES = re.compile(r"allow-.*|missing-as-null|skip-unknown-columns|adopt-orphans|execute|wal")
+_SWITCHES = re.compile(r"allow-.*|missing-as-null|skip-unknown-columns")
 
 
 def name_arguments(text: str) -> str:
@@ -45,7 +42,9 @@ def name_arguments(text: str) -> str:
         option = found[1]
         if option is None:
             return found[0]
-        argument = _OTHERS.get(option, option.replace("-", "_"))
+        if option in _NAMES:
+            return _NAMES[option]
+        argument = option.replace("-", "_")
         return f"{argument}=True" if _SWITCHES.fullmatch(option) else argument
 
     return _OPTION.sub(name, text)
@@ -88,6 +87,7 @@ def takes(
     # Types as a user reads them: what else is declared is in the docstring.
     fields = [field.replace(annotation=hints[field.name]) for field in known]
     whole = signature(request).replace(parameters=[this, *fields])
+    _NAMES.update(_name_keyword(declared) for declared in list_options(request))
     meanings = "".join(f"\n{d.name}: {describe_option(d)}" for d in list_options(request))
 
     def decorate(
@@ -105,3 +105,8 @@ def takes(
         return cast(Callable[Concatenate[Self, Arguments], Result], call)
 
     return decorate
+
+
+def _name_keyword(declared: DeclaredOption) -> tuple[str, str]:
+    is_switch = declared.kind in (Kind.SWITCH, Kind.EITHER)
+    return declared.flag.removeprefix("--"), f"{declared.name}=True" if is_switch else declared.name
