@@ -20,7 +20,7 @@ Arguments = ParamSpec("Arguments")
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 Self = TypeVar("Self")
-Kind = TypeVar("Kind", bound=type)
+Class = TypeVar("Class", bound=type)
 
 _OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z][a-z-]*[a-z])")
 # Arguments that are not just the option's words joined by underscores; `takes` adds those of
@@ -66,7 +66,7 @@ def raises_for_python(function: Callable[Arguments, Result]) -> Callable[Argumen
     return call
 
 
-def made_for_python(kind: Kind) -> Kind:
+def made_for_python(kind: Class) -> Class:
     """Apply `raises_for_python` to the constructor and the public methods of the class."""
     for name, member in list(vars(kind).items()):
         if isfunction(member) and (name == "__init__" or not name.startswith("_")):
@@ -87,7 +87,9 @@ def takes(
     # Types as a user reads them: what else is declared is in the docstring.
     fields = [field.replace(annotation=hints[field.name]) for field in known]
     whole = signature(request).replace(parameters=[this, *fields])
-    _NAMES.update(_name_keyword(declared) for declared in list_options(request))
+    # A writer has one shard: for both, the text's own word is clear.
+    others = (declared for declared in list_options(request) if declared.flag != "--shard")
+    _NAMES.update(map(_name_keyword, others))
     meanings = "".join(f"\n{d.name}: {describe_option(d)}" for d in list_options(request))
 
     def decorate(
