@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import memwal
+import memwal.api
 from memwal.errors import MemWalError, Usage
 from memwal.ingest import open_writer
 from memwal.run.keywords import made_for_python, name_arguments, raises_for_python
