@@ -219,17 +219,21 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/engines/local.py",
+        "memwal/run/engines/pool.py",
         "tests/run/test_launch.py",
         (
             "jobs: a unit that raises ends later runs",
-            "                on_done(done)\n        except",
-            "                on_done(done)\n            [f.result() for f in futures]\n        except",
+            "                on_done(done)\n        return",
+            "                on_done(done)\n            [f.result() for f in futures]\n        return",
         ),
+    ),
+    *mutations(
+        "memwal/threads.py",
+        "tests/run/test_launch.py",
         (
             "jobs: an interrupt does not stop units",
-            "            cancel.cancel()\n            raise",
-            "            raise",
+            "        stop()\n        raise",
+            "        raise",
         ),
     ),
     *mutations(
