@@ -10,6 +10,7 @@ import typer
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.options import OneTable
 from memwal.cli.output import Document
+from memwal.report import Section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +23,14 @@ Key = Annotated[
         help="A column that the shard depends on, and its value; repeatable. Bytes as 0x….",
     ),
 ]
+
+
+class ShardDocument(Section):
+    """`memwal shard`. `exists`: whether a writer has made it yet."""
+
+    table: str
+    shard_id: str
+    exists: bool
 
 
 @command()
@@ -45,8 +54,8 @@ def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
         read_rows([row], looked.schema, None, missing_as_null=True)
     ).to_pylist()
     exists = shard_id in looked.view.shard_ids
-    content = {"table": found.name, "shard_id": shard_id, "exists": exists}
-    return Document(content=content, show=_show)
+    answer = ShardDocument(table=found.name, shard_id=shard_id, exists=exists)
+    return Document(content=answer.to_json(), show=_show)
 
 
 def _show(content: Mapping[str, Any], console: Console) -> None:
