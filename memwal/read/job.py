@@ -29,7 +29,7 @@ from memwal.report import DONE
 from memwal.rows.json_values import rows_to_json
 from memwal.rows.memory import Memory
 from memwal.run.policy_choice import check_stored
-from memwal.run.versions import check_lance_version
+from memwal.run.stores import check_lance_version
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/versions.py",
+        "memwal/run/stores.py",
         "tests/run/test_launch.py",
         (
             "jobs: an untested pylance is taken",
@@ -417,8 +417,8 @@ JOBS: tuple[Mutation, ...] = (
         "tests/cli/test_shown_text.py",
         (
             "terminal: a log line is written as it is",
-            "                _escape_texts,\n",
-            "",
+            "[info] {one_line(text)}",
+            "[info] {text}",
         ),
     ),
     *mutations(

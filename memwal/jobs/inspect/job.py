@@ -9,8 +9,7 @@ from memwal.jobs.inspect import report
 from memwal.model import ShardManifest
 from memwal.report import Section
 from memwal.rows.policy import STORED_KEY, policy_document
-from memwal.run.stores import Stores, open_stores
-from memwal.run.versions import check_lance_version
+from memwal.run.stores import Stores, check_lance_version, open_stores
 from memwal.store.shards.listing import list_shards
 from memwal.threads import side_by_side
 
