@@ -92,20 +92,14 @@ def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
         if options.checkpoint is None:  # a checkpoint has the policy of its time, if any
             check_stored(options.table, opened.view.policy_text)
         found = _write_rows(opened, reader, options.output, table.tables.memory)
-    read = ReadTable(
-        table=options.table.name,
-        outcome=DONE,
-        error=None,
-        checkpoint=options.checkpoint,
-        merged_only=bool(options.merged_only),
-        **found,
-    )
+    found |= {"checkpoint": options.checkpoint, "merged_only": bool(options.merged_only)}
+    table_read = ReadTable(table=options.table.name, outcome=DONE, error=None, **found)
     return ReadDocument(
         job="read",
         outcome=DONE,
         seconds=round(clock.monotonic_seconds() - began, 3),
         run_id=run_id,
-        tables=[read],
+        tables=[table_read],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import asdict
 from typing import Any
 
 from memwal.format import layout
@@ -129,23 +130,7 @@ def _describe_state(state: MemWalState | None) -> IndexState | None:
         index_catchup={name: dict(by) for name, by in state.index_catchup.items()},
         maintained_indexes=list(state.maintained_indexes),
         maintain_all_indexes=state.maintain_all_indexes,
-        shard_specs=[
-            {
-                "spec_id": spec.spec_id,
-                "fields": [
-                    {
-                        "field_id": f.field_id,
-                        "source_ids": list(f.source_ids),
-                        "transform": f.transform,
-                        "expression": f.expression,
-                        "result_type": f.result_type,
-                        "parameters": dict(f.parameters),
-                    }
-                    for f in spec.fields
-                ],
-            }
-            for spec in state.shard_specs
-        ],
+        shard_specs=[asdict(spec) for spec in state.shard_specs],
         snapshot={
             "taken_at": iso_time(state.snapshot_ts_millis * 10**6 or None),
             "num_shards": state.num_shards,
