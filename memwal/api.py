@@ -326,7 +326,7 @@ class Table:
         """
         from memwal.read.job import open_configured
         from memwal.run.policy_choice import check_stored
-        from memwal.run.versions import check_lance_version
+        from memwal.run.stores import check_lance_version
 
         check_lance_version(self._options["untested_lance_allowed"])
         table = open_configured(self._table, self._consistency)

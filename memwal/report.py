@@ -40,6 +40,10 @@ class Section(BaseModel):
     # Its checks are built when it is first used: a command uses few of these.
     model_config = ConfigDict(frozen=True, defer_build=True)
 
+    def to_json(self) -> dict[str, Any]:
+        """The section, JSON-ready."""
+        return self.model_dump(mode="json")
+
 
 class Part(Section):
     """Something with an outcome: a job, a table, a shard. `error` is the text of its `cause`."""
@@ -255,10 +259,6 @@ class JobReport(Part):
     engine: EngineReport | None = None
     tables: tuple[SerializeAsAny[TableReport], ...] = ()
     requests: dict[str, int] = Field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The document, JSON-ready."""
-        return self.model_dump(mode="json")
 
 
 def sum_up(parts: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tuple[str, int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -50,3 +51,26 @@ def side_by_side(
     if failed:
         raise failed[min(failed)]
     return [results[number] for number in range(len(things))]
+
+
+@contextmanager
+def in_threads(
+    work: Callable[[Thing], Result],
+    things: Sequence[Thing],
+    threads_max: int,
+    *,
+    stop: Callable[[], None],
+) -> Iterator[list[Future[Result]]]:
+    """Start `work` on each thing, for a block that follows the futures.
+
+    `work` sees the caller's context variables. The block's end waits for calls that run and drops
+    those that wait; an error that the block raises, such as an interrupt, calls `stop` first.
+    """
+    pool = ThreadPoolExecutor(threads_max)
+    try:
+        yield [pool.submit(copy_context().run, work, thing) for thing in things]
+    except BaseException:
+        stop()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)

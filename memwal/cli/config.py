@@ -21,6 +21,7 @@ from memwal.config import (
     name_variable,
     read_environment_settings,
 )
+from memwal.report import Section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +34,13 @@ Explain = Annotated[
 ]
 
 
+class ConfigDocument(Section):
+    """`memwal config`; `value` and `origin` where a key is set, the rest with `--explain`."""
+
+    file: str | None
+    keys: list[dict[str, Any]]
+
+
 @command()
 def config(explain: Explain = False, *, flags: ReadFlags) -> Document:
     """Show which keys of memwal.toml are set, and by what.
@@ -42,7 +50,7 @@ def config(explain: Explain = False, *, flags: ReadFlags) -> Document:
     found = load_config(flags.config)
     keys = list(list_keys() if explain else _list_set(found))
     file = None if found.file is None else str(found.file)
-    return Document(content={"file": file, "keys": keys}, show=_show)
+    return Document(content=ConfigDocument(file=file, keys=keys).to_json(), show=_show)
 
 
 def _show(content: Mapping[str, Any], console: Console) -> None:

@@ -66,4 +66,4 @@ def _inspect(
         untested_lance_allowed=flags.allow_untested_lance,
         **more,
     )
-    return Document(content=found)
+    return Document(content=found.to_json())

@@ -7,10 +7,7 @@ shows nothing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
 
-import structlog
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -25,12 +22,11 @@ from rich.progress import (
 )
 from rich.table import Column
 from rich.text import Text
-from structlog.typing import EventDict
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock
 from memwal.run.process.logs import JsonLog
-from memwal.text import count_of, one_line
+from memwal.text import count_of, iso_time, one_line
 
 ROWS = "rows"
 """The one unit that is counted fast enough to show a speed; a total of 0 means unknown."""
@@ -127,18 +123,13 @@ class LogDisplay:
     """The display elsewhere: a line as each step begins and ends, and every half minute."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        structlog.configure(
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True),
-                _escape_texts,
-                structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False),
-            ],
-            logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        )
-        self.say: Callable[[str], object] = structlog.get_logger().info
-        self._log: Callable[..., object] = self.say
-        self._pace = _Pace(clock or SystemClock())
+        self._stream = sys.stderr
+        self._clock = clock or SystemClock()
+        self._pace = _Pace(self._clock)
+
+    def say(self, text: str) -> None:
+        """Log a line."""
+        self._log(text)
 
     def start(self, what: str, total: int, bytes_total: int = 0) -> None:
         """Log that a step of `total` units begins."""
@@ -157,14 +148,27 @@ class LogDisplay:
     def stop(self) -> None:
         """Do nothing: there is no bar to remove."""
 
+    def _log(self, text: str, **facts: object) -> None:
+        at = (iso_time(self._clock.now_nanos()) or "")[:19]
+        told = " ".join(f"{name}={_quote(value)}" for name, value in sorted(facts.items()))
+        # In one piece, since jobs side by side may write at the same time.
+        self._stream.write(f"{at}Z [info] {one_line(text)} {told}".rstrip(" ") + "\n")
+        self._stream.flush()
+
 
 class JsonDisplay(LogDisplay):
     """The display with `--log-format json`: the same lines as JSON objects."""
 
     def __init__(self, log: JsonLog, clock: Clock | None = None) -> None:
-        self.say = log.take
-        self._log = partial(log.say, "info")
-        self._pace = _Pace(clock or SystemClock())
+        super().__init__(clock)
+        self._json = log
+
+    def say(self, text: str) -> None:
+        """Log a line, which may be JSON already."""
+        self._json.take(text)
+
+    def _log(self, text: str, **facts: object) -> None:
+        self._json.say("info", text, **facts)
 
 
 class _Pace:
@@ -200,8 +204,10 @@ class _Pace:
         return facts
 
 
-def _escape_texts(logger: object, method: str, event: EventDict) -> EventDict:
-    return {k: one_line(v) if isinstance(v, str) else v for k, v in event.items()}
+def _quote(value: object) -> str:
+    """The value of a fact, in quotes where it would not be one word."""
+    text = one_line(str(value))
+    return repr(text) if set(text) & set(" =\"'") else text
 
 
 Display = BarDisplay | LogDisplay

@@ -164,5 +164,5 @@ def read(
         reinitialised_allowed=allow_reinitialised,
         untested_lance_allowed=flags.allow_untested_lance,
     )
-    content = {**job.run_read(options), "run_id": flags.run_id}
+    content = job.run_read(options, flags.run_id).to_json()
     return Document(content=content, show=show.show_explain if explain else show.show_rows)

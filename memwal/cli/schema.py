@@ -13,6 +13,7 @@ import typer
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.output import Document
 from memwal.errors import Usage
+from memwal.report import JobReport, Section, TableReport
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,26 +29,34 @@ REPORTS = (
 )
 """The documents that are reports of jobs."""
 OTHERS = {
-    "read": "ReadDocument",
-    "inspect-index": "IndexDocument",
-    "inspect-manifest": "ManifestDocument",
-    "inspect-shard": "ShardsDocument",
-    "inspect-wal": "WalDocument",
-    "shard": "ShardDocument",
-    "watch-event": "EventDocument",
-    "config": "ConfigDocument",
-    "schema": "SchemaNames",
+    "read": "memwal.read.report.ReadDocument",
+    "inspect-index": "memwal.jobs.inspect.report.IndexDocument",
+    "inspect-manifest": "memwal.jobs.inspect.report.ManifestDocument",
+    "inspect-shard": "memwal.jobs.inspect.report.ShardsDocument",
+    "inspect-wal": "memwal.jobs.inspect.report.WalDocument",
+    "shard": "memwal.cli.shard.ShardDocument",
+    "watch-event": "memwal.jobs.watch.report.EventDocument",
+    "config": "memwal.cli.config.ConfigDocument",
+    "schema": "memwal.cli.schema.SchemaNames",
 }
-"""All other documents, with their classes in `memwal.cli.documents`."""
+"""All other documents, with their classes."""
 
 Name = Annotated[str | None, typer.Argument(metavar="DOCUMENT", help="Default: list them.")]
+
+
+class SchemaNames(Section):
+    """`memwal schema` without a document's name."""
+
+    version: int
+    documents: list[str]
 
 
 @command()
 def schema(document: Name = None, *, flags: ReadFlags) -> Document:
     """Show the JSON Schema of what a command's --json prints."""
     if document is None:
-        return Document(content={"version": VERSION, "documents": [*REPORTS, *OTHERS]})
+        names = SchemaNames(version=VERSION, documents=[*REPORTS, *OTHERS])
+        return Document(content=names.to_json())
     return Document(content=make_schema(document), show=_print)
 
 
@@ -62,8 +71,6 @@ def make_schema(name: str) -> dict[str, Any]:
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 
-    from memwal.report import JobReport
-
     class Written(GenerateJsonSchema):
         """Requires fields with a default too in reports, as those are always written."""
 
@@ -72,7 +79,8 @@ def make_schema(name: str) -> dict[str, Any]:
 
     kind: Any = _find_report(name) if name in REPORTS else None
     if kind is None:
-        own = getattr(import_module("memwal.cli.documents"), OTHERS[name])
+        module, _, kind_name = OTHERS[name].rpartition(".")
+        own = getattr(import_module(module), kind_name)
         kind = own if name == "watch-event" else Union[own, JobReport]  # noqa: UP007
     found = TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Written)
     if "JobOnTable" in found.get("$defs", {}):  # its serializer makes them one object
@@ -95,8 +103,6 @@ def _find_report(name: str) -> Any:
     """Return a report's type: its tables are of the job's kinds, or plain if they failed early."""
     from pydantic import create_model
 
-    from memwal.report import JobReport, TableReport
-
     jobs = {"demo": _CHAINED, "watch": ("watch", "maintain")}.get(name, (name,))
     kinds: list[type] = [kind for job in jobs for kind in _list_reports(job)]
     whole = next((kind for kind in kinds if issubclass(kind, JobReport)), JobReport)
@@ -110,8 +116,6 @@ def _find_report(name: str) -> Any:
 def _list_reports(job: str) -> list[type]:
     room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
     module = import_module(f"{room}.report")
-    from memwal.report import JobReport, TableReport
-
     return [
         kind
         for kind in vars(module).values()

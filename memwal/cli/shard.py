@@ -10,6 +10,7 @@ import typer
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.options import OneTable
 from memwal.cli.output import Document
+from memwal.report import Section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +25,14 @@ Key = Annotated[
 ]
 
 
+class ShardDocument(Section):
+    """`memwal shard`. `exists`: whether a writer has made it yet."""
+
+    table: str
+    shard_id: str
+    exists: bool
+
+
 @command()
 def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
     """Show which shard a key's rows go to.
@@ -33,8 +42,7 @@ def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
     from memwal.ingest.target import IngestTable
     from memwal.ingest.values.python_rows import read_rows
     from memwal.read.keys import parse_keys
-    from memwal.run.stores import open_stores
-    from memwal.run.versions import check_lance_version
+    from memwal.run.stores import check_lance_version, open_stores
 
     found = flags.table(table)
     check_lance_version(flags.allow_untested_lance)
@@ -45,8 +53,8 @@ def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
         read_rows([row], looked.schema, None, missing_as_null=True)
     ).to_pylist()
     exists = shard_id in looked.view.shard_ids
-    content = {"table": found.name, "shard_id": shard_id, "exists": exists}
-    return Document(content=content, show=_show)
+    answer = ShardDocument(table=found.name, shard_id=shard_id, exists=exists)
+    return Document(content=answer.to_json(), show=_show)
 
 
 def _show(content: Mapping[str, Any], console: Console) -> None:

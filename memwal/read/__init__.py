@@ -12,7 +12,7 @@
     then = table.read(version=17).read_all()
 
 table    the Python API, and the pruning of shards by a filter
-job      `memwal read`; show is how its result is displayed
+job      `memwal read`; report is its document, show is how that is displayed
 keys     keys from callers, checked against the table
 plan     what is read
 store    how it is read

@@ -23,11 +23,13 @@ from memwal.read.plan.request import (
     parse_nearest,
     parse_search,
 )
+from memwal.read.report import ReadDocument, ReadTable
 from memwal.read.table import OpenedRead, ReadableTable, open_table
+from memwal.report import DONE
 from memwal.rows.json_values import rows_to_json
 from memwal.rows.memory import Memory
 from memwal.run.policy_choice import check_stored
-from memwal.run.versions import check_lance_version
+from memwal.run.stores import check_lance_version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ def open_configured(table: ResolvedTable, consistency: Consistency) -> ReadableT
     )
 
 
-def run_read(options: ReadOptions) -> dict[str, Any]:
+def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
     """Run the read; returns its document. Raises as `memwal.read.table.ReadableTable.read` does."""
     check_lance_version(options.untested_lance_allowed)
     if options.explain and (options.with_wal or options.output is not None):
@@ -83,23 +85,22 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
     if options.explain:
         if options.table.policy is not None and options.checkpoint is None:
             check_stored(options.table, table.at(options.version).policy_text)
-        found = {"explain": explain(table, request)}
-        shards_from = found["explain"].pop("shards_from")
-        found = {"version": found["explain"]["base"]["version"], **shards_from, **found}
+        plan = explain(table, request)
+        found = {**plan.pop("shards_from"), "version": plan["base"]["version"], "explain": plan}
     else:
         opened, reader = table.open_reader(request, with_wal=options.with_wal)
         if options.checkpoint is None:  # a checkpoint has the policy of its time, if any
             check_stored(options.table, opened.view.policy_text)
         found = _write_rows(opened, reader, options.output, table.tables.memory)
-    moment = {"checkpoint": options.checkpoint, "merged_only": bool(options.merged_only)}
-    return {
-        "job": "read",
-        "outcome": "done",
-        "seconds": round(clock.monotonic_seconds() - began, 3),
-        "tables": [
-            {"table": options.table.name, "outcome": "done", "error": None, **moment, **found}
-        ],
-    }
+    found |= {"checkpoint": options.checkpoint, "merged_only": bool(options.merged_only)}
+    table_read = ReadTable(table=options.table.name, outcome=DONE, error=None, **found)
+    return ReadDocument(
+        job="read",
+        outcome=DONE,
+        seconds=round(clock.monotonic_seconds() - began, 3),
+        run_id=run_id,
+        tables=[table_read],
+    )
 
 
 def _write_rows(

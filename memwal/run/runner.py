@@ -17,9 +17,8 @@ from memwal.run.process import logs
 from memwal.run.progress import SILENT, Progress
 from memwal.run.records import RunRecorder
 from memwal.run.reports import job_report
-from memwal.run.stores import Stores
+from memwal.run.stores import Stores, check_lance_version
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable, open_tables
-from memwal.run.versions import check_lance_version
 
 ReadTable = Callable[[Stores, Fanout], TableView]
 OneTable = Callable[[OpenTable, Stores, TableView, Fanout], TableReport]

@@ -1,4 +1,7 @@
-"""Opens the real stores behind the ports, in the driver and again inside each task."""
+"""Opens the real stores behind the ports, in the driver and again inside each task.
+
+It also says which pylance may be behind them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from memwal.clock import SystemClock
+from memwal.errors import Unsupported
 from memwal.model import TableView
 from memwal.ports import Clock, Objects
 from memwal.rows.memory import UNLIMITED, Memory
@@ -19,7 +23,7 @@ from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.store.records.lease import TTL_SECONDS, StoredLeases
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.datasets import LanceTables, lance_version
 from memwal.store.tables.manifests import TableManifests
 from memwal.store.tables.view import StoredViews
 
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
     from memwal.store.records.runs import StoredRunRecords
 
 OPENED_BEFORE_SECONDS_MAX = 60.0
+
+# The requirement in pyproject.toml names them too; a test compares the two.
+TESTED_LANCE_MAJORS = (14,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +104,18 @@ class Stores:
     def wal(self) -> WalEntries:
         """The shards' WALs."""
         return WalEntries(self.objects)
+
+
+def check_lance_version(allowed: bool) -> None:
+    """Raise Unsupported for a pylance that was never tested, unless that is `allowed`."""
+    version = lance_version()
+    if int(version.split(".")[0]) not in TESTED_LANCE_MAJORS and not allowed:
+        tested = ", ".join(f"{major}.x" for major in TESTED_LANCE_MAJORS)
+        raise Unsupported(
+            "MW-E01",
+            f"pylance {version} is installed; tested are {tested}. Install one of those, or pass "
+            "--allow-untested-lance",
+        )
 
 
 def open_stores(

@@ -150,26 +150,17 @@ def test_the_test_button_reads_a_table(
 
 @pytest.mark.parametrize("name", ["command", "config_file", "jobs_directory"])
 def test_a_connection_decides_neither_code_nor_configuration(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, name: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     """Whoever may edit a connection, and whoever presses a button on the page, runs nothing."""
     connection = {"conn_type": "memwal", "extra": {name: str(tmp_path / "elsewhere")}}
-    monkeypatch.setenv(f"AIRFLOW_CONN_OLD_{name}".upper(), json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
     monkeypatch.setenv("AIRFLOW__MEMWAL__JOBS_DIRECTORY", "s3a://lake/jobs")
-    with caplog.at_level("WARNING"):
-        jobs = [MemWalHook(f"old_{name}").environment() for _ in range(2)]
     settings = read_settings()
-    for found in jobs:
-        assert found.command == settings.command == str(JOBS_BIN / "memwal")
-        assert found.config_file == settings.config_file
-        assert found.jobs_directory == "s3a://lake/jobs"
-    (warning,) = [
-        r.getMessage() for r in caplog.records if r.name == "memwal_airflow.hooks.command"
-    ]
-    assert warning == (
-        f"connection old_{name}: the field {name!r} is ignored; "
-        f"set [memwal] {name} in Airflow's configuration"
-    )
+    found = MemWalHook("store").environment()
+    assert found.command == settings.command == str(JOBS_BIN / "memwal")
+    assert found.config_file == settings.config_file
+    assert found.jobs_directory == "s3a://lake/jobs"
 
 
 def test_only_a_file_that_is_named_is_the_configuration(

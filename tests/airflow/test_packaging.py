@@ -266,7 +266,7 @@ def test_what_the_wheels_are_called_and_require(tmp_path: Path) -> None:
     assert provider["Name"] == "airflow-provider-lance-memwal"
     assert "memwal" not in requirements(ours) | requirements(provider)
     assert requirements(provider, extra="") == {"apache-airflow", "lance-memwal"}
-    assert requirements(ours, extra="") == {"pydantic", "rich", "structlog", "typer"}
+    assert requirements(ours, extra="") == {"pydantic", "rich", "typer"}
     for extra in ("jobs", "spark", "metrics"):
         assert {"pylance", "boto3", "datafusion"} <= requirements(ours, extra=extra)
 

@@ -16,8 +16,14 @@ from local_airflow.home import ROOT
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.redaction import Redactor
 from memwal_airflow.page import plots
-from memwal_airflow.page.advice import ROWS, find_advice, read_entries, read_rows
-from memwal_airflow.page.alerts import list_alerts, show_target
+from memwal_airflow.page.alerts import (
+    ROWS,
+    find_advice,
+    list_alerts,
+    read_entries,
+    read_rows,
+    show_target,
+)
 from memwal_airflow.page.answers import Look, add_error, add_runs, add_status
 from memwal_airflow.page.details import GROUPS_MAX, Detail, Details, Kind, sum_up
 from memwal_airflow.page.feed import Clock

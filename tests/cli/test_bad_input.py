@@ -25,8 +25,7 @@ from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.model import ShardId, ShardStatus
 from memwal.read.spark import MemWalDataSource
-from memwal.run.stores import open_stores
-from memwal.run.versions import TESTED_LANCE_MAJORS
+from memwal.run.stores import TESTED_LANCE_MAJORS, open_stores
 from memwal.store.objects.base import StoreLimits
 from tests.support import builders
 from tests.support.nursery import run_memwal

@@ -272,7 +272,7 @@ def command(table: PolicyTable, policy: RowPolicy | None, *, explained: bool = F
     resolved = ResolvedTable(
         name="t", uri=table.uri, settings=Settings(), storage_options={}, policy=policy
     )
-    return run_read(ReadOptions(table=resolved, explain=explained))
+    return run_read(ReadOptions(table=resolved, explain=explained)).to_json()
 
 
 @pytest.mark.parametrize("explained", [False, True])

@@ -295,7 +295,7 @@ def test_requests_do_not_depend_on_the_number_of_shards(table: Table, storage: S
 
 def run(table: Table, **options: Any) -> dict[str, Any]:
     asked = ReadOptions(table=resolved(table), consistency="snapshot", **options)
-    found: dict[str, Any] = run_read(asked)["tables"][0]
+    found: dict[str, Any] = run_read(asked).to_json()["tables"][0]
     return found
 
 

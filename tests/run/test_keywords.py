@@ -60,7 +60,7 @@ _FILES = (
     "ingest/values/shape.py",
     "ingest/routing.py",
     "ingest/overlapping_shards.py",
-    "run/versions.py",
+    "run/stores.py",
     "run/policy_choice.py",
 )
 _TEXT = re.compile(r'"(?:[^"`]|`[^`"]*`)*"')

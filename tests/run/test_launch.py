@@ -24,8 +24,8 @@ from memwal.jobs.garbage.apply.delete import Deletion
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.unit import GarbageUnit, unpack_deleted
 from memwal.model import TableView
-from memwal.run import versions
-from memwal.run.engines.local import LocalEngine
+from memwal.run import stores
+from memwal.run.engines.pool import LocalEngine
 from memwal.run.options import RunOptions
 from memwal.run.stores import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, open_stores
 from memwal.run.tables import OpenTable, open_tables
@@ -47,10 +47,10 @@ class FakeLease:
 
 
 def test_an_untested_pylance_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "lance_version", lambda: "99.0.1")
+    monkeypatch.setattr(stores, "lance_version", lambda: "99.0.1")
     with pytest.raises(Unsupported, match=r"99\.0\.1"):
-        versions.check_lance_version(False)
-    versions.check_lance_version(True)
+        stores.check_lance_version(False)
+    stores.check_lance_version(True)
 
 
 @pytest.mark.parametrize("other", ["x/../t", "link"])

@@ -61,7 +61,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/versions.py",
+        "memwal/run/stores.py",
         "tests/run/test_launch.py",
         (
             "jobs: an untested pylance is taken",
@@ -228,17 +228,21 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/engines/local.py",
+        "memwal/run/engines/pool.py",
         "tests/run/test_launch.py",
         (
             "jobs: a unit that raises ends later runs",
-            "                on_done(done)\n        except",
-            "                on_done(done)\n            [f.result() for f in futures]\n        except",
+            "                on_done(done)\n        return",
+            "                on_done(done)\n            [f.result() for f in futures]\n        return",
         ),
+    ),
+    *mutations(
+        "memwal/threads.py",
+        "tests/run/test_launch.py",
         (
             "jobs: an interrupt does not stop units",
-            "            cancel.cancel()\n            raise",
-            "            raise",
+            "        stop()\n        raise",
+            "        raise",
         ),
     ),
     *mutations(
@@ -422,8 +426,8 @@ JOBS: tuple[Mutation, ...] = (
         "tests/cli/test_shown_text.py",
         (
             "terminal: a log line is written as it is",
-            "                _escape_texts,\n",
-            "",
+            "[info] {one_line(text)}",
+            "[info] {text}",
         ),
     ),
     *mutations(

@@ -7,7 +7,6 @@ and rendered templates.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -27,12 +26,6 @@ from memwal.errors import Usage
 from memwal_airflow.hooks.redaction import is_secret
 from memwal_airflow.hooks.request import build_words
 from memwal_airflow.settings import read_settings
-
-_log = logging.getLogger(__name__)
-
-# Fields of older connections. Only Airflow's own configuration may say which code runs, and on
-# which tables: the API server runs the command too, for everybody who looks at the page.
-IGNORED_FIELDS = ("command", "config_file", "jobs_directory")
 
 # Variables that are none of a job's business (Airflow's database, keys and connections), and those
 # that would point its Python or Spark away from its own environment.
@@ -150,11 +143,13 @@ def read_environment(
     host: str | None = None,
     login: str | None = None,
     password: str | None = None,
-    conn_id: str = "",
 ) -> JobsEnvironment:
-    """Read store and credentials from a connection, the rest from `[memwal]`. Raises Usage."""
+    """Read store and credentials from a connection, the rest from `[memwal]`. Raises Usage.
+
+    Only Airflow's own configuration may say which code runs, and on which tables: the API server
+    runs the command too, for everybody who looks at the page.
+    """
     settings = read_settings()
-    _warn_of_ignored(conn_id, tuple(name for name in IGNORED_FIELDS if extra.get(name)))
     options = _storage_options(extra.get("storage_options"))
     # Airflow masks fields of `extra` whose names suggest a secret: hence a second field.
     secret_options = _storage_options(extra.get("secret_storage_options"))
@@ -176,16 +171,6 @@ def read_environment(
             name for name in options if name in secret_options or is_secret(name)
         ),
     )
-
-
-@lru_cache(maxsize=64)
-def _warn_of_ignored(conn_id: str, fields: tuple[str, ...]) -> None:
-    """Warn of ignored fields once in a process, since the page keeps reading its connection."""
-    for name in fields:
-        _log.warning(
-            "connection %s: the field %r is ignored; set [memwal] %s in Airflow's configuration",
-            conn_id, name, name,
-        )  # fmt: skip
 
 
 def _storage_options(value: Any) -> dict[str, str]:

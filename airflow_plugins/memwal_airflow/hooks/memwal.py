@@ -130,5 +130,4 @@ def _environment(connection: Connection) -> JobsEnvironment:
         host=connection.host,
         login=connection.login,
         password=connection.password,
-        conn_id=connection.conn_id,
     )

@@ -40,9 +40,8 @@ from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions, choose_limits, share_memory
 from memwal.run.progress import Progress, Quiet
 from memwal.run.reports import add_counts
-from memwal.run.stores import OpenedBefore
+from memwal.run.stores import OpenedBefore, check_lance_version
 from memwal.run.tables import OpenTable, open_tables
-from memwal.run.versions import check_lance_version
 from memwal.run.workers import cancel
 from memwal.text import count_of
 

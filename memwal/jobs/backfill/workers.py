@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 
 from memwal.errors import EXIT_CANCELLED, MemWalError, PartlyFailed, StandDown
@@ -27,14 +27,14 @@ from memwal.report import (
     failed_report,
     sum_up_tables,
 )
-from memwal.run.chain import must_stop
 from memwal.run.engines.choice import choose_engine
 from memwal.run.engines.pool import has_spark
 from memwal.run.lease import ChainLeases
 from memwal.run.progress import Progress
-from memwal.run.reports import add_counts
+from memwal.run.reports import add_counts, must_stop
 from memwal.run.workers import cancel
 from memwal.text import count_of
+from memwal.threads import in_threads
 
 # A report on very many tables is large, so it is not written after each of them.
 DOCUMENT_SECONDS_MIN = 1.0
@@ -73,20 +73,17 @@ class Backfill:
             self.progress.say(f"engine for merges: {self.engine.name} ({self.engine.reason})")
         self.show_report(self.report(finished=False))
         self.progress.start("tables", len(waiting))
-        pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="memwal-backfill")
+        going = in_threads(self._run_table, waiting, self.concurrency, stop=self.stop_engines)
         try:
-            self._watch([pool.submit(self._run_table, table) for table in waiting])
+            with going as futures:
+                self._watch(futures)
         except KeyboardInterrupt:
-            self.stop_engines()
-            pool.shutdown(cancel_futures=True)
             return self.report(finished=True).model_copy(
                 update={
                     "error": "cancelled; what was committed stays, run again to go on",
                     "exit_code": EXIT_CANCELLED,
                 }
             )
-        finally:
-            pool.shutdown(cancel_futures=True)
         return self.report(finished=True)
 
     def report(self, *, finished: bool) -> BackfillReport:

@@ -13,8 +13,7 @@ from memwal.report import DONE, FAILED
 from memwal.rows.inherited import check_progress, warn_untouched
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.stores import open_stores
-from memwal.run.versions import check_lance_version
+from memwal.run.stores import check_lance_version, open_stores
 from memwal.store.objects.base import StoreLimits
 from memwal.store.objects.opening import find_address, normalise_uri
 

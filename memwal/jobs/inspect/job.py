@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memwal.config import ResolvedTable
 from memwal.errors import Missing, Usage
 from memwal.format.layout import find_shard
 from memwal.jobs.inspect import report
 from memwal.model import ShardManifest
+from memwal.report import Section
 from memwal.rows.policy import STORED_KEY, policy_document
-from memwal.run.stores import Stores, open_stores
-from memwal.run.versions import check_lance_version
+from memwal.run.stores import Stores, check_lance_version, open_stores
 from memwal.store.shards.listing import list_shards
 from memwal.threads import side_by_side
 
@@ -27,7 +25,7 @@ def run_inspect(
     version: int | None = None,
     untested_lance_allowed: bool = False,
     shown_max: int = WAL_ENTRIES_SHOWN_MAX,
-) -> dict[str, Any]:
+) -> Section:
     """The document for `inspect WHAT TABLE`. Raises Usage, NotATable, Corruption, Unsupported."""
     check_lance_version(untested_lance_allowed)
     stores = open_stores(table.find_uri(), table.storage_options)
@@ -40,18 +38,16 @@ def run_inspect(
             raise Usage(str(missing)) from None
         if what == "index":
             stored = stores.tables.base(version).config().get(STORED_KEY)
-            return {**report.describe_index(manifest), "policy": policy_document(stored)}
+            return report.describe_index(manifest, policy_document(stored))
         return report.describe_manifest(manifest)
     latest = int(stores.views.table_version())
     merged = stores.views.mem_wal(latest).merged
-    documents = []
-    for manifest_ in _shards(stores, shard, version):
-        if what == "shard":
-            shown = report.describe_shard(manifest_, merged.get(manifest_.shard_id, 0))
-        else:
-            shown = _wal(stores, manifest_, merged.get(manifest_.shard_id, 0), shown_max)
-        documents.append(shown)
-    return {"table": table.name, "version": latest, "shards": documents}
+    manifests = [(m, merged.get(m.shard_id, 0)) for m in _shards(stores, shard, version)]
+    if what == "shard":
+        shown = [report.describe_shard(*manifest) for manifest in manifests]
+        return report.ShardsDocument(table=table.name, version=latest, shards=shown)
+    wals = [_wal(stores, *manifest, shown_max) for manifest in manifests]
+    return report.WalDocument(table=table.name, version=latest, shards=wals)
 
 
 def _shards(stores: Stores, shard: str | None, version: int | None) -> list[ShardManifest]:
@@ -69,7 +65,7 @@ def _shards(stores: Stores, shard: str | None, version: int | None) -> list[Shar
     return [m for m in manifests if m is not None]
 
 
-def _wal(stores: Stores, manifest: ShardManifest, merged: int, shown_max: int) -> dict[str, Any]:
+def _wal(stores: Stores, manifest: ShardManifest, merged: int, shown_max: int) -> report.ShardWal:
     """Describe a shard's WAL: all entries that no generation covers, and the newest others."""
     listed = stores.wal.list_settled(manifest)
     above = [p for p in listed if p[0] > manifest.replay_after_wal_entry_position]

@@ -1,69 +1,155 @@
-"""Decodes what is stored, as plain JSON-ready documents. Changes nothing."""
+"""The documents of `inspect`: what is stored, decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import asdict
 from typing import Any
 
 from memwal.format import layout
 from memwal.format.replay import Standing, WalEntry, replay
-from memwal.model import MemWalState, ShardManifest, VersionManifest
+from memwal.model import MemWalState, ShardId, VersionManifest
+from memwal.model import ShardManifest as StoredManifest
+from memwal.report import Section
 from memwal.text import iso_time
 
 
-def describe_index(manifest: VersionManifest) -> dict[str, Any]:
-    """MemWalIndexDetails of one table version."""
-    state = manifest.mem_wal
-    return {
-        "version": manifest.version,
-        "committed_at": iso_time(manifest.timestamp_nanos),
-        "mem_wal": None if state is None else _describe_state(state),
-    }
+class IndexState(Section):
+    """What the MemWAL index says. `merged_generations` is by shard, `index_catchup` by index."""
+
+    index_uuid: str
+    entry_created_at: str | None
+    merged_generations: dict[ShardId, int]
+    index_catchup: dict[str, dict[ShardId, int]]
+    maintained_indexes: list[str]
+    maintain_all_indexes: bool | None
+    shard_specs: list[dict[str, Any]]
+    snapshot: dict[str, str | int | None]
+    writer_config_defaults: dict[str, str]
 
 
-def _describe_state(state: MemWalState) -> dict[str, Any]:
+class IndexDocument(Section):
+    """`inspect index`."""
+
+    version: int
+    committed_at: str | None
+    mem_wal: IndexState | None
+    policy: dict[str, Any] | None
+
+
+class ManifestDocument(Section):
+    """`inspect manifest`. `indexes` has a segment each."""
+
+    version: int
+    committed_at: str | None
+    mem_wal: IndexState | None
+    branch: str | None
+    file_bytes: int
+    requests: int
+    indexes: list[dict[str, str | int | list[int]]]
+
+
+class Shard(Section):
+    """What `inspect shard` and `inspect wal` both tell of a shard."""
+
+    shard_id: str
+    status: str
+    writer_epoch: int
+    current_generation: int
+    merged_generation: int
+    replay_after_wal_entry_position: int
+    wal_entry_position_last_seen: int
+
+
+class ShardManifest(Shard):
+    """A shard's manifest, beside the table's progress for it."""
+
+    version: int
+    path: str
+    shard_spec_id: int
+    shard_fields: dict[str, str]
+    flushed_generations: list[dict[str, str | int | None]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The shard, JSON-ready: the manifest comes before its progress."""
+        found = super().to_json()
+        first = ("shard_id", "version", "path", "status", "writer_epoch", "shard_spec_id")
+        return {name: found.pop(name) for name in (*first, "shard_fields")} | found
+
+
+class ShardWal(Shard):
+    """A shard's WAL: the newest entries, and how many were `left_out`."""
+
+    next_position: int
+    unflushed: dict[str, int]
+    left_out: int
+    entries: list[dict[str, Any]]
+    problems: list[str]
+    warnings: list[str]
+    broken: list[str]
+
+
+class ShardsDocument(Section):
+    """`inspect shard`."""
+
+    table: str
+    version: int
+    shards: list[ShardManifest]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document, JSON-ready."""
+        return {**dict(self), "shards": [shard.to_json() for shard in self.shards]}
+
+
+class WalDocument(Section):
+    """`inspect wal`."""
+
+    table: str
+    version: int
+    shards: list[ShardWal]
+
+
+def describe_index(manifest: VersionManifest, policy: dict[str, Any] | None) -> IndexDocument:
+    """MemWALIndexDetails of one table version, and the table's row-merge policy."""
+    return IndexDocument(
+        version=manifest.version,
+        committed_at=iso_time(manifest.timestamp_nanos),
+        mem_wal=_describe_state(manifest.mem_wal),
+        policy=policy,
+    )
+
+
+def _describe_state(state: MemWalState | None) -> IndexState | None:
+    if state is None:
+        return None
     created = state.created_at_millis
-    return {
-        "index_uuid": state.index_uuid,
-        "entry_created_at": iso_time(None if created is None else created * 10**6),
-        "merged_generations": dict(state.merged),
-        "index_catchup": {name: dict(by) for name, by in state.index_catchup.items()},
-        "maintained_indexes": list(state.maintained_indexes),
-        "maintain_all_indexes": state.maintain_all_indexes,
-        "shard_specs": [
-            {
-                "spec_id": spec.spec_id,
-                "fields": [
-                    {
-                        "field_id": f.field_id,
-                        "source_ids": list(f.source_ids),
-                        "transform": f.transform,
-                        "expression": f.expression,
-                        "result_type": f.result_type,
-                        "parameters": dict(f.parameters),
-                    }
-                    for f in spec.fields
-                ],
-            }
-            for spec in state.shard_specs
-        ],
-        "snapshot": {
+    return IndexState(
+        index_uuid=state.index_uuid,
+        entry_created_at=iso_time(None if created is None else created * 10**6),
+        merged_generations=dict(state.merged),
+        index_catchup={name: dict(by) for name, by in state.index_catchup.items()},
+        maintained_indexes=list(state.maintained_indexes),
+        maintain_all_indexes=state.maintain_all_indexes,
+        shard_specs=[asdict(spec) for spec in state.shard_specs],
+        snapshot={
             "taken_at": iso_time(state.snapshot_ts_millis * 10**6 or None),
             "num_shards": state.num_shards,
             "inline_bytes": None if state.inline_snapshots is None else len(state.inline_snapshots),
         },
-        "writer_config_defaults": dict(state.writer_config_defaults),
-    }
+        writer_config_defaults=dict(state.writer_config_defaults),
+    )
 
 
-def describe_manifest(manifest: VersionManifest) -> dict[str, Any]:
+def describe_manifest(manifest: VersionManifest) -> ManifestDocument:
     """One `_versions/*.manifest` file, as far as memwal reads it."""
-    return {
-        **describe_index(manifest),
-        "branch": manifest.branch,
-        "file_bytes": manifest.file_bytes,
-        "requests": manifest.requests,
-        "indexes": [
+    return ManifestDocument(
+        version=manifest.version,
+        committed_at=iso_time(manifest.timestamp_nanos),
+        mem_wal=_describe_state(manifest.mem_wal),
+        branch=manifest.branch,
+        file_bytes=manifest.file_bytes,
+        requests=manifest.requests,
+        indexes=[
             {
                 "name": entry.name,
                 "uuid": entry.uuid,
@@ -73,24 +159,18 @@ def describe_manifest(manifest: VersionManifest) -> dict[str, Any]:
             }
             for entry in manifest.indexes
         ],
-    }
+    )
 
 
-def describe_shard(manifest: ShardManifest, merged: int) -> dict[str, Any]:
+def describe_shard(manifest: StoredManifest, merged: int) -> ShardManifest:
     """One shard manifest, next to the table's progress for that shard."""
-    return {
-        "shard_id": manifest.shard_id,
-        "version": manifest.version,
-        "path": layout.shard_manifest_path(manifest.shard_id, manifest.version),
-        "status": manifest.status.name,
-        "writer_epoch": manifest.writer_epoch,
-        "shard_spec_id": manifest.shard_spec_id,
-        "shard_fields": {name: value.hex() for name, value in manifest.shard_field_entries},
-        "current_generation": manifest.current_generation,
-        "merged_generation": merged,
-        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
-        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
-        "flushed_generations": [
+    return ShardManifest(
+        **_describe_progress(manifest, merged),
+        version=manifest.version,
+        path=layout.shard_manifest_path(manifest.shard_id, manifest.version),
+        shard_spec_id=manifest.shard_spec_id,
+        shard_fields={name: value.hex() for name, value in manifest.shard_field_entries},
+        flushed_generations=[
             {
                 "generation": g.generation,
                 "path": g.path,
@@ -101,18 +181,31 @@ def describe_shard(manifest: ShardManifest, merged: int) -> dict[str, Any]:
             }
             for g in manifest.flushed_generations
         ],
+    )
+
+
+def _describe_progress(manifest: StoredManifest, merged: int) -> dict[str, Any]:
+    """The fields of `Shard`."""
+    return {
+        "shard_id": manifest.shard_id,
+        "status": manifest.status.name,
+        "writer_epoch": manifest.writer_epoch,
+        "current_generation": manifest.current_generation,
+        "merged_generation": merged,
+        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
+        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
     }
 
 
 def describe_wal(
-    manifest: ShardManifest,
+    manifest: StoredManifest,
     merged: int,
     entries: Sequence[WalEntry],
     *,
     now_nanos: int,
     shown_max: int,
     left_out: int = 0,
-) -> dict[str, Any]:
+) -> ShardWal:
     """A shard's WAL: each entry, what a replay makes of it, and the generation that covers it.
 
     `entries` has all that no generation covers. The newest `shown_max` are shown; `left_out` counts
@@ -122,27 +215,23 @@ def describe_wal(
     ordered = sorted(entries, key=lambda e: e.position)
     listed = {g.generation for g in manifest.flushed_generations}
     shown = ordered[max(0, len(ordered) - shown_max) :]
-    return {
-        "shard_id": manifest.shard_id,
-        "status": manifest.status.name,
-        "writer_epoch": manifest.writer_epoch,
-        "current_generation": manifest.current_generation,
-        "merged_generation": merged,
-        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
-        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
-        "next_position": decided.tip,
-        "unflushed": {
+    return ShardWal(
+        **_describe_progress(manifest, merged),
+        next_position=decided.tip,
+        unflushed={
             "entries": len(decided.unflushed),
             "rows": decided.rows,
             "bytes": decided.size_bytes,
         },
-        "left_out": left_out + len(ordered) - len(shown),
-        "entries": [_describe_entry(e, decided.standings[e.position], merged, listed, now_nanos)
-                    for e in shown],
-        "problems": [*decided.problems, *decided.refused],
-        "warnings": list(decided.warnings),
-        "broken": [e.problem for e in ordered if e.problem is not None],
-    }  # fmt: skip
+        left_out=left_out + len(ordered) - len(shown),
+        entries=[
+            _describe_entry(e, decided.standings[e.position], merged, listed, now_nanos)
+            for e in shown
+        ],
+        problems=[*decided.problems, *decided.refused],
+        warnings=list(decided.warnings),
+        broken=[e.problem for e in ordered if e.problem is not None],
+    )
 
 
 def _describe_entry(

@@ -18,7 +18,7 @@ from memwal.run.metrics.sink import NO_METRICS
 from memwal.run.process.signals import end_on_signals
 from memwal.run.progress import Progress
 from memwal.run.reports import job_report
-from memwal.run.versions import check_lance_version
+from memwal.run.stores import check_lance_version
 from memwal.run.workers.pool import WorkerLimits
 
 

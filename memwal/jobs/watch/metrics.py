@@ -14,8 +14,7 @@ from memwal.jobs.watch.ports import RoundEnd
 from memwal.model import ShardId, TableGauges
 from memwal.ports import Clock
 from memwal.report import HELD, failed_report
-from memwal.run.metrics.counts import count_requests, name_failure
-from memwal.run.metrics.sink import Metrics, Stage
+from memwal.run.metrics.sink import Metrics, Stage, count_requests, name_failure
 
 WATCH = "watch"
 

@@ -8,7 +8,7 @@ from typing import Any
 from memwal.errors import MemWalError
 from memwal.jobs.watch.plan import Lag, Need
 from memwal.jobs.watch.ports import Event, RoundEnd
-from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
+from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, Section
 from memwal.text import iso_time
 
 
@@ -25,10 +25,19 @@ class WatchReport(JobReport):
     lag_seconds_max: float = 0.0
 
 
+class EventDocument(Section, extra="allow"):
+    """A line of `memwal watch --json`; besides, what an event of its kind tells."""
+
+    at: str
+    table: str | None
+    event: str
+
+
 def event_document(event: Event) -> dict[str, Any]:
     """An event as `--json` prints it."""
-    at = iso_time(event.at_nanos, "milliseconds")
-    return {"at": at, "table": event.table, "event": event.event, **event.details}
+    at = iso_time(event.at_nanos, "milliseconds") or ""
+    told = EventDocument(at=at, table=event.table, event=event.event, **event.details)
+    return told.model_dump()
 
 
 def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from memwal.report import JobReport
 from memwal.run.engines.pool import SharedEngines, Started
 from memwal.run.fanout import start_engine
 from memwal.run.lease import ChainLeases
-from memwal.run.metrics.start import start_metrics
+from memwal.run.metrics.sink import start_metrics
 from memwal.run.progress import Silent
 from memwal.run.workers import cancel
 from memwal.run.workers.process import Post, ignore_signals

@@ -29,8 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from memwal.clock import SystemClock
 from memwal.model import TableGauges
 from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS
-from memwal.run.metrics.counts import Counts
-from memwal.run.metrics.sink import Metrics, Stage
+from memwal.run.metrics.sink import Counts, Metrics, Stage
 from memwal.store.tables.lance_metrics import join_lance
 from memwal.text import one_line, shorten
 

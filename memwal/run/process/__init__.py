@@ -1,4 +1,4 @@
-"""The process itself: signals, logs, memory, start, and its endpoint for metrics and probes.
+"""The process itself: signals, logs, memory, start.
 
 Nothing here opens a table.
 """

@@ -26,7 +26,7 @@ def inspected(table: Table, shard: ShardId | None = None, **options: Any) -> dic
     )
     return run_inspect(
         "wal", resolved, shard=shard, version=None, untested_lance_allowed=False, **options
-    )
+    ).to_json()
 
 
 def columns(shard: dict[str, Any], *names: str) -> list[tuple[Any, ...]]:

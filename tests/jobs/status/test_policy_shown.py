@@ -63,7 +63,7 @@ def test_a_policy_is_shown(tmp_path: Path) -> None:
     document = run_inspect(
         "index", resolved, shard=None, version=None, untested_lance_allowed=False
     )
-    assert document["policy"] == policy.as_document()
+    assert document.to_json()["policy"] == policy.as_document()
     assert checked(table, policy).ok is True
     assert "the table's is" in told(run_status, table, OTHER).warnings[-1]
     assert checked(table, OTHER).ok is None

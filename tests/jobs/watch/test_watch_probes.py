@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from memwal.errors import Usage
-from memwal.run.process.endpoint import Endpoint, Pages, Pulse
+from memwal.jobs.watch.probes import Endpoint, Pages, Pulse
 from memwal.testing.clock import ManualClock
 
 SECRET = "AKIAVERYSECRET"
