@@ -29,7 +29,7 @@ from tests.support.indexed import (
 from tests.support.nursery import killed, start
 from tests.support.progress import Quiet
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 NAMES = ("key_idx", "flat_idx", "text_idx")
 LIMITS = Settings(segment_rows_min=20)

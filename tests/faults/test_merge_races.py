@@ -35,7 +35,7 @@ from memwal.rows.keys import new_keys_are_compared
 from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 QUICK = MergeLimits(conflict_wait_seconds_max=0.02)
 JOINS = {"scan": JoinCosts(), "index": builders.INDEX_FAVOURED}

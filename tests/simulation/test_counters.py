@@ -13,7 +13,7 @@ from tests.simulation.lake import Lake, Version
 from tests.simulation.row_rules import COUNTERS, value_of
 from tests.simulation.weather import Setup, appending, counting
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SEEDS = int(os.environ.get("SIMULATION_COUNTER_SEEDS", "20"))
 _CHUNK = 10

@@ -14,7 +14,7 @@ from tests.simulation import mutate, simulate
 from tests.simulation.lake import Lake
 from tests.simulation.mutations import MUTATIONS
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "300"))
 _CHUNK = 20

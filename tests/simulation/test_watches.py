@@ -10,7 +10,7 @@ from tests.simulation.simulate import on_one_core
 from tests.simulation.watch_actors import WatchSimulation, watching
 from tests.simulation.weather import Setup
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SEEDS = int(os.environ.get("SIMULATION_WATCH_SEEDS", "20"))
 _CHUNK = 10

@@ -36,8 +36,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Among several processes, the longest files first: nothing should wait for them at the end."""
     if hasattr(config, "workerinput"):
         seconds = read(KEPT)
-        # What nobody has measured yet may be long.
-        items.sort(key=lambda item: -seconds.get(name_of(item.path), inf))
+        items.sort(key=lambda item: rank(item.path, seconds))
+
+
+def rank(path: Path, seconds: Mapping[str, float]) -> float:
+    """The longest files have the lowest, but for those that nobody has measured yet."""
+    return -seconds.get(name_of(path), inf)
 
 
 def name_of(path: Path) -> str:

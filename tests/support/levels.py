@@ -66,7 +66,8 @@ def level_of(item: pytest.Item) -> str:
     callspec = getattr(item, "callspec", None)
     if callspec and _FAKES.intersection(map(str, callspec.params.values())):
         return "pure"
-    needs = set().union(*map(needs_of, _functions(item)))
+    needs = {"server"} if "served" in marks else set()
+    needs = needs.union(*map(needs_of, _functions(item)))
     if "server" in needs:
         return "server"
     return "table" if needs or "integration" in marks else "pure"
