@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -62,16 +63,17 @@ def test_it_can_be_selected(sampled: list[pytest.Item], level: str) -> None:
     assert wanted
 
 
-def test_a_part_has_each_value_and_the_whole_has_all_of_it() -> None:
-    part = sampling.each_once([1, 2, 3], "ab", [True])
-    assert part == [(1, "a", True), (2, "b", True), (3, "a", True)]
-    assert [p.values for p in sampling.grid([1, 2, 3], "ab", [True], whole=False)] == part
-    whole = [p.values for p in sampling.grid([1, 2, 3], "ab", [True], whole=True)]
-    assert len(whole) == 6
-    assert set(whole) > set(part)
-    assert all(p.marks[0].name == "long" for p in sampling.in_part([1], [1]))
+def test_a_part_has_each_value_and_of_three_axes_each_pair() -> None:
+    assert sampling.part_of([1, 2, 3], "ab") == [(1, "a"), (2, "b"), (3, "a")]
+    axes = [1, 2, 3], "ab", [True, False]
+    part = sampling.part_of(*axes)
+    assert len(part) == 6
+    assert {case[:2] for case in part} == set(product(*axes[:2]))
+    assert {case[1:] for case in part} == set(product(*axes[1:]))
 
 
-def test_a_part_is_no_other_case() -> None:
-    with pytest.raises(ValueError, match=r"not among all cases: \[3\]"):
-        sampling.in_part([1, 2], [3])
+def test_the_whole_has_all_of_it() -> None:
+    part, whole = (sampling.grid([1, 2], "ab", whole=whole) for whole in (False, True))
+    assert [each.values for each in whole] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert [each.values for each in part] == [(1, "a"), (2, "b")]
+    assert all(mark.name == "long" for each in whole for mark in each.marks)

@@ -7,8 +7,8 @@ mutations that name its test.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Iterable
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -16,33 +16,32 @@ import pytest
 FULL = os.environ.get("MEMWAL_TEST_FULL") == "1"
 
 
-def in_part(full: Iterable[Any], part: Iterable[Any], *, whole: bool = FULL) -> list[Any]:
-    """Parameters of a test that samples chance. Its level is `long`.
+def grid(*axes: Iterable[Any], whole: bool = FULL) -> list[Any]:
+    """Parameters of a test that samples chance, whose level is `long`: the product, or its part."""
+    cases = list(product(*axes)) if whole else part_of(*axes)
+    return [pytest.param(*case, marks=pytest.mark.long) for case in cases]
 
-    Raises ValueError when the part has what the whole lacks: a case with another name, say.
+
+def part_of(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Cases of a product that have each value, and of three axes and more each choice of all but
+    one: pairs of three axes.
     """
-    full, part = list(full), list(part)
-    if foreign := [each for each in part if each not in full]:
-        raise ValueError(f"not among all cases: {foreign}")
-    return [_long(each) for each in (full if whole else part)]
+    cases = list(product(*axes))
+    waiting = dict.fromkeys(covered for case in cases for covered in _covered(case))
+    part = []
+    while waiting:
+        best = max(cases, key=lambda case: sum(each in waiting for each in _covered(case)))
+        part.append(best)
+        for each in _covered(best):
+            waiting.pop(each, None)
+    return part
 
 
-def each_once(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The part of a product in which each value of each axis is there."""
-    many = max(map(len, axes))
-    return [tuple(axis[n % len(axis)] for axis in axes) for n in range(many)]
-
-
-def grid(*axes: Sequence[Any], whole: bool = FULL) -> list[Any]:
-    """The product of the axes, or `each_once`."""
-    return in_part(product(*axes), each_once(*axes), whole=whole)
+def _covered(case: tuple[Any, ...]) -> list[tuple[tuple[int, Any], ...]]:
+    """The choices of all axes but one that a case is one of."""
+    return list(combinations(enumerate(case), len(case) - 1))
 
 
 def many(full: int, part: int) -> int:
     """How many seeds or examples."""
     return full if FULL else part
-
-
-def _long(case: Any) -> Any:
-    values = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*values, marks=pytest.mark.long)
