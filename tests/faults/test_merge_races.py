@@ -34,7 +34,7 @@ from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.rows.keys import new_keys_are_compared
 from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
-from tests.support.sampling import grid, many
+from tests.support.sampling import grid
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -326,7 +326,7 @@ def laid_out_for_the_guard(path: Path, kind: str, join: str) -> Table:
 
 # ---- threads and processes
 
-ROUNDS = int(os.environ.get("MEMWAL_RACE_ROUNDS", many(6, 3)))
+ROUNDS = int(os.environ.get("MEMWAL_RACE_ROUNDS", 6))
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Recorder:
         path = self._rootpath / report.nodeid.partition("::")[0]
         self._seconds[name_of(path)] += report.duration
 
-    def pytest_sessionfinish(self) -> None:
-        """Also after failures: they take about as long."""
-        if self._seconds:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Also after failures: they take about as long. What was interrupted took longer."""
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             merge(self.file, self._seconds)
