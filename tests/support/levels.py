@@ -7,7 +7,6 @@ the test is marked with its level.
 
 from __future__ import annotations
 
-import dis
 import http.server
 import inspect
 import sys
@@ -63,8 +62,8 @@ def level_of(item: pytest.Item) -> str:
         return "long"
     if "spark" in marks:
         return "jvm"
-    callspec = getattr(item, "callspec", None)
-    if callspec and _FAKES.intersection(map(str, callspec.params.values())):
+    given = [each for each in _given(item) if isinstance(each, str)]
+    if "integration" not in marks and _FAKES.intersection(given):
         return "pure"
     needs = {"server"} if "served" in marks else set()
     needs = needs.union(*map(needs_of, _functions(item)))
@@ -79,31 +78,42 @@ def _functions(item: pytest.Item) -> Iterator[FunctionType]:
     fixtures = getattr(item, "_fixtureinfo", None)
     for definitions in fixtures.name2fixturedefs.values() if fixtures else ():
         found += [definition.func for definition in definitions]
-    callspec = getattr(item, "callspec", None)
-    found += callspec.params.values() if callspec else ()
-    for each in found:
+    for each in (*found, *_given(item)):
         yield from _plain(each)
+
+
+def _given(item: pytest.Item) -> list[Any]:
+    """What it is parametrized with."""
+    callspec = getattr(item, "callspec", None)
+    return [*callspec.params.values()] if callspec else []
 
 
 @cache
 def needs_of(function: FunctionType) -> frozenset[str]:
     """`table` and `server`, as far as what it names or calls tells."""
+    seen, waiting = {function}, [function]
     needs: set[str] = set()
-    seen: set[int] = set()
-    waiting = [function]
     while waiting:
-        current = waiting.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        for named in _named(current):
-            if isinstance(named, type) and issubclass(named, _SERVERS):
-                needs.add("server")
-            elif isinstance(named, ModuleType) and named.__name__ == "lance":
-                needs.add("table")
-            else:
-                waiting += _plain(named)
+        own, called = _look_into(waiting.pop())
+        needs |= own
+        waiting += called - seen
+        seen |= called
     return frozenset(needs)
+
+
+@cache
+def _look_into(function: FunctionType) -> tuple[set[str], set[FunctionType]]:
+    """What one function needs by itself, and those of ours that it names."""
+    needs: set[str] = set()
+    called: set[FunctionType] = set()
+    for named in _named(function):
+        if isinstance(named, type) and issubclass(named, _SERVERS):
+            needs.add("server")
+        elif isinstance(named, ModuleType) and named.__name__ == "lance":
+            needs.add("table")
+        else:
+            called.update(_plain(named))
+    return needs, called
 
 
 def _plain(named: Any) -> list[FunctionType]:
@@ -120,27 +130,27 @@ def _plain(named: Any) -> list[FunctionType]:
         return []
     if isinstance(named, FunctionType):
         return [named]
-    if isinstance(named, type):
-        return [each for member in vars(named).values() for each in _plain(member)]
-    return []
+    return _methods(named) if isinstance(named, type) else []
+
+
+@cache
+def _methods(owner: type) -> list[FunctionType]:
+    return [each for member in vars(owner).values() for each in _plain(member)]
 
 
 def _named(function: FunctionType) -> Iterator[Any]:
-    """What the names in its code stand for: globals, imports, attributes of our modules."""
+    """What the names in its code stand for: globals, our modules, attributes of these."""
     names = set(_names(function.__code__))
-    known = [function.__globals__.get(name) for kind, name in names if kind == "LOAD_GLOBAL"]
-    known += [sys.modules.get(name) for kind, name in names if kind == "IMPORT_NAME"]
+    known = [function.__globals__[name] for name in names if name in function.__globals__]
+    known += [sys.modules[name] for name in names if name.startswith(_OURS) and name in sys.modules]
     for value in known:
         yield value
         if isinstance(value, ModuleType) and value.__name__.startswith(_OURS):
-            yield from (vars(value)[name] for _, name in names if name in vars(value))
+            yield from (vars(value)[name] for name in names if name in vars(value))
 
 
-def _names(code: CodeType) -> Iterator[tuple[str, str]]:
-    """Names with the operation that takes them."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opcode in dis.hasname:
-            yield instruction.opname, instruction.argval
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
