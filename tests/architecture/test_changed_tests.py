@@ -126,11 +126,11 @@ def test_durations_are_renewed_for_what_ran_and_forgotten_for_what_is_gone(tmp_p
     assert durations.read(tmp_path / "none.json") == {}
 
 
-def test_they_are_recorded_on_any_number_of_processes(tmp_path: Path) -> None:
+def test_they_are_recorded_in_this_process_and_from_others(tmp_path: Path) -> None:
     this = "tests/architecture/test_changed_tests.py"
     kept = tmp_path / "durations.json"
     words = ["-q", "-p", "no:cacheprovider", "-k", "renewed", "--record-durations", str(kept)]
-    for processes in ("0", "2"):
+    for processes in ("0", "1"):
         kept.unlink(missing_ok=True)
         assert pytest.main([*words, "-n", processes, str(durations.ROOT / this)]) == 0
         assert json.loads(kept.read_text()).keys() == {this}
