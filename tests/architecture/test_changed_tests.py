@@ -97,6 +97,34 @@ def test_what_is_no_module_of_a_job(graph: grimp.ImportGraph, file: str, wanted:
     assert order(graph, file) == wanted
 
 
+def test_a_change_is_what_is_not_committed_or_else_what_main_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(changed, "ROOT", tmp_path)
+
+    def commit(name: str) -> str:
+        (tmp_path / name).write_text(name)
+        changed.git("add", "-A")
+        changed.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", name)
+        return changed.git("rev-parse", "HEAD")[0]
+
+    def since(asked: str | None = None) -> list[str]:
+        return changed.find_changed(changed.find_base(asked))
+
+    changed.git("init", "-q", "-b", "main")
+    commit("first")
+    commit("of main")
+    assert since() == ["of main"]
+    changed.git("checkout", "-qb", "work")
+    commit("of work")
+    commit("more of work")
+    assert since() == ["more of work", "of work"]
+    (tmp_path / "first").unlink()
+    (tmp_path / "new").touch()
+    assert since() == ["first", "new"]
+    assert since("main") == ["first", "more of work", "new", "of work"]
+
+
 def test_a_module_that_is_loaded_by_name_is_reached_through_its_loader() -> None:
     graph = changed.build_graph()
     reached = changed.find_distances(graph, ["memwal.cli.status"])
