@@ -27,7 +27,7 @@ export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast test-changed test-nightly durations check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
 	model chromium spin prometheus azurite lancedb reference clean distclean
 
 help: ## List the targets
@@ -68,7 +68,17 @@ test-ceph: $(READY) ## Run the tests of S3 and of a merge on Ceph's gateway (Deb
 	@MEMWAL_TEST_CEPH=1 $(PYTEST) -q -k s3 tests/store/test_objects.py tests/store/test_clouds.py \
 		tests/jobs/merge/test_merge.py $(PYTEST_ARGS)
 
-test-fast: $(READY) ## Run the tests that need no disk, server or JVM
+test-changed: $(READY) ## Three minutes of what a change can reach: what is not committed, else what main lacks (BASE=, MINUTES=N)
+	@VENV_AIRFLOW=$(VENV_AIRFLOW) $(BIN)/python scripts/changed_tests.py \
+		$(if $(BASE),--base $(BASE)) --minutes $(or $(MINUTES),3) --processes $(TEST_PROCESSES) $(PYTEST_ARGS)
+
+test-nightly: ## Run all tests, with every seed, race and kill that `make test` samples
+	@MEMWAL_TEST_FULL=1 $(MAKE) --no-print-directory test
+
+durations: ## Run all tests and renew tests/durations.json, by which they are scheduled
+	@$(MAKE) --no-print-directory test PYTEST_ARGS='--record-durations $(CURDIR)/tests/durations.json'
+
+test-fast: $(READY) ## Run the tests that take next to no time
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
 
 CHECKS := check-ruff check-format check-mypy check-mypy-airflow check-mypy-bench check-imports check-size check-tests

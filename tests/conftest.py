@@ -15,6 +15,8 @@ from tests.support.stores import address, open_any_store, open_store
 
 __all__ = ["address", "open_any_store", "open_store"]
 
+pytest_plugins = ["tests.support.durations", "tests.support.levels"]
+
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("memwal", deadline=None)
 hypothesis.settings.load_profile("memwal")
@@ -30,9 +32,7 @@ _ONCE_MORE = pytest.mark.flaky(reruns=1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that start JVMs first: they are the longest, and nothing should wait for them."""
-    heavy = {item.path for item in items if item.get_closest_marker("spark")}
-    items.sort(key=lambda item: item.path not in heavy)
+    """What races is tried once more."""
     for item in items:
         if item.get_closest_marker("races"):
             item.add_marker(_ONCE_MORE)

@@ -37,6 +37,8 @@ from tests.airflow.airflow_server import (
 from tests.airflow.tables import TableMaker, Tables
 from tests.support.warm_command import script as warm_script
 
+pytest_plugins = ["tests.support.durations", "tests.support.levels"]
+
 _FOLDER = Path(tempfile.mkdtemp(prefix="memwal-airflow-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
 # `dag.test()` parses and stores all DAGs of the folder each time: there are none in it, and a test

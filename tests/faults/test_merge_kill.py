@@ -19,7 +19,7 @@ from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 from tests.support.nursery import killed, start
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 # ---- killed mergers

@@ -29,8 +29,9 @@ from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.rows.keys import new_keys_are_compared
 from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
+from tests.support.sampling import grid
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 QUICK = MergeLimits(conflict_wait_seconds_max=0.02)
 JOINS = {"scan": JoinCosts(), "index": builders.INDEX_FAVOURED}
@@ -165,21 +166,29 @@ def deleted_by(table: Table, prefix: int) -> list[builders.Key]:
     return [key for key, row in folded.items() if row is None]
 
 
-@each_join
-@pytest.mark.parametrize("step", ["commit", "committed"])
-@pytest.mark.parametrize(("workload", "route"), [(w, r) for w in WORKLOADS for r in routes(w)])
+@pytest.mark.parametrize(
+    ("join", "step", "course"),
+    grid(JOINS, ["commit", "committed"], [(w, r) for w in WORKLOADS for r in routes(w)]),
+    ids=str,
+)
 def test_a_second_merger_around_the_commit(
-    laid_out: LaidOut, workload: str, join: str, step: str, route: str
+    laid_out: LaidOut, join: str, step: str, course: tuple[str, str]
 ) -> None:
+    workload, route = course
     # Once the first has landed, what it covers is nothing to do, however much of it is asked for.
     for prefix in PREFIXES if step == "commit" else PREFIXES[FIRST_PREFIX - 1 :]:
         table = laid_out(workload, join)
         assert interleave(table, step, prefix, limits_of(route), JOINS[join])
 
 
-@each_join
-@pytest.mark.parametrize("workload", [w for w in WORKLOADS if "two passes" in routes(w)])
-@pytest.mark.parametrize("step", ["delete_pass", "between_passes"])
+@pytest.mark.parametrize(
+    ("join", "workload", "step"),
+    grid(
+        JOINS,
+        [w for w in WORKLOADS if "two passes" in routes(w)],
+        ["delete_pass", "between_passes"],
+    ),
+)
 def test_a_second_merger_around_the_delete_pass(
     laid_out: LaidOut, workload: str, join: str, step: str
 ) -> None:
@@ -199,9 +208,7 @@ def test_a_second_merger_with_every_type_of_key(laid_out: LaidOut, kind: str) ->
                 assert interleave(table, "commit", 2, limits_of(route), JOINS[join])
 
 
-@each_join
-@each_route
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize(("join", "route", "prefix"), grid(JOINS, ROUTES, PREFIXES))
 def test_a_second_merger_with_boolean_keys(
     tmp_path: Path, join: str, route: str, prefix: int
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support import builders, snapshot_files
 from tests.support.builders import KINDS, Put, Table
 from tests.support.nursery import killed
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 

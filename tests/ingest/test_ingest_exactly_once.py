@@ -25,6 +25,7 @@ from memwal.store.shards.writers import OpenShard, ShardWriters
 from tests.support.ingest_killed import ingest_and_die
 from tests.support.ingest_tables import MemWalTable, make, wal_rows
 from tests.support.nursery import killed
+from tests.support.sampling import many
 from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
@@ -249,8 +250,9 @@ def write_parts(folder: Path, random: Random, *, equal: bool) -> list[int]:
     return numbers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("equal", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(many(8, 4)))
 def test_any_calls_stored_twice(tmp_path, monkeypatch, stalled, seed, equal) -> None:
     random = Random(seed)
     wanted = write_parts(tmp_path / "source", random, equal=equal)

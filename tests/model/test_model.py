@@ -10,6 +10,7 @@ from tests.model import check
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     pytest.mark.skipif(check.missing() is not None, reason=str(check.missing())),
 ]
 

@@ -21,6 +21,7 @@ from memwal.rows import policy_operators
 from memwal.rows.policy import RowPolicy, is_stored, make_policy, parse_policy
 from memwal.rows.policy_fold import Layer, Outcome, PolicyFold, check_policy
 from tests.support.policy_model import OPERATORS, Model, append
+from tests.support.sampling import many
 
 SCHEMA = pa.schema(
     [
@@ -230,7 +231,7 @@ def keyed(entries: Sequence[Entry]) -> list[Entry]:
     return [(key, None if found is None else {"id": key, **found}) for key, found in entries]
 
 
-@settings(max_examples=150)
+@settings(max_examples=many(150, 50))
 @given(_BASE, st.lists(st.lists(_ENTRY, max_size=8), min_size=1, max_size=4), st.data())
 def test_random_chains(base: Any, generations: Any, data: st.DataObject) -> None:
     base = {key: {"id": key, **found} for key, found in base.items()}
@@ -255,7 +256,7 @@ ENDING_MODEL = Model(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=many(150, 50))
 @given(_BASE, st.lists(st.lists(_ENTRY, max_size=8), min_size=1, max_size=4), st.data())
 def test_random_chains_whose_folds_end_early(
     base: Any, generations: Any, data: st.DataObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutation_list import Mutation, mutations
 
-_TESTS = "tests/store/test_inherited.py -m 'not integration'"
+_TESTS = "tests/store/test_inherited.py -k 'not by_lancedb'"
 _SIMULATED = "tests/simulation/test_clones.py"
 
 CLONES: tuple[Mutation, ...] = (

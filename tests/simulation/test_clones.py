@@ -10,7 +10,7 @@ import pytest
 from tests.simulation import simulate
 from tests.simulation.weather import Setup, cloned
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SEEDS = int(os.environ.get("SIMULATION_CLONE_SEEDS", "30"))
 _CHUNK = 10

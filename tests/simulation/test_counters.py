@@ -12,10 +12,11 @@ from tests.simulation import simulate
 from tests.simulation.lake import Lake, Version
 from tests.simulation.row_rules import COUNTERS, value_of
 from tests.simulation.weather import Setup, appending, counting
+from tests.support.sampling import many
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-SEEDS = int(os.environ.get("SIMULATION_COUNTER_SEEDS", "20"))
+SEEDS = int(os.environ.get("SIMULATION_COUNTER_SEEDS", many(20, 10)))
 _CHUNK = 10
 _NOTICED_WITHIN = 60
 

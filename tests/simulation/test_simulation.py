@@ -13,10 +13,11 @@ from memwal.testing import MemoryBucket
 from tests.simulation import mutate, simulate
 from tests.simulation.lake import Lake
 from tests.simulation.mutations import MUTATIONS
+from tests.support.sampling import many
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "300"))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", many(300, 100)))
 _CHUNK = 20
 
 

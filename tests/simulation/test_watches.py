@@ -9,10 +9,11 @@ import pytest
 from tests.simulation.simulate import on_one_core
 from tests.simulation.watch_actors import WatchSimulation, watching
 from tests.simulation.weather import Setup
+from tests.support.sampling import many
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-SEEDS = int(os.environ.get("SIMULATION_WATCH_SEEDS", "20"))
+SEEDS = int(os.environ.get("SIMULATION_WATCH_SEEDS", many(20, 10)))
 _CHUNK = 10
 
 

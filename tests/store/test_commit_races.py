@@ -30,6 +30,7 @@ from memwal.store.tables.view import StoredViews
 from memwal.testing import Call, HookedObjects, ManualClock
 from tests.store.race_worlds import BASE, INDEXES, LakeWorld, LanceWorld, World, fold, state
 from tests.support.s3server import S3Server
+from tests.support.stores import ON_S3 as THE_S3_STORE
 
 SHAPE = CommitShape(join=Join.SCAN, deletes=Deletes.NONE, reason="")
 DELETING = CommitShape(join=Join.SCAN, deletes=Deletes.SAME_COMMIT, reason="")
@@ -52,9 +53,9 @@ ON_S3 = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" not in metafunc.fixturenames:
         return
-    stores = ["local", "s3"] if metafunc.function.__name__ in ON_S3 else ["local"]
-    real = [pytest.param(name, marks=pytest.mark.integration) for name in stores]
-    metafunc.parametrize("world", ["lake", *real], indirect=True)
+    local = pytest.param("local", marks=pytest.mark.integration)
+    s3 = [THE_S3_STORE] if metafunc.function.__name__ in ON_S3 else []
+    metafunc.parametrize("world", ["lake", local, *s3], indirect=True)
 
 
 def test_the_names_are_those_of_tests() -> None:

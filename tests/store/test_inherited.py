@@ -27,6 +27,7 @@ from memwal.run.stores import open_stores
 from memwal.store.shards.inherited import InheritedProgress
 from tests.support.lancedb_process import lancedb_client
 from tests.support.progress import Quiet
+from tests.support.sampling import grid
 from tests.support.stopping import Stop, Stopper
 
 SCHEMA = pa.schema(
@@ -113,8 +114,8 @@ def copy_without_shards(source: Path, target: Path) -> Path:
 COPIES = [deep_clone, shallow_clone, branch, copy_without_shards]
 
 
-@pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("written", [1, 3, 5])
+@pytest.mark.integration
+@pytest.mark.parametrize(("copy", "written"), grid(COPIES, [1, 3, 5]))
 def test_nothing_is_hidden_or_deleted_and_adopting_brings_all_back(
     source: Path, tmp_path: Path, copy: Copy, written: int
 ) -> None:

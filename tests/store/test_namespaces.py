@@ -218,6 +218,7 @@ def test_what_the_namespace_says_beats_what_is_configured(
     assert (stores.uri, options) == ("/nowhere", rest.storage_options | {"user_agent": "kept"})
 
 
+@pytest.mark.integration
 def test_credentials_that_expire_are_renewed(
     tmp_path: Path, rest: NamespaceServer, expiring_s3: S3Server
 ) -> None:

@@ -19,6 +19,7 @@ from memwal.store.objects.opening import open_objects
 from memwal.store.records.runs import RECORD_BYTES_MAX, StoredRunRecords, record_path
 from memwal.testing import Fault, FaultyObjects, MemoryBucket, MemoryObjects
 from tests.support.s3server import S3Server
+from tests.support.stores import ON_S3
 
 Open = Callable[[], Objects]
 START = datetime(2026, 11, 21, 3, tzinfo=UTC)
@@ -47,7 +48,7 @@ def record(number: int, **changes: Any) -> RunRecord:
     )
 
 
-@pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.integration)])
+@pytest.fixture(params=["memory", "local", ON_S3])
 def records(request: pytest.FixtureRequest, tmp_path: Path) -> StoredRunRecords:
     if request.param == "memory":
         return StoredRunRecords(MemoryObjects())

@@ -22,6 +22,7 @@ SEED = int(os.environ.get("MEMWAL_TORTURE_SEED", "1"))
 
 
 @pytest.mark.integration
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scenario", "done"),
     [

@@ -15,6 +15,7 @@ from memwal.jobs.merge.request import MergeRequest
 from tests.jobs.merge.merge_worlds import BASE, Fake, OnTheLake, Real, Where
 from tests.support.builders import Delete, Put, make_table
 from tests.support.s3server import S3Server
+from tests.support.stores import ON_S3
 
 
 @pytest.fixture(
@@ -22,7 +23,7 @@ from tests.support.s3server import S3Server
         "memory",
         "lake",
         pytest.param("local", marks=pytest.mark.integration),
-        pytest.param("s3", marks=pytest.mark.integration),
+        ON_S3,
     ]
 )
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:

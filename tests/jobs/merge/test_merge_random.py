@@ -24,10 +24,11 @@ from memwal.run.engines.pool import LocalEngine
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, KeyKind, Put, Table
 from tests.support.s3server import S3Server
+from tests.support.sampling import many
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-DEFAULT_SEEDS = 6
+DEFAULT_SEEDS = many(6, 3)
 ROUNDS = 6
 KEYS_PER_SHARD_MAX = 40
 MANY_NEW_KEYS = 260

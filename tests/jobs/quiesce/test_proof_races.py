@@ -27,10 +27,11 @@ from memwal.store.shards.manifests import ShardManifests
 from memwal.store.tables.former_indexes import TableHistory
 from memwal.testing.clock import ManualClock
 from memwal.testing.objects import MemoryObjects
+from tests.support.sampling import many
 from tests.support.views import make_generation
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")
-RUNS = 300
+RUNS = many(300, 100)
 STEPS = 30
 
 
@@ -288,6 +289,7 @@ class _Proofs:
         self.table.between()
 
 
+@pytest.mark.long
 def test_what_counts_as_settled_is_there() -> None:
     accepted = 0
     for seed in range(RUNS):
