@@ -184,7 +184,7 @@ class Table:
         """
         from memwal.format.layout import parse_shard
         from memwal.jobs.merge.job import MergeOptions, run_merge
-        from memwal.jobs.merge.plan.shard import MergeRequest
+        from memwal.jobs.merge.plan import MergeRequest
 
         if until_generation is not None and until_generation < 1:
             raise Usage(f"until_generation {until_generation}: expected 1 or more")

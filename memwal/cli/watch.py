@@ -148,8 +148,8 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
 
     def work(progress: RunProgress) -> JobReport:
         from memwal.jobs.watch.job import run_watch
+        from memwal.jobs.watch.metrics import serve_probes
         from memwal.jobs.watch.options import WatchOptions
-        from memwal.jobs.watch.probes import serve_probes
         from memwal.jobs.watch.show import describe_end
         from memwal.jobs.watch.store.names import StoredNames
 

@@ -15,7 +15,7 @@ import pytest
 from memwal.errors import LostRace
 from memwal.format import layout
 from memwal.format.replay import Standing, replay
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects

@@ -10,7 +10,7 @@ import lance
 import pytest
 
 from memwal.format import layout
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
 from memwal.ports import no_steps
 from tests.support import builders
 from tests.support.builders import INDEX_FAVOURED, KINDS, Delete, Put, Table

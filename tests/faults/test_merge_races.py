@@ -21,7 +21,7 @@ import pytest
 from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan.shard import (
+from memwal.jobs.merge.plan import (
     CommitShape,
     FoldFacts,
     JoinCosts,

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId
 from memwal.read import open_table

@@ -13,7 +13,7 @@ from memwal.ingest import open_writer
 from memwal.ingest.coordinator.commands import State
 from memwal.ingest.coordinator.ports import Closed, FlushFailed
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.store.shards.manifests import Fenced
 from tests.support.ingest_tables import MemWalTable, Session, make, rows_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memwal.errors import Usage
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from tests.read.test_spark_read import through_tasks
 from tests.support.policy_tables import PolicyTable, Variant, make_policy_table, random_table
 

@@ -18,7 +18,7 @@ from lance.mem_wal import (
     ShardSnapshot,
 )
 
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, ReadRequest, open_table
 from memwal.read.explain import explain
 from memwal.read.store import newest_rows

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.store import newest_rows
 from tests.support import builders

@@ -16,7 +16,7 @@ import pytest
 
 from memwal.errors import Corruption, NotATable, Refused, StandDown, StoreUnavailable, Usage
 from memwal.format import layout
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, TableView
 from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.plan.request import ReadRequest

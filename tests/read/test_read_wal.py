@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from memwal.errors import Corruption
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, open_table
 from tests.support import builders
 from tests.support.builders import Delete, Put, Row, Rows, Table

@@ -17,7 +17,7 @@ import pytest
 
 from memwal.config.namespaces import OPTION
 from memwal.errors import MemWalError, NotATable, Refused, StoreUnavailable, Usage
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, open_table
 from tests.read.test_spark_read import (
     carried_out,

@@ -22,13 +22,12 @@ from memwal.errors import (
 )
 from memwal.format import layout
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
-from memwal.jobs.garbage.apply.delete import Deleter
+from memwal.jobs.garbage.apply.deletions import Deleter
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import IndexCatchupJob
-from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
 from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view

@@ -107,7 +107,7 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/apply/__init__.py",
+        "memwal/jobs/index_catchup/apply.py",
         "tests/store/test_inherited.py -k nothing_is_hidden",
         (
             "clones: indexes are called caught up with progress of another table",

@@ -79,7 +79,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/jobs/watch/store/base.py",
+        "memwal/jobs/watch/store/__init__.py",
         _LOOKS,
         (
             "looks: a version of the same number is the same one",
@@ -152,7 +152,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/jobs/watch/store/table_look.py",
+        "memwal/jobs/watch/store/__init__.py",
         _LOOKS,
         (
             "looks: what is dropped during a look is a hole",

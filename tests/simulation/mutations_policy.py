@@ -160,7 +160,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/policy_merge.py",
+        "memwal/jobs/merge/store/base_table.py",
         _MERGE,
         (
             "policy: rows of the base are the latest, whatever the view",

@@ -210,7 +210,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/apply/outcome.py",
+        "memwal/jobs/garbage/apply/deletions.py",
         "tests/jobs/garbage/test_garbage_settled.py",
         (
             "settled: garbage leaves it to others to record what it needs",
@@ -269,7 +269,7 @@ _INIT = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan/shard.py",
+        "memwal/jobs/merge/plan.py",
         "tests/jobs/merge/test_formats.py -k legacy",
         (
             "merge: a table in the legacy format is tried again and again",

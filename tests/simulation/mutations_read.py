@@ -112,7 +112,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan/shared_commits.py",
+        "memwal/jobs/merge/plan.py",
         "tests/store/test_holes.py -k 'several'",
         (
             "holes: a shard with one shares commits",

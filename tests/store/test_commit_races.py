@@ -20,7 +20,7 @@ from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.ports import SegmentTask
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import CommitShape, Deletes, Join, MergeRequest
+from memwal.jobs.merge.plan import CommitShape, Deletes, Join, MergeRequest
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import Storage

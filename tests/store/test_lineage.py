@@ -13,7 +13,7 @@ import pytest
 
 from memwal.errors import Refused
 from memwal.jobs.merge.apply.shard import check_shard_lineage
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import TableView
 from memwal.store.tables.lineage import Lineage
 from memwal.store.tables.view import StoredViews

@@ -10,7 +10,7 @@ import pyarrow as pa
 from memwal.config import ResolvedTable, Settings
 from memwal.indexes import TableIndexes
 from memwal.jobs.index_catchup.report import IndexCatchupReport
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import JobReport
 from memwal.rows.keys import keys_in

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 
 from memwal.errors import Missing
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import Storage
 from memwal.jobs.snapshot.report import SnapshotTableReport

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.read import Search
 from memwal.run.stores import Stores, open_stores

@@ -24,7 +24,7 @@ from memwal.jobs.backfill.report import FINISHED, BackfillReport, TableBackfill
 from memwal.jobs.backfill.workers import Backfill, choose_merge_engine
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
 from memwal.report import (
     NOTHING_TO_DO,
     EngineReport,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from memwal.config import Settings
 from memwal.errors import MemWalError, WorkerDied
 from memwal.jobs.merge.apply.shard import foresee_shard
-from memwal.jobs.merge.plan.shard import (
+from memwal.jobs.merge.plan import (
     LeftShard,
     MergeLimits,
     MergeRequest,

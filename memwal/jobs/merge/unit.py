@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError
-from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import (
+from memwal.jobs.merge.plan import (
     JoinCosts,
     MergeLimits,
     MergeRequest,
     choose_generations,
+    group_shards,
     hold,
 )
-from memwal.jobs.merge.plan.shared_commits import group_shards
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.store.base_table import LanceMergeTable
-from memwal.jobs.merge.store.commit_queue import HostTurns
+from memwal.jobs.merge.store.commits import HostTurns
 from memwal.model import ShardId, ShardView
 from memwal.report import FAILED
 from memwal.rows.memory import needed_bytes

@@ -20,7 +20,7 @@ from memwal.format.layout import parse_shard_id
 from memwal.jobs.backfill import job as _backfill
 from memwal.jobs.backfill.job import BackfillOptions, run_backfill
 from memwal.jobs.backfill.plan import Backlog
-from memwal.jobs.merge.plan.shard import CommitShape, MergeRequest
+from memwal.jobs.merge.plan import CommitShape, MergeRequest
 from memwal.jobs.merge.store.base_table import LanceFold
 from memwal.model import ShardStatus
 from memwal.report import JobReport

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from memwal.format import codec, layout
 from memwal.jobs.garbage.store import versions as retained_versions
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import ShardStatus
 from memwal.store.shards.fencing import ShardFencing

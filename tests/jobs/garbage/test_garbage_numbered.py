@@ -13,7 +13,7 @@ import pytest
 from memwal.errors import LeaseHeld, LostRace, Missing, OutcomeUnknown, StoreUnavailable
 from memwal.format import codec, layout
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply.prune import NumberedDeleter
+from memwal.jobs.garbage.apply.deletions import NumberedDeleter
 from memwal.jobs.garbage.kinds import check_item, lease_claim, shard_manifest
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (

@@ -19,8 +19,13 @@ from memwal.jobs.index_catchup.job import (
     read_past_runs,
     run_index_catchup,
 )
-from memwal.jobs.index_catchup.plan import CatchupRequest, Method, measure_imbalance
-from memwal.jobs.index_catchup.plan.costs import CORRECTION_MAX, COSTS
+from memwal.jobs.index_catchup.plan import (
+    CORRECTION_MAX,
+    COSTS,
+    CatchupRequest,
+    Method,
+    measure_imbalance,
+)
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table

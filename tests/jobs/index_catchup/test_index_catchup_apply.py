@@ -19,8 +19,7 @@ from memwal.errors import (
 )
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob
-from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method
-from memwal.jobs.index_catchup.plan.costs import PastRun
+from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method, PastRun
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
 from memwal.model import ShardId, TableView
 from memwal.testing import ManualClock

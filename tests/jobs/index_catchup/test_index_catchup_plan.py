@@ -21,6 +21,7 @@ from memwal.indexes import (
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
     CatchupRequest,
+    IndexCosts,
     IndexPlan,
     Method,
     check_names,
@@ -30,7 +31,6 @@ from memwal.jobs.index_catchup.plan import (
     plan_index,
     plan_indexes,
 )
-from memwal.jobs.index_catchup.plan.costs import IndexCosts
 from memwal.model import ShardId
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.jobs.merge.plan.shard import (
+from memwal.jobs.merge.plan import (
+    SHARED_BYTES_MAX,
     Deletes,
     FoldFacts,
     Join,
@@ -16,9 +17,6 @@ from memwal.jobs.merge.plan.shard import (
     MergeLimits,
     MergeRequest,
     NextCommit,
-)
-from memwal.jobs.merge.plan.shared_commits import (
-    SHARED_BYTES_MAX,
     choose_folds,
     choose_plans,
     group_shards,

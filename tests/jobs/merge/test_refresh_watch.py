@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
-from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.run.lease import ChainLeases

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from memwal.errors import LeaseHeld, Refused, StoreUnavailable
-from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.snapshot import job as snapshot_job
 from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests, resolve_specs
 from memwal.jobs.snapshot.report import SnapshotTableReport

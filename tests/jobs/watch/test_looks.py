@@ -16,10 +16,9 @@ from memwal.clock import SystemClock
 from memwal.config import Config, ResolvedTable, resolve_table
 from memwal.errors import NotATable, StoreUnavailable
 from memwal.format import codec, layout
-from memwal.jobs.merge.plan.shard import MergeRequest
-from memwal.jobs.watch.model import Look
-from memwal.jobs.watch.store import StoredLooks
-from memwal.jobs.watch.store.base import find_latest
+from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.watch.plan import Look
+from memwal.jobs.watch.store import StoredLooks, find_latest
 from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects

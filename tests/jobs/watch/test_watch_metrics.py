@@ -12,8 +12,7 @@ from memwal.errors import LeaseHeld, MemWalError, StoreUnavailable, WorkerDied
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.watch.metrics import Reached, WatchMetrics, find_fresh
-from memwal.jobs.watch.model import Generation, Look, Round
-from memwal.jobs.watch.plan import Target, assess
+from memwal.jobs.watch.plan import Generation, Look, Round, Target, assess
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.model import ShardId, TableGauges
 from memwal.report import JobOnTable

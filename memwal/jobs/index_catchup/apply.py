@@ -1,4 +1,6 @@
-"""Makes a table's indexes cover what merging added, until progress is recorded for each.
+"""What a run of index catch-up sees (`Look`), aims at (`Goal`) and counts (`Run`).
+
+Makes a table's indexes cover what merging added, until progress is recorded for each.
 
 A run aims at the state it finds when it starts: all fragments, and the merge progress of that
 version. So it ends even under steady writes. It goes in rounds: look, plan, act, look again. What
@@ -17,26 +19,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from memwal.backoff import back_off
-from memwal.errors import (
-    LeaseHeld,
-    LostRace,
-    MemWalError,
-    Missing,
-    StoreUnavailable,
-    Unsupported,
-)
-from memwal.indexes import Progress, find_behind
-from memwal.jobs.index_catchup.apply.totals import Goal, Look, Run
+from memwal.errors import LeaseHeld, LostRace, MemWalError, Missing, StoreUnavailable, Unsupported
+from memwal.indexes import Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan import (
+    COSTS,
+    TELLING_SECONDS_MIN,
     CatchupLimits,
     CatchupRequest,
+    IndexCosts,
     IndexPlan,
     Method,
+    PastRun,
     check_names,
     plan_index,
     plan_indexes,
 )
-from memwal.jobs.index_catchup.plan.costs import COSTS, TELLING_SECONDS_MIN, IndexCosts, PastRun
 from memwal.jobs.index_catchup.ports import BuiltSegment, IndexTable, SegmentTask
 from memwal.jobs.index_catchup.report import (
     IndexCatchupReport,
@@ -47,6 +44,91 @@ from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
 from memwal.rows.inherited import check_progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """One version of the table: the progress in its manifest, and what its indexes cover."""
+
+    view: TableView
+    table: TableIndexes
+
+    def recorded(self, name: str) -> Progress:
+        """The progress that the manifest records for an index; empty for none."""
+        return self.view.mem_wal.index_catchup.get(name, {})
+
+    def uncovered_rows(self, name: str) -> int | None:
+        """How many rows the index does not cover; None when there is no such index."""
+        index = self.table.index(name)
+        return None if index is None else self.table.uncovered_rows(index)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """What has to be covered and recorded, which is the state at the start of the run."""
+
+    fragments: frozenset[int]
+    merged: Progress
+
+    def is_reached(self, look: Look, name: str) -> bool:
+        """Whether the index covers the goal's fragments, and records its merge progress."""
+        index = look.table.index(name)
+        if index is None or find_behind(look.recorded(name), self.merged):
+            return False
+        left = {f.fragment_id for f in look.table.uncovered(index)}
+        return not left & self.fragments
+
+
+@dataclass(kw_only=True, slots=True)
+class Run:
+    """The running totals of one index."""
+
+    plan: IndexPlan
+    had_work: bool = False
+    rounds: int = 0
+    conflicts: int = 0
+    faults: int = 0
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    error: MemWalError | None = None
+    committed: bool = False
+    retrained: bool = False
+    method: Method = Method.NONE
+    reason: str = ""
+    rows: int = 0
+    column_bytes: int = 0
+    expected_seconds: float = 0.0
+
+    @property
+    def owes_retrain(self) -> bool:
+        """Whether a retrain was begun and has not landed, which coverage alone does not show."""
+        return self.method is Method.RETRAIN and not self.retrained
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still something to commit."""
+        return self.error is None and self.plan.has_work
+
+    def begin_round(self) -> None:
+        """Begin one more round; the first round that indexes is the one to report."""
+        self.rounds += 1
+        self.committed = False
+        if self.method is Method.NONE:
+            self.method, self.reason = self.plan.method, self.plan.reason
+            self.rows, self.column_bytes = self.plan.rows, self.plan.column_bytes
+            self.expected_seconds = self.plan.seconds
+
+    def check_refusal(self) -> None:
+        """End the run of an index that can't be caught up at all, with Unsupported."""
+        if self.plan.refusal is not None:
+            self.error = Unsupported("MW-X01", self.plan.refusal)
+
+    def count_fault(self, fault: MemWalError, limits: CatchupLimits) -> None:
+        """Count one more fault; too many of them end the run of the index."""
+        self.faults += 1
+        if self.faults >= limits.fault_attempts_max:
+            self.error = fault
+
 
 Built = BuiltSegment | MemWalError
 Build = Callable[[Sequence[SegmentTask]], Sequence[Built]]
