@@ -29,8 +29,7 @@ from memwal.errors import Refused, Unsupported, Usage
 from memwal.ingest.values.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.rows.keyset import find_shared_key
-from memwal.sharding.evaluate import check_routable, compute_values
-from memwal.sharding.rules import Rule, rule_of
+from memwal.sharding.evaluate import Rule, check_routable, compute_values, rule_of
 from memwal.sharding.spec import Source, Sources, Spec, Transform, read_spec
 from memwal.sharding.values import encode_value
 

@@ -13,7 +13,7 @@ from memwal.format.layout import parse_shard_id
 from memwal.ingest.overlapping_shards import check_strangers, find_waiting
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, ShardValues, choose_spec
 from memwal.model import ShardId, TableView
-from memwal.rows.inherited import warn_untouched
+from memwal.rows.progress import warn_untouched
 from memwal.run.stores import Stores
 from memwal.sharding.spec import sources_of
 from memwal.store.records.ingests import PlanRecord, Round, StagedRecord

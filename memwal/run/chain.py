@@ -14,7 +14,7 @@ from memwal.report import (
     JobOnTable,
     sum_up,
 )
-from memwal.store.objects.full_disk import tells_of_it
+from memwal.store.objects.local import tells_of_it
 
 
 def must_stop(jobs: Sequence[JobOnTable]) -> bool:

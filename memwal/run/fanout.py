@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from memwal.errors import MemWalError
 from memwal.ports import Engine
 from memwal.run.engines.choice import EngineChoice, choose_engine
-from memwal.run.engines.local import LocalEngine
-from memwal.run.engines.pool import SharedEngines, Started, check_spark, has_spark
+from memwal.run.engines.pool import LocalEngine, SharedEngines, Started, check_spark, has_spark
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.tables import OpenTable

@@ -17,7 +17,7 @@ from memwal.jobs.merge.plan import MergeLimits, MergeRequest, group_shards
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.unit import MergeResult, MergeUnit, report_shards, run_merge_unit
 from memwal.ports import Engine
-from memwal.run.engines.local import LocalEngine
+from memwal.run.engines.pool import LocalEngine
 from memwal.run.stores import open_stores
 from tests.bench.harness import Bench, folder_bytes
 from tests.bench.tables import copy_of

@@ -19,9 +19,9 @@ from memwal.jobs.merge.plan import MergeLimits, MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects
-from memwal.store.shards.fencing import ShardClaim, ShardFencing
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
+from memwal.store.shards.writers import ShardClaim, ShardFencing
 from memwal.testing import MemoryBucket, MemoryObjects
 from tests.support import builders
 

@@ -23,10 +23,8 @@ import memwal
 from memwal.clock import SystemClock
 from memwal.model import TableGauges
 from memwal.report import DONE, FAILED, TableReport
-from memwal.run.metrics.catalogue import METRICS
-from memwal.run.metrics.counts import Counts
-from memwal.run.metrics.sink import Metrics
-from memwal.run.metrics.start import start_metrics
+from memwal.run.metrics.sink import Counts, Metrics, start_metrics
+from memwal.run.metrics.telemetry import METRICS
 from memwal.run.process.endpoint import Endpoint, Pages, Pulse
 from tests.monitoring.server import Prometheus
 from tests.monitoring.test_rules import FILE as RULES_FILE

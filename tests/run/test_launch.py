@@ -25,7 +25,7 @@ from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.unit import GarbageUnit, unpack_deleted
 from memwal.model import TableView
 from memwal.run import versions
-from memwal.run.engines.local import LocalEngine
+from memwal.run.engines.pool import LocalEngine
 from memwal.run.options import RunOptions
 from memwal.run.stores import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, open_stores
 from memwal.run.tables import OpenTable, open_tables

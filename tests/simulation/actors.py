@@ -35,8 +35,8 @@ from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
 from memwal.ports import Steps
 from memwal.store.records.lease import StoredLeases
-from memwal.store.shards.fencing import ShardClaim
 from memwal.store.shards.manifests import Fenced
+from memwal.store.shards.writers import ShardClaim
 from tests.simulation.lake import decode_changes, encode_changes
 from tests.simulation.pylance_claims import PylanceClaims
 from tests.simulation.scheduler import Actor

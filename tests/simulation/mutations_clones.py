@@ -9,7 +9,7 @@ _SIMULATED = "tests/simulation/test_clones.py"
 
 CLONES: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/rows/inherited.py",
+        "memwal/rows/progress.py",
         _TESTS,
         (
             "clones: a shard below its progress is used",
@@ -125,7 +125,7 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/rows/inherited.py",
+        "memwal/rows/progress.py",
         _SIMULATED,
         (
             "simulated: clones: a shard below its progress is used",

@@ -219,7 +219,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/engines/local.py",
+        "memwal/run/engines/pool.py",
         "tests/run/test_launch.py",
         (
             "jobs: a unit that raises ends later runs",

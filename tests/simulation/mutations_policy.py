@@ -71,7 +71,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/rows/pairwise.py",
+        "memwal/rows/policy_operators.py",
         _OPERATORS,
         (
             "policy: a user's operator may change the type",
@@ -179,7 +179,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/tables/stored_policy.py",
+        "memwal/store/tables/policy_rows.py",
         _MERGE,
         (
             "policy: keys that Lance does not compare are taken",

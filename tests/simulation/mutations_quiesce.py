@@ -82,7 +82,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/former_merges.py",
+        "memwal/rows/progress.py",
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: what is not merged",
@@ -96,7 +96,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/tables/former_indexes.py",
+        "memwal/store/records/former_merges.py",
         "tests/store/test_settled.py",
         (
             "settled: history goes on behind a restore",
@@ -201,7 +201,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/former_merges.py",
+        "memwal/rows/progress.py",
         "tests/jobs/garbage/test_garbage_settled.py",
         (
             "settled: garbage deletes what comes after the first that is listed",
@@ -237,7 +237,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/former_merges.py",
+        "memwal/rows/progress.py",
         "tests/store/test_settled.py",
         (
             "settled: what is listed may be settled",

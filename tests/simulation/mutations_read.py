@@ -72,7 +72,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/rows/holes.py",
+        "memwal/rows/progress.py",
         "tests/rows/test_holes_plan.py",
         (
             "holes: those at the end are passed",
@@ -332,7 +332,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/tables/lance_texts.py",
+        "memwal/store/tables/lance_calls.py",
         "tests/store/test_lance_errors.py",
         (
             "errors: a path is looked at from each of its slashes",
@@ -439,7 +439,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/shards/arrow_streams.py",
+        "memwal/store/shards/wal.py",
         "tests/store/test_wal_entries.py -k cut_off",
         (
             "WAL: damage counts as torn",

@@ -35,11 +35,11 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.store.records.lease import StoredLeases
-from memwal.store.shards.fencing import ShardFencing
 from memwal.store.shards.inherited import InheritedProgress
 from memwal.store.shards.listing import list_shards
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots
+from memwal.store.shards.writers import ShardFencing
 from memwal.store.tables.manifests import TableManifests
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.simulation.lake import KEY_FIELD, Lake, decode_changes

@@ -16,7 +16,7 @@ from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import FindPlace
 from memwal.ports import Objects
 from memwal.store.records.ingests import SourceFile
-from memwal.store.shards.arrow_streams import count_decoded_bytes
+from memwal.store.shards.wal import count_decoded_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from memwal.format import layout
 from memwal.model import BrokenShard, Checkpoint, ShardId, ShardManifest, StoredFile
-from memwal.rows.former_merges import SettledRecord
+from memwal.rows.progress import SettledRecord
 
 ORPHAN = "orphan"
 """The report's word for whatever belongs to nothing that is live."""

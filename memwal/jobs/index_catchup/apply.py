@@ -43,7 +43,7 @@ from memwal.jobs.index_catchup.report import (
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
-from memwal.rows.inherited import check_progress
+from memwal.rows.progress import check_progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,9 +47,9 @@ from memwal import invariants
 from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.layout import find_shard
 from memwal.model import FlushedGeneration, ShardId, ShardStatus, ShardView, TableView, sum_known
-from memwal.rows.holes import find_holes, first_due, refuse_hole
 from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.memory import Memory, held_bytes, needed_bytes
+from memwal.rows.progress import find_holes, first_due, refuse_hole
 from memwal.text import format_mb
 
 

@@ -19,7 +19,7 @@ from memwal.run.metrics.spans import span
 from memwal.sharding.values import decode_value, parse_type
 from memwal.store.shards.snapshots import FIELD_PREFIX, ShardSnapshots, external_path
 from memwal.store.tables.datasets import REWINDING, LanceTables
-from memwal.store.tables.mem_wal_entry import replace_mem_wal_entry
+from memwal.store.tables.indexes import replace_mem_wal_entry
 
 _GENERATION = pa.struct([pa.field("generation", pa.uint64()), pa.field("path", pa.string())])
 _BASE_COLUMNS = (

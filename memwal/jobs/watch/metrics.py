@@ -15,8 +15,7 @@ from memwal.jobs.watch.ports import Observer, RoundEnd
 from memwal.model import ShardId, TableGauges
 from memwal.ports import Clock
 from memwal.report import HELD, failed_report
-from memwal.run.metrics.counts import count_requests, name_failure
-from memwal.run.metrics.sink import Metrics, Stage
+from memwal.run.metrics.sink import Metrics, Stage, count_requests, name_failure
 from memwal.run.process.endpoint import Endpoint, Pages, Pulse
 from memwal.run.progress import Progress
 

@@ -26,7 +26,7 @@ from memwal.read.plan.request import (
     choose_columns,
     write_predicate,
 )
-from memwal.rows.holes import find_holes, hole_text, missing_text
+from memwal.rows.progress import find_holes, hole_text, missing_text
 from memwal.text import count_of
 
 

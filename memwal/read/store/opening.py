@@ -21,7 +21,7 @@ from memwal.rows.align import Alignment
 from memwal.store.tables.blobs import BlobReader, read_schema
 from memwal.store.tables.datasets import columns_of
 from memwal.store.tables.generations import Generations, Source
-from memwal.store.tables.stored_policy import read_policy
+from memwal.store.tables.policy_rows import read_policy
 
 # What an opened generation takes in memory, about.
 _SOURCE_BYTES = 32 * 1024

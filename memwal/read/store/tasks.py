@@ -44,7 +44,7 @@ from memwal.rows.policy import RowPolicy
 from memwal.store.tables.blobs import read_schema
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.generations import Generations
-from memwal.store.tables.stored_policy import read_policy
+from memwal.store.tables.policy_rows import read_policy
 
 Addresses = np.ndarray[tuple[int], np.dtype[np.uint64]]
 

@@ -1,14 +1,74 @@
-"""The sink for metrics."""
+"""Where metrics go: what a run counts, the sink that takes it, and its start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from memwal.clock import SystemClock
+from memwal.errors import MemWalError, Unsupported, error_of
 from memwal.model import TableGauges
-from memwal.report import JobReport, TableReport
-from memwal.run.metrics.counts import Counts, count_report, count_requests, count_table
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+
+Labels = tuple[tuple[str, str], ...]
+Counts = Counter[tuple[str, Labels]]
+"""Increments of counters, keyed by the counter's name and its sorted labels."""
+
+
+def count_report(report: JobReport) -> Counts:
+    """What a report adds to the counters; a run that has no tables still counts as one run."""
+    total = count_requests(report.requests)
+    if not report.tables:
+        total[_key("memwal_runs_total", job=report.job, outcome=report.outcome)] += 1
+    for table in report.tables:
+        total.update(count_table(report.job, table, acted=not report.dry_run))
+    return total
+
+
+def count_table(job: str, report: TableReport, *, acted: bool = True) -> Counts:
+    """What a table's report adds to the counters, including the jobs that it chains."""
+    counts: Counts = Counter()
+    counts[_key("memwal_runs_total", job=job, outcome=report.outcome)] += 1
+    for inner in getattr(report, "jobs", ()):
+        counts.update(count_table(inner.job, inner.report, acted=acted))
+    if acted:
+        for kind, rows in report.count_rows().items():
+            counts[_key("memwal_rows_total", job=job, kind=kind)] += rows
+        if conflicts := sum(_find_conflicts(report)):
+            counts[_key("memwal_conflicts_total", job=job)] += conflicts
+    return counts
+
+
+def _find_conflicts(report: TableReport) -> Iterator[int]:
+    parts = (report, *getattr(report, "shards", ()), *getattr(report, "indexes", ()))
+    return (getattr(part, "conflicts", 0) for part in parts)
+
+
+def count_requests(requests: Mapping[str, int]) -> Counts:
+    """What a report's `requests` add to the counters."""
+    counts: Counts = Counter()
+    for operation in ("list", "get", "put", "delete"):
+        counts[_key("memwal_requests_total", operation=operation)] += requests.get(operation, 0)
+    counts[_key("memwal_retries_total")] += requests.get("retries", 0)
+    return +counts
+
+
+def name_failure(report: TableReport) -> str | None:
+    """The error class of a failed run on a table, for a label; None when it did not fail."""
+    if report.outcome in (DONE, NOTHING_TO_DO):
+        return None
+    error = report.cause
+    if not isinstance(error, MemWalError):
+        error = error_of(report.exit_code, report.outcome, "")
+    return type(error).__name__
+
+
+def _key(name: str, **labels: str) -> tuple[str, Labels]:
+    return name, tuple(sorted(labels.items()))
+
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of `Metrics.exposition`."""
@@ -59,3 +119,37 @@ class Metrics:
 
 
 NO_METRICS = Metrics()
+
+
+SIGNALS = ("METRICS", "TRACES")
+"""The signals that can be pushed, as OpenTelemetry's variables name them."""
+
+
+def start_metrics(*, shown: bool, warn: Callable[[str], None]) -> Metrics:
+    """Metrics when they are `shown` (`exposition`) or OTEL_* variables ask for a push.
+
+    Otherwise `NO_METRICS`. Raises Unsupported when they are to be shown and OpenTelemetry is not
+    installed; for a push that is only a warning, as is a push that fails.
+    """
+    signals = {signal for signal in SIGNALS if _is_asked_for(signal)}
+    if not shown and not signals:
+        return NO_METRICS
+    try:
+        from memwal.run.metrics import telemetry
+    except ImportError as error:
+        text = f"metrics need OpenTelemetry: pip install 'lance-memwal[metrics]' ({error})"
+        if shown:
+            raise Unsupported("MW-E10", text) from error
+        warn(f"OTEL_* variables ask for telemetry and nothing is sent: {text}")
+        return NO_METRICS
+    return telemetry.start(signals, warn)
+
+
+def _is_asked_for(signal: str) -> bool:
+    """Whether OpenTelemetry's environment variables ask for a push of the signal."""
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    if exporters := os.environ.get(f"OTEL_{signal}_EXPORTER", "").strip():
+        return "otlp" in re.split(r"\s*,\s*", exporters)
+    places = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
+    return any(os.environ.get(name, "").strip() for name in places)

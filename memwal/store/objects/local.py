@@ -1,8 +1,18 @@
-"""Objects as local files. A reader sees a file whole or not at all."""
+"""Objects in a local folder: its symbolic links, and what is done when the disk is full.
+
+A symbolic link where none may be is Corruption: whoever may write below the table could link to
+what only we may read, or have us delete elsewhere.
+
+Space is kept so that garbage can begin on a full disk. Whatever deletes safely writes something
+first: the lease, and the manifest that drops a generation. So every job that takes a table's lease
+leaves a file there, which garbage gives up before it begins and puts back when it is done. Only
+local tables need that; object stores are not full.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import pwd
 import re
@@ -13,12 +23,111 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memwal import errors
+from memwal.errors import Corruption, MemWalError, StoreUnavailable
 from memwal.format import layout
 from memwal.model import StoredFile
-from memwal.ports import DeleteResult, check_folder, check_object_path
+from memwal.ports import DeleteResult, Objects, check_folder, check_object_path
 from memwal.store.objects.base import SizedObjects
-from memwal.store.objects.full_disk import add_hint
-from memwal.store.objects.links import check_way
+
+
+def check_way(root: str, path: str) -> None:
+    """Raise Corruption for a symbolic link among the folders from `root` to `path`, or at its end.
+
+    `root` itself, and what leads there, may be one.
+    """
+    way = root
+    for name in path.split("/"):
+        way = f"{way}/{name}"
+        if os.path.islink(way):  # noqa: PTH114
+            raise _link_found(way)
+
+
+def check_unlinked(root: str, folder: str) -> None:
+    """Raise Corruption for a symbolic link on the way from `root` to `folder`, or anywhere in it.
+
+    For files that Lance opens by name, following links. A link that is put there between this look
+    and Lance's goes unnoticed: that takes write access below the table on this host, and the right
+    instant. Raises StoreUnavailable for a folder that can't be read; a missing one has no links.
+    """
+    check_way(root, folder)
+    link = find_link(f"{root}/{folder}")
+    if link is not None:
+        raise _link_found(link)
+
+
+def find_link(folder: str) -> str | None:
+    """A symbolic link anywhere in a folder, which itself may be one; None without any.
+
+    Raises StoreUnavailable for a folder that can't be read.
+    """
+    try:
+        return next(_walk_links(folder), None)
+    except OSError as error:
+        raise StoreUnavailable(f"{folder}: {error.strerror or type(error).__name__}") from None
+
+
+def _walk_links(folder: str) -> Iterator[str]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield entry.path
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _walk_links(entry.path)
+
+
+def _link_found(path: str) -> Corruption:
+    return Corruption(
+        "MW-O12",
+        f"{path} is a symbolic link: what a MemWAL holds, and what memwal keeps, has to lie in the "
+        "table's own folder",
+    )
+
+
+RESERVE_BYTES = 64 * 1024
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL_TEXTS = tuple(f"(os error {number})" for number in _FULL)
+
+
+_HINT = (
+    "the disk is full. `memwal garbage TABLE --execute`, with --retention and --wal, and `memwal "
+    "checkpoint drop` need no space and make some; if they fail too, stop writers, or free a few "
+    "hundred KiB elsewhere on that disk"
+)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk or a quota has no room."""
+    return error.errno in _FULL
+
+
+def add_hint(text: str, error: OSError | None = None) -> str:
+    """What an error says, ours or Lance's, and what to do where it says that the disk is full."""
+    full = any(t in text for t in _FULL_TEXTS) if error is None else is_full(error)
+    return f"{text}: {_HINT}" if full and _HINT not in text else text
+
+
+def tells_of_it(error: str | None) -> bool:
+    """Whether a report's error has the advice of `add_hint`."""
+    return error is not None and _HINT in error
+
+
+def keep_reserve(objects: Objects) -> None:
+    """Write the reserve file on a local store, unless it exists or there is no space."""
+    if not objects.page_objects:
+        with suppress(MemWalError):
+            if not objects.exists(layout.RESERVE):
+                # Nothing that a file system could compress.
+                content = hashlib.shake_256(b"memwal").digest(RESERVE_BYTES)
+                objects.put(layout.RESERVE, content)
+
+
+def free_reserve(objects: Objects) -> None:
+    """Delete the reserve file, so that garbage collection has space to begin with."""
+    if not objects.page_objects:
+        with suppress(MemWalError):
+            objects.delete([layout.RESERVE])
+
 
 # Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
 # file system and can be linked or renamed into place. A killed run may leave a file here.

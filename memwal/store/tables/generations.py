@@ -17,9 +17,10 @@ from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
 from memwal.ports import Objects
 from memwal.rows import align
 from memwal.store.tables.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
-from memwal.store.tables.data_files import check_data_files
-from memwal.store.tables.datasets import GONE, LanceTables, columns_of, is_panic, tidy_text
+from memwal.store.tables.datasets import GONE, LanceTables, columns_of
+from memwal.store.tables.lance_calls import is_panic, tidy_text
 from memwal.store.tables.lineage import Renamed
+from memwal.store.tables.manifests import check_data_files
 
 _BATCH_ROWS_MAX = 8192
 _FOLDERS = ("_versions", "data")

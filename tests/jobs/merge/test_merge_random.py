@@ -19,7 +19,7 @@ from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
 from memwal.model import ShardId
 from memwal.ports import Engine
-from memwal.run.engines.local import LocalEngine
+from memwal.run.engines.pool import LocalEngine
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, KeyKind, Put, Table
 from tests.support.s3server import S3Server

@@ -16,8 +16,7 @@ from memwal.jobs.watch.plan import Generation, Look, Round, Target, assess
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.model import ShardId, TableGauges
 from memwal.report import JobOnTable
-from memwal.run.metrics.counts import Counts
-from memwal.run.metrics.sink import Metrics, Stage
+from memwal.run.metrics.sink import Counts, Metrics, Stage
 from memwal.testing.clock import ManualClock
 from tests.support.views import make_shard, make_state, make_version, make_view
 

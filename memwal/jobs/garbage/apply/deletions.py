@@ -1,9 +1,8 @@
 """The changes that a collection of garbage makes to a table, each by itself.
 
-Deletes numbered objects (shard manifests, lease claims) one by one, lowest first.
-
-So any that is left leads upwards to the newest. Names that have to stay taken are overwritten with
-stoppers before anything is deleted. A run may be killed after each step.
+Numbered objects (shard manifests, lease claims) are deleted one by one, lowest first. So any that
+is left leads upwards to the newest. Names that have to stay taken are overwritten with stoppers
+before anything is deleted. A run may be killed after each step.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePl
 from memwal.jobs.garbage.plan import plan_garbage
 from memwal.model import Checkpoint, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import Clock, Objects, ShardCommits, Steps, check_object_path, no_steps
-from memwal.rows.former_merges import is_unrecorded
+from memwal.rows.progress import is_unrecorded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,13 +37,14 @@ from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.garbage.store.wal_heads import WalHeads
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
-from memwal.rows.former_merges import SettledRecord
-from memwal.store.objects.links import find_link
+from memwal.rows.progress import SettledRecord
+from memwal.store.objects.local import find_link
 from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.store.records.former_merges import read_record
 from memwal.store.shards.inherited import read_adopted
 from memwal.store.shards.listing import list_shards
-from memwal.store.tables.datasets import LanceTables, tidy_text
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.lance_calls import tidy_text
 
 PATH = f"{layout.MAINTENANCE}/cache/sweep.json"
 _FORMAT = 1

@@ -26,7 +26,7 @@ from memwal.jobs.garbage.model import (
 )
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
-from memwal.rows.former_merges import SettledRecord, find_proven
+from memwal.rows.progress import SettledRecord, find_proven
 from memwal.store.shards.listing import ShardListing, list_shards
 from memwal.store.shards.manifests import ShardManifests
 

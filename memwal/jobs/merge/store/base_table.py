@@ -48,8 +48,7 @@ from memwal.store.tables.generations import (
     reading,
     unreadable_text,
 )
-from memwal.store.tables.policy_rows import read_all_rows, read_base_rows
-from memwal.store.tables.stored_policy import key_types, read_policy
+from memwal.store.tables.policy_rows import key_types, read_all_rows, read_base_rows, read_policy
 from memwal.text import count_of
 from memwal.threads import side_by_side
 

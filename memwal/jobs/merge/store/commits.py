@@ -25,7 +25,7 @@ from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
 from memwal.rows.keyset import KeySet, find_shared_key, group_batches, key_predicate
 from memwal.run.metrics.spans import span
-from memwal.store.tables.datasets import is_panic, tidy_text
+from memwal.store.tables.lance_calls import is_panic, tidy_text
 
 REMEMBERED_SECONDS = 600.0
 """How long after a refused commit a table's merges take turns."""

@@ -30,8 +30,8 @@ from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
 from memwal.model import BrokenShard, ShardView, StoredFile, TableView, VersionFacts
 from memwal.ports import Clock, Objects
-from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
+from memwal.rows.progress import find_holes
 from memwal.run.options import choose_limits
 from memwal.store.objects.opening import normalise_uri, open_objects
 from memwal.store.tables.manifests import (

@@ -20,8 +20,7 @@ from memwal.model import (
 )
 from memwal.ports import Clock, Objects
 from memwal.store.shards.listing import ShardListing, list_shards, newest_manifest, wal_entries
-from memwal.store.shards.manifest_memory import ManifestMemory
-from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.manifests import ManifestMemory, ShardManifests
 from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.manifests import TableManifests
 from memwal.threads import side_by_side
