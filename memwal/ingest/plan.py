@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from memwal.errors import Refused
 from memwal.format import layout
-from memwal.ingest.sources.standard_input import STANDARD_INPUT, SpooledInput
+from memwal.ingest.sources.paths import STANDARD_INPUT, SpooledInput
 from memwal.run.options import RunOptions
 from memwal.store.objects.opening import normalise_uri
 from memwal.store.records.ingests import Format, PlanRecord, SourceFile, StagedRecord

@@ -9,7 +9,7 @@ instead of a new one, whatever its id: there are shards with our own ids for eve
 
 A key must stay in one shard, since rows of a key in two shards have no order. So values are refused
 when two shards have unmerged rows of them. Whether a shard has any shows in its WAL, not in its
-manifest; `find_waiting` in `overlapping_shards.py` checks that.
+manifest; `find_waiting` in `target.py` checks that.
 
 A table without a shard spec, whose shards are managed by hand, is written to one shard.
 """

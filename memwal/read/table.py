@@ -24,9 +24,8 @@ from memwal.read.plan.request import (
 )
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.store.faults import explain_missing, report_collected
-from memwal.read.store.generation_cache import share_opened
-from memwal.read.store.opened_read import OpenRead
 from memwal.read.store.opening import open_read
+from memwal.read.store.sources import OpenRead, share_opened
 from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.lineage import check_lineage
 from memwal.run.keywords import raises_for_python

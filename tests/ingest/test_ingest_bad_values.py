@@ -25,7 +25,7 @@ import memwal.ingest.check
 from memwal.cli.app import app
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.row_locations import Places
+from memwal.ingest.sources.splits import Places
 from memwal.ingest.track import Track, TrackLimits
 from memwal.ingest.values.numbered_chunks import find_marks
 from memwal.ingest.values.rejects import RejectsFile

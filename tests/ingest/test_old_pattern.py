@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.ingest.coordinator.commands import Reached
 from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import CoordinatorLimits, Flushed
+from memwal.ingest.coordinator.ports import CoordinatorLimits, Flushed, Reached
 from memwal.testing.ingest import settle
 
 BUCKETS_CACHED = 1

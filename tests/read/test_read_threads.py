@@ -8,7 +8,7 @@ import pytest
 
 from memwal.errors import BadCredentials
 from memwal.read import open_table
-from memwal.read.store.generation_cache import BYTES_MAX, Kept, share_opened
+from memwal.read.store.sources import BYTES_MAX, Kept, share_opened
 from memwal.read.store.threads import map_in_order
 from tests.support import builders
 from tests.support.builders import Put

@@ -58,7 +58,7 @@ _JOBS = ("jobs/merge", "jobs/garbage", "jobs/snapshot", "jobs/checkpoint", "rows
 _FILES = (
     "ingest/values/shape.py",
     "ingest/routing.py",
-    "ingest/overlapping_shards.py",
+    "ingest/target.py",
     "run/versions.py",
     "run/policy_choice.py",
 )

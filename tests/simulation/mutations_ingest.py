@@ -44,7 +44,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/overlapping_shards.py",
+        "memwal/ingest/target.py",
         f"{_ONE_SHARD} 'older_id or lancedb_s or opened_for_nothing or are_staged'",
         (
             "ingest: of a value in two shards, rows in the WAL only don't wait",
@@ -108,7 +108,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/overlapping_shards.py",
+        "memwal/ingest/target.py",
         f"{_ONE_SHARD} 'nobody_knows or made_from or can_not_be_read'",
         (
             "ingest: shards of which nobody knows the values are passed over",
@@ -219,7 +219,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/progress/digest.py",
+        "memwal/ingest/progress/identity.py",
         f"{_SPARK_WRITER} other_rows",
         (
             "spark writes: only the last part's rows are compared",
@@ -313,7 +313,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store/held_rows.py",
+        "memwal/read/store/winners.py",
         f"{_ONE_SHARD} read_tells",
         (
             "read: a key in two shards is not told, held",
@@ -412,7 +412,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/sources/json_lines.py",
+        "memwal/ingest/sources/text_files.py",
         "tests/ingest/test_source_kinds.py -k lines",
         (
             "ingest: a column that a line lacks becomes NULL unasked",
@@ -426,7 +426,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/values/texts.py",
+        "memwal/ingest/values/shape.py",
         "tests/ingest/test_source_kinds.py -k text_that_is_no_value",
         (
             "ingest: bytes in two spellings are taken as they are",

@@ -177,7 +177,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store/text_search.py",
+        "memwal/read/store/search.py",
         "tests/read/test_search_limit.py",
         (
             "search: rows that a flush has deleted count for nothing",
@@ -200,7 +200,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store/text_search.py",
+        "memwal/read/store/search.py",
         "tests/read/test_search.py -k 'lacks_rows or stop_words or ranks or ties'",
         (
             "search: an index that lacks rows is believed",
@@ -314,7 +314,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/plan/tasks.py",
+        "memwal/read/plan/sources.py",
         "tests/read/test_spark_requests.py -k wal",
         (
             "spark: rows of the WAL are older than generations",

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
-from memwal.ingest.progress.digest import digest_rows
+from memwal.ingest.progress.identity import digest_rows
 from memwal.ingest.values.operations import Kind
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps

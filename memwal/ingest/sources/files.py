@@ -20,14 +20,19 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
-from memwal.ingest.sources.chunks import cut_batches, find_groups, skip_rows
 from memwal.ingest.sources.columns import SourceColumns
-from memwal.ingest.sources.csv_text import check_separator, open_csv, read_names, read_text
-from memwal.ingest.sources.globs import find_matches, is_pattern
-from memwal.ingest.sources.json_lines import read_json_lines, read_past_bad
 from memwal.ingest.sources.lance_tables import Fragments, count_rows, describe_fragments, read_rows
-from memwal.ingest.sources.standard_input import STANDARD_INPUT, SpooledInput
-from memwal.ingest.values.texts import find_csv_types, parse_columns
+from memwal.ingest.sources.paths import STANDARD_INPUT, SpooledInput, find_matches, is_pattern
+from memwal.ingest.sources.text_files import (
+    check_separator,
+    open_csv,
+    read_json_lines,
+    read_names,
+    read_past_bad,
+    read_text,
+)
+from memwal.ingest.values.numbered_chunks import cut_batches, find_groups, skip_rows
+from memwal.ingest.values.shape import find_csv_types, parse_columns
 from memwal.store.objects.opening import check_encoding, normalise_uri
 from memwal.store.records.ingests import Format, SourceFile
 from memwal.store.tables.datasets import LanceTables
@@ -321,7 +326,7 @@ class SourceFiles:
 
         `first_row` is where a chunk of this size ended. If it is not a multiple of `chunk_rows`,
         that was the file's last chunk, and nothing follows. From the first value that does not have
-        its column's type, chunks of CSV are text (`memwal.ingest.sources.csv_text`).
+        its column's type, chunks of CSV are text (`memwal.ingest.sources.text_files`).
         """
         if first_row % chunk_rows:
             return

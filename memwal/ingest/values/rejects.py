@@ -12,7 +12,7 @@ from typing import Any
 
 from memwal.errors import Usage
 from memwal.ingest.plan import normalise_source
-from memwal.ingest.sources.globs import does_match
+from memwal.ingest.sources.paths import does_match
 from memwal.run.process.whole_file import whole_file
 from memwal.store.records.ingests import WHOLE, PlanRecord, RejectRecord, Round
 

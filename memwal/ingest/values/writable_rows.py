@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -11,15 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.sources.csv_text import convert_text, show_row
-from memwal.ingest.sources.row_locations import RowPlace
-from memwal.ingest.values.findings import Finding, find_bad
-from memwal.ingest.values.numbered_chunks import is_marked
+from memwal.ingest.sources.splits import FindPlace, RowPlace
+from memwal.ingest.sources.text_files import convert_text, show_row
+from memwal.ingest.values.numbered_chunks import Finding, find_bad, is_marked
 from memwal.ingest.values.shape import Shape
 from memwal.rows.json_values import Lenience
 from memwal.store.records.ingests import RejectRecord
-
-FindPlace = Callable[[int], RowPlace]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,11 +10,9 @@ import pyarrow as pa
 
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.read.plan.sources import ReadPlan, ShardRead
-from memwal.read.store.generation_cache import Kept
 from memwal.read.store.newest_rows import NewestRows
-from memwal.read.store.opened_read import OpenRead
 from memwal.read.store.policy_read import FoldedRows
-from memwal.read.store.sources import Base, Part
+from memwal.read.store.sources import Base, Kept, OpenRead, Part
 from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.read.store.winners import OpenShard
 from memwal.rows.align import Alignment
