@@ -27,7 +27,7 @@ from memwal.read.store.faults import explain_missing, report_collected
 from memwal.read.store.opening import open_read
 from memwal.read.store.sources import OpenRead, share_opened
 from memwal.read.store.wal_rows import Moved, StoredWalRows
-from memwal.rows.lineage import check_lineage
+from memwal.rows.progress import check_lineage
 from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
 from memwal.sharding.predicate import And, Comparison, Op, Or, Predicate, predicate_of

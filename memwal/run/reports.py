@@ -1,14 +1,31 @@
-"""Sums up the reports of tables as a job's report."""
+"""Reports of several tables and jobs: summed up, and what they mean for the jobs that follow."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from memwal.errors import MemWalError, error_of
-from memwal.report import DONE, NOTHING_TO_DO, EngineReport, JobReport, TableReport, sum_up_tables
+from memwal.format import layout
+from memwal.model import Checkpoint
+from memwal.report import (
+    DONE,
+    FAILED,
+    HELD,
+    NOTHING_TO_DO,
+    REFUSED,
+    CheckpointReport,
+    EngineReport,
+    JobOnTable,
+    JobReport,
+    TableReport,
+    sum_up,
+    sum_up_tables,
+)
 from memwal.run.engines.choice import EngineChoice
+from memwal.store.objects.local import tells_of_it
+from memwal.text import iso_time
 
 Report = TypeVar("Report", bound=TableReport)
 
@@ -56,3 +73,63 @@ def take_report(report: JobReport, kind: type[Report]) -> Report:
         error = error_of(table.exit_code, table.outcome, table.error or table.outcome)
     error.report = table
     raise error
+
+
+def describe_checkpoint(
+    found: Checkpoint, now_nanos: int, *, tagged: bool = True, fate: str | None = None
+) -> CheckpointReport:
+    """The report of a checkpoint; `fate` overrides its state when this run makes or drops it."""
+    state = "kept" if tagged else "untagged"
+    if not found.ready:
+        state = "unfinished"
+    if found.is_expired(now_nanos):
+        state = "expired"
+    return CheckpointReport(
+        name=found.name,
+        state=fate or state,
+        version=found.version,
+        generations=found.generations,
+        cut={shard.shard_id: shard.generation for shard in found.shards},
+        holder=found.holder,
+        created_at=iso_time(found.created_at_nanos),
+        expires_at=iso_time(found.expires_at_nanos),
+        tag=layout.checkpoint_tag(found.key),
+    )
+
+
+def must_stop(jobs: Sequence[JobOnTable]) -> bool:
+    """Whether a job left the table in a state that needs a look before later jobs run on it."""
+    return any(_is_in_the_way(job) for job in jobs)
+
+
+def had_no_room(jobs: Sequence[JobOnTable]) -> bool:
+    """Whether a job hit a full disk; garbage can still run then, and makes room."""
+    return any(tells_of_it(job.report.error) for job in jobs)
+
+
+def _is_in_the_way(job: JobOnTable) -> bool:
+    # One sealed or broken shard must not keep the others from being collected, whether or not
+    # those had anything to merge this time. A snapshot that was refused because of such a shard
+    # does not stop the chain either: garbage checks each shard itself.
+    outcome = job.report.outcome
+    if outcome not in (FAILED, REFUSED):
+        return outcome == HELD
+    if job.job == "snapshot" and outcome == REFUSED:
+        return False
+    shards = getattr(job.report, "shards", ())  # of a merge, or of its dry run
+    return not any(shard.outcome in (DONE, NOTHING_TO_DO) for shard in shards)
+
+
+def sum_up_jobs(jobs: Sequence[JobOnTable]) -> dict[str, Any]:
+    """The fields of one table's `MaintainTableReport`, derived from its jobs' reports."""
+    outcome, code = sum_up(job.report for job in jobs)
+    before = (job.report.version_before for job in jobs)
+    after = (job.report.version_after for job in reversed(jobs))
+    return {
+        "outcome": outcome,
+        "exit_code": code,
+        "error": "; ".join(f"{j.job}: {j.report.error}" for j in jobs if j.report.error) or None,
+        "version_before": next((v for v in before if v is not None), None),
+        "version_after": next((v for v in after if v is not None), None),
+        "jobs": tuple(jobs),
+    }

@@ -11,7 +11,7 @@ from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.engines.choice import EngineChoice
 from memwal.run.fanout import Fanout
-from memwal.run.metrics.spans import add_span, span
+from memwal.run.metrics.sink import add_span, span
 from memwal.run.options import RunOptions
 from memwal.run.process import logs
 from memwal.run.progress import SILENT, Progress

@@ -1,18 +1,61 @@
-"""An object store in memory."""
+"""A clock that is moved by hand, and objects in memory."""
 
 from __future__ import annotations
 
 import itertools
+import random
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
+from threading import Lock, RLock
 from zlib import crc32
 
 from memwal.errors import AlreadyExists, Missing
 from memwal.model import StoredFile
 from memwal.ports import Clock, DeleteResult, check_folder, check_object_path
 from memwal.store.objects.base import SizedObjects
-from memwal.testing.clock import ManualClock
+
+
+class ManualClock:
+    """The Clock port, moved by hand: `sleep` returns at once and moves it too."""
+
+    def __init__(self, *, start_nanos: int = 1_750_000_000_000_000_000, seed: int = 0) -> None:
+        self._start_nanos = start_nanos
+        self._passed_nanos = 0
+        self._chance = random.Random(seed)
+        self._ids = random.Random(seed + 1)
+        self._lock = Lock()
+        self.slept_seconds: list[float] = []
+
+    def now_nanos(self) -> int:
+        """The start, plus all time slept and advanced."""
+        return self._start_nanos + self._passed_nanos
+
+    def monotonic_seconds(self) -> float:
+        """Seconds slept and advanced so far."""
+        return self._passed_nanos / 1e9
+
+    def sleep(self, seconds: float) -> None:
+        """Move on by `seconds` without waiting, and note it in `slept_seconds`."""
+        with self._lock:
+            self.slept_seconds.append(seconds)
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass without noting it as slept."""
+        with self._lock:
+            self._passed_nanos += round(seconds * 1e9)
+
+    def random(self) -> float:
+        """The next of the seed's numbers in [0, 1)."""
+        with self._lock:
+            return self._chance.random()
+
+    def new_id(self) -> str:
+        """The next of the seed's UUIDs."""
+        with self._lock:
+            return str(uuid.UUID(int=self._ids.getrandbits(128), version=4))
+
 
 _buckets = itertools.count(1)
 _PAGE_OBJECTS = 1000  # a listing page and a delete batch, as on S3

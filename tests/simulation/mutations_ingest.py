@@ -141,7 +141,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/spark/staged_round.py",
+        "memwal/ingest/plan.py",
         f"{_SPARK_WRITER} 'passed or under_its_id or spec_that_changed'",
         (
             "spark writes: a batch from before the latest is written again",
@@ -210,7 +210,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/spark/staged_round.py",
+        "memwal/ingest/plan.py",
         f"{_SPARK_WRITER} other_rows",
         (
             "spark writes: other rows, as many to a shard, pass for a repeat",

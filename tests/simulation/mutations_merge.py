@@ -96,7 +96,7 @@ _SHARED_RULES = (
         ),
     ),
     *mutations(
-        "memwal/rows/lineage.py",
+        "memwal/rows/progress.py",
         PLAN,
         (
             "merge: an index of unknown age passes",
@@ -648,7 +648,7 @@ _SNAPSHOT = (
 )
 
 _LINEAGE = mutations(
-    "memwal/store/tables/lineage.py",
+    "memwal/store/tables/generations.py",
     "tests/store/test_lineage.py",
     (
         "lineage: a version of the same number in a table made anew is the known one",

@@ -19,10 +19,10 @@ from memwal.format import codec, layout
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.jobs.garbage.ports import Expired
 from memwal.jobs.garbage.store import StoredGarbageEvidence
-from memwal.jobs.index_catchup.ports import BuiltSegment
+from memwal.jobs.index_catchup.apply import BuiltSegment
 from memwal.jobs.merge.ports import Fold
+from memwal.jobs.snapshot.apply import Found
 from memwal.jobs.snapshot.plan import Stored
-from memwal.jobs.snapshot.ports import Found
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,

@@ -2,15 +2,21 @@
 
 A file is cut into chunks of a fixed number of rows from its beginning, wherever reading starts, so
 that a run which resumes reads the same chunks as the run before it would have.
+
+Of a Lance table, one version is read, or what was appended since an earlier one. Fragments have
+ascending ids, and don't change while rows are only appended. So appended rows are in the fragments
+with higher ids, provided that the earlier fragments are still the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -21,7 +27,6 @@ from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
 from memwal.ingest.sources.columns import SourceColumns
-from memwal.ingest.sources.lance_tables import Fragments, count_rows, describe_fragments, read_rows
 from memwal.ingest.sources.paths import STANDARD_INPUT, SpooledInput, find_matches, is_pattern
 from memwal.ingest.sources.text_files import (
     check_separator,
@@ -37,6 +42,61 @@ from memwal.store.objects.opening import check_encoding, normalise_uri
 from memwal.store.records.ingests import Format, SourceFile
 from memwal.store.tables.datasets import LanceTables
 from memwal.threads import side_by_side
+
+# What decides which rows a fragment has, and their values.
+_TOLD = ("id", "physical_rows", "deletion_file", "overlays")
+_TOLD_OF_FILES = ("path", "fields", "column_indices", "base_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragments:
+    """The id of the last fragment (-1 without any), and a digest of all of them."""
+
+    last: int
+    digest: str
+
+
+def describe_fragments(dataset: Any, last: int | None = None) -> Fragments:
+    """The fragments with ids up to `last` (None: all)."""
+    found = sorted(dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
+    kept = [f for f in found if last is None or f.fragment_id <= last]
+    told = []
+    for fragment in kept:
+        metadata = fragment.metadata.to_json()
+        files = [{name: file.get(name) for name in _TOLD_OF_FILES} for file in metadata["files"]]
+        told.append([{name: metadata.get(name) for name in _TOLD}, files])
+    text = json.dumps(told, sort_keys=True, default=str)
+    return Fragments(
+        last=kept[-1].fragment_id if kept else -1,
+        digest=f"fragments:{hashlib.sha256(text.encode()).hexdigest()}",
+    )
+
+
+def count_rows(dataset: Any, file: SourceFile) -> int:
+    """How many rows of the source are read."""
+    chosen = _choose_fragments(dataset, file)
+    if chosen is None:
+        return int(dataset.count_rows())
+    return sum(fragment.count_rows() for fragment in chosen)
+
+
+def read_rows(
+    dataset: Any, file: SourceFile, columns: list[str] | None, first_row: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows from `first_row` on, in the table's order."""
+    chosen = _choose_fragments(dataset, file)
+    if chosen == []:
+        return
+    scan = dataset.scanner(columns=columns, fragments=chosen, offset=first_row, scan_in_order=True)
+    yield from scan.to_batches()
+
+
+def _choose_fragments(dataset: Any, file: SourceFile) -> list[Any] | None:
+    after = file.fragments_after
+    if after is None:
+        return None
+    return [f for f in dataset.get_fragments() if f.fragment_id > after]
+
 
 _AZURE_KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 _ALIASES = {"access_key": "account_key", "master_key": "account_key", "sas_key": "sas_token"}

@@ -15,7 +15,7 @@ from memwal.jobs.backfill.plan import Backlog
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.model import ShardId
 from memwal.report import DONE, NOTHING_TO_DO, JobOnTable, JobReport, Section, TableReport
-from memwal.run.chain import sum_up_jobs
+from memwal.run.reports import sum_up_jobs
 
 State = Literal["waiting", "running", "finished"]
 WAITING: Final = "waiting"

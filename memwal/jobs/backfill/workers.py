@@ -27,12 +27,11 @@ from memwal.report import (
     failed_report,
     sum_up_tables,
 )
-from memwal.run.chain import must_stop
 from memwal.run.engines.choice import choose_engine
 from memwal.run.engines.pool import has_spark
 from memwal.run.lease import ChainLeases
 from memwal.run.progress import Progress
-from memwal.run.reports import add_counts
+from memwal.run.reports import add_counts, must_stop
 from memwal.run.workers import cancel
 from memwal.text import count_of
 

@@ -1,6 +1,4 @@
-"""The ports of making a checkpoint: views of the table, checkpoint records, tags.
-
-Makes a checkpoint: every step, and in which order.
+"""Makes a checkpoint: every step, and in which order.
 
 1. Take the lease, so that no other memwal job works on the table meanwhile.
 2. Look, and store the record, not yet ready: from now on garbage keeps the cut's generations.

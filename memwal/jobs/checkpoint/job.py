@@ -16,11 +16,10 @@ from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.model import Checkpoint, TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
-from memwal.run.checkpoints import describe_checkpoint
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.reports import job_report
+from memwal.run.reports import describe_checkpoint, job_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable

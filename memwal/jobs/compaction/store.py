@@ -9,9 +9,9 @@ from typing import Any
 from lance.optimize import Compaction, RewriteResult
 from lance.optimize import CompactionTask as LanceTask
 
+from memwal.jobs.compaction.apply import RewrittenFragments
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
-from memwal.jobs.compaction.ports import RewrittenFragments
-from memwal.run.metrics.spans import span
+from memwal.run.metrics.sink import span
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.lance_calls import call_lance

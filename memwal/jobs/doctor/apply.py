@@ -1,6 +1,4 @@
-"""The ports of `doctor`: a scratch folder to try a store in.
-
-Tries a store: what is put, read, listed and deleted, and in which order.
+"""Tries a store: what is put, read, listed and deleted, and in which order.
 
 Permissions are tried first, one by one; checks that need a refused one are not tried. If only
 deletes are refused, the rest is tried nevertheless, since merges can do without them; the report

@@ -1,6 +1,4 @@
-"""What a run of index catch-up sees (`Look`), aims at (`Goal`) and counts (`Run`).
-
-Makes a table's indexes cover what merging added, until progress is recorded for each.
+"""Makes a table's indexes cover what merging added, until progress is recorded for each.
 
 A run aims at the state it finds when it starts: all fragments, and the merge progress of that
 version. So it ends even under steady writes. It goes in rounds: look, plan, act, look again. What
@@ -15,12 +13,13 @@ collection believes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 from memwal.backoff import back_off
 from memwal.errors import LeaseHeld, LostRace, MemWalError, Missing, StoreUnavailable, Unsupported
-from memwal.indexes import Progress, TableIndexes, find_behind
+from memwal.indexes import FragmentFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan import (
     COSTS,
     TELLING_SECONDS_MIN,
@@ -34,7 +33,6 @@ from memwal.jobs.index_catchup.plan import (
     plan_index,
     plan_indexes,
 )
-from memwal.jobs.index_catchup.ports import BuiltSegment, IndexTable, SegmentTask
 from memwal.jobs.index_catchup.report import (
     IndexCatchupReport,
     IndexCatchupTableReport,
@@ -44,6 +42,58 @@ from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
 from memwal.rows.progress import check_progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentTask:
+    """Build one segment of an index over some fragments of a version, in about `seconds`."""
+
+    version: int
+    index: str
+    kind: str
+    fragments: tuple[FragmentFacts, ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltSegment:
+    """A segment that was written, in `seconds`, but is not committed yet.
+
+    `data` is Lance's own description of it, pickled.
+    """
+
+    index: str
+    data: bytes = field(repr=False)
+    seconds: float = 0.0
+
+
+class IndexTable(Protocol):
+    """The base table, as index catch-up needs it.
+
+    The methods that commit raise LostRace on a conflict, Unsupported for what Lance can't do, and
+    StoreUnavailable for an error that leaves open whether the commit has landed. None of them
+    promises coverage: the caller reads the table again.
+    """
+
+    def facts(self, version: int) -> TableIndexes:
+        """The fragments and indexes of a version."""
+        ...
+
+    def record(self, name: str) -> None:
+        """Commit without indexing, which records progress for every index with full coverage."""
+        ...
+
+    def append(self, name: str, segments_to_merge: int) -> None:
+        """Index the rows of the latest version that the index lacks."""
+        ...
+
+    def retrain(self, name: str, segments_to_merge: int) -> None:
+        """Retrain a vector index on all rows; for another index, merge that many segments."""
+        ...
+
+    def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
+        """Commit segments that were built on `version`; the progress recorded is that version's."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

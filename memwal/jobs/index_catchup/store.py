@@ -9,9 +9,9 @@ from typing import Any
 
 from memwal.errors import Refused
 from memwal.indexes import IndexFacts, TableIndexes
+from memwal.jobs.index_catchup.apply import BuiltSegment, SegmentTask
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
-from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
-from memwal.run.metrics.spans import span
+from memwal.run.metrics.sink import span
 from memwal.run.stores import Stores
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables

@@ -1,6 +1,4 @@
-"""The port of `init`: the table to make ready.
-
-Makes the commits of `init`, each after a fresh look.
+"""Makes the commits of `init`, each after a fresh look.
 
 Nothing is remembered between them. The next look shows what a killed run left, and what others have
 done meanwhile: it says what is left to do, or that the table has another MemWAL now.

@@ -19,12 +19,11 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
 from memwal.ports import Steps, no_steps
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, failed_report
-from memwal.run.chain import had_no_room, must_stop, sum_up_jobs
 from memwal.run.lease import ChainLeases
-from memwal.run.metrics.spans import span
+from memwal.run.metrics.sink import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.reports import job_report
+from memwal.run.reports import had_no_room, job_report, must_stop, sum_up_jobs
 from memwal.run.stores import OpenedBefore
 from memwal.text import count_of
 

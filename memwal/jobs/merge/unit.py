@@ -28,8 +28,7 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.run.workers import cancel
-from memwal.store.tables.generations import Generations
-from memwal.store.tables.lineage import Lineage
+from memwal.store.tables.generations import Generations, Lineage
 
 MergeResult = UnitResult[tuple[ShardReport, ...]]
 

@@ -22,14 +22,13 @@ from memwal.jobs.rescue.plan import RescueLimits
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.report import JobOnTable, JobReport, TableReport
-from memwal.run.chain import must_stop
 from memwal.run.fanout import Fanout
 from memwal.run.former_merges import record_merged
 from memwal.run.lease import ChainLeases
-from memwal.run.metrics.spans import span
+from memwal.run.metrics.sink import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
-from memwal.run.reports import job_report
+from memwal.run.reports import job_report, must_stop
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable

@@ -14,7 +14,7 @@ from memwal.jobs.maintain.show import show_table as show_jobs
 from memwal.jobs.quiesce.plan import Obstacle
 from memwal.jobs.rescue.report import RescueTableReport
 from memwal.report import DONE, HELD, NOTHING_TO_DO, REFUSED, JobOnTable, Part, Section, sum_up
-from memwal.run.chain import sum_up_jobs
+from memwal.run.reports import sum_up_jobs
 from memwal.text import name_some
 
 _NAMED_MAX = 3

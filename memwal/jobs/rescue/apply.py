@@ -1,8 +1,4 @@
-"""The ports of a rescue: a shard's WAL and its writer.
-
-As with `memwal/ports.py`, `apply` sees nothing else of Lance and of storage.
-
-Rescues abandoned shards: claims each, replays its WAL, and leaves generations to merge.
+"""Rescues abandoned shards: claims each, replays its WAL, and leaves generations to merge.
 
 It may be killed after any step, and is then simply run again. Before the claim, only a mark below
 `_maintenance/` is written, and torn entries are dropped if that is asked for. After the claim, the

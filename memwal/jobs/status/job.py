@@ -33,12 +33,12 @@ from memwal.model import (
 )
 from memwal.report import JobReport, TableReport
 from memwal.rows.progress import warn_untouched
-from memwal.run.checkpoints import describe_checkpoint
 from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
 from memwal.run.lease import describe_lease
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.policy_choice import list_policy_warnings
+from memwal.run.reports import describe_checkpoint
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable

@@ -30,7 +30,7 @@ from memwal.model import (
 )
 from memwal.ports import Objects
 from memwal.rows.keyset import find_shared_key
-from memwal.rows.lineage import check_lineage
+from memwal.rows.progress import check_lineage
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries

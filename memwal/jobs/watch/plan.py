@@ -1,7 +1,5 @@
 """What a watch knows of a table, and which work begins next. Pure.
 
-Judges tables against their freshness targets, and chooses which work begins next. Pure.
-
 Times are seconds on the watch's own monotonic clock. The time of a flush is converted to it when
 its generation is first seen, and kept: after that, a clock that is wrong or reset changes no age.
 """

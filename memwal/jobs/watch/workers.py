@@ -1,9 +1,8 @@
 """Rounds inside warm worker processes, and the Workers port over them.
 
-The Workers port over warm processes: a lane for small rounds, and one for large ones.
-
-A small round never waits for a large one, and starts no JVM. Large rounds run in one process, in
-which Spark starts with the first round that uses it, and ends with the process.
+There is a lane for small rounds, and one for large ones. A small round never waits for a large one,
+and starts no JVM. Large rounds run in one process, in which Spark starts with the first round that
+uses it, and ends with the process.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ from memwal.store.tables.datasets import (
     is_legacy,
     primary_key_of,
 )
-from memwal.store.tables.lineage import StoredLineage
+from memwal.store.tables.generations import StoredLineage
 from memwal.store.tables.manifests import check_table_folder, require_mem_wal
 from memwal.threads import side_by_side
 

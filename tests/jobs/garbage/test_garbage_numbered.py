@@ -40,8 +40,7 @@ from memwal.ports import DeleteResult
 from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects
-from memwal.testing.clock import ManualClock
-from memwal.testing.objects import MemoryObjects
+from memwal.testing.objects import ManualClock, MemoryObjects
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 GRACE_SECONDS = 60

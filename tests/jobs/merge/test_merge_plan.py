@@ -38,8 +38,8 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.rows.keys import new_keys_are_compared
-from memwal.rows.lineage import check_lineage
 from memwal.rows.memory import needed_bytes
+from memwal.rows.progress import check_lineage
 from memwal.text import parse_bytes
 from tests.support.views import FACTS, make_generation, make_shard
 

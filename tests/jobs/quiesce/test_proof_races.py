@@ -23,8 +23,7 @@ from memwal.rows.progress import SettledRecord, find_holes
 from memwal.run.former_merges import keep_proof
 from memwal.store.records.former_merges import SettledRecords, TableHistory
 from memwal.store.shards.manifests import ShardManifests
-from memwal.testing.clock import ManualClock
-from memwal.testing.objects import MemoryObjects
+from memwal.testing.objects import ManualClock, MemoryObjects
 from tests.support.views import make_generation
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")

@@ -23,7 +23,7 @@ from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects
 from memwal.testing import MemoryBucket, MemoryObjects
-from memwal.testing.clock import ManualClock
+from memwal.testing.objects import ManualClock
 from tests.support import builders, wal_tables
 from tests.support.builders import Delete, Put, Table
 from tests.support.stores import Address

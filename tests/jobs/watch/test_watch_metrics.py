@@ -17,7 +17,7 @@ from memwal.jobs.watch.ports import RoundEnd
 from memwal.model import ShardId, TableGauges
 from memwal.report import JobOnTable
 from memwal.run.metrics.sink import Counts, Metrics, Stage
-from memwal.testing.clock import ManualClock
+from memwal.testing.objects import ManualClock
 from tests.support.views import make_shard, make_state, make_version, make_view
 
 A, B = ShardId("a"), ShardId("b")

@@ -16,7 +16,7 @@ from memwal.jobs.watch.plan import Look, Round, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
 from memwal.model import ShardId, ShardStatus, TableView
 from memwal.report import DONE, HELD, NOTHING_TO_DO, JobOnTable, TableReport
-from memwal.run.chain import sum_up_jobs
+from memwal.run.reports import sum_up_jobs
 from memwal.testing import ManualClock
 from tests.support.views import make_generation, make_shard, make_state, make_version, make_view
 

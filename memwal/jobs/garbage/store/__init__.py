@@ -1,9 +1,8 @@
 """The adapters behind the job's ports, over an object store and Lance.
 
-What passes remember of a table's shards, so that the next one only looks at what changed.
-
-It tells where to look, and lets nothing go: in a shard that is looked at, everything is read again.
-If it is malformed, or from a newer build, the next pass is a full sweep.
+What a pass remembers of a table's shards tells the next one where to look, and lets nothing go: in
+a shard that is looked at, everything is read again. If it is malformed, or from a newer build, the
+next pass is a full sweep.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds where each epoch's own manifests of a shard end, in few reads."""
+"""What lies in the shard folders, their manifests from before the grace, and writer claims."""
 
 from __future__ import annotations
 

@@ -1,18 +1,17 @@
-"""Keeps a merge that runs without the lease away from a snapshot refresh.
-
-A refresh may lower merge progress until it has repaired it, a moment later. A merger that takes its
-view in between folds generations again that the base already has. If it merges them in parts, or
-deletes ahead of its mark, and the repair comes before it is done, then progress says more than the
-base has (invariant 1): newer rows are lost. A refresh holds the lease from before its first commit
-until after its last repair, and makes no repair once its claim has lapsed. So it is enough that no
-refresh held the lease between a view and the commits that build on it.
-
-Merges one shard's pending generations into the base table.
+"""Merges one shard's pending generations into the base table.
 
 A run takes a fresh view, folds the next prefix and commits it, again and again, until everything
 is merged that was pending when the run started. The next run finds what a killed one left behind
 in its own fresh view (invariant 8); the mark is part of the commit that writes the rows
 (invariant 1).
+
+A merge that runs without the lease keeps away from a snapshot refresh. A refresh may lower merge
+progress until it has repaired it, a moment later. A merger that takes its view in between folds
+generations again that the base already has. If it merges them in parts, or deletes ahead of its
+mark, and the repair comes before it is done, then progress says more than the base has (invariant
+1): newer rows are lost. A refresh holds the lease from before its first commit until after its last
+repair, and makes no repair once its claim has lapsed. So it is enough that no refresh held the
+lease between a view and the commits that build on it.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ from memwal.jobs.merge.report import (
 from memwal.model import ShardId, ShardView, TableView
 from memwal.ports import LOWERING_JOB, Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
-from memwal.rows.lineage import check_lineage
+from memwal.rows.progress import check_lineage
 
 
 @dataclass(kw_only=True, slots=True)

@@ -24,7 +24,7 @@ from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
 from memwal.rows.keyset import KeySet, find_shared_key, group_batches, key_predicate
-from memwal.run.metrics.spans import span
+from memwal.run.metrics.sink import span
 from memwal.store.tables.lance_calls import is_panic, tidy_text
 
 REMEMBERED_SECONDS = 600.0

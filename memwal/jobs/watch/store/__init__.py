@@ -1,6 +1,4 @@
-"""Reads a table's latest version, again only when its manifest file has changed.
-
-Cheap looks at tables: list the versions and `_mem_wal/`, and read only what is new.
+"""Cheap looks at tables: list the versions and `_mem_wal/`, and read only what is new.
 
 Nothing here goes through Lance. The process that looks has to survive whatever is in a table, and
 Lance's native code may end a process over a torn file; it also makes more requests. All that a
