@@ -203,20 +203,13 @@ def read_digests_of(
 
 
 def is_same(files: SourceFiles, before: SourceFile, now: SourceFile) -> bool:
-    """Whether a file's content is unchanged. Raises Refused when that can't be told."""
+    """Whether a file's content is unchanged."""
     if before.size_bytes != now.size_bytes:
         return False
     if before.etag and now.etag and before.etag == now.etag:
         return True
     if before.stamp == now.stamp and (not before.etag or not now.etag):
         return True
-    if before.digest is None:
-        raise Refused(
-            "MW-I04",
-            f"{now.uri} has another time than when an earlier memwal ingested it, which kept no "
-            f"digest: whether its content is the same can't be told. {_advise(before)} if it has "
-            "changed, ingest it by itself under another --id, or all sources with --again",
-        )
     return files.read_digest(now) == before.digest
 
 
@@ -231,8 +224,6 @@ def check_unchanged(
             changed = "is gone"
         elif file.format is Format.LANCE:
             changed = _find_change(files, file)
-        elif file.digest is None:
-            changed = "" if is_untouched(file, now) else "has changed"
         else:
             changed = "" if is_same(files, file, now) else "has changed"
         if changed:
@@ -244,18 +235,13 @@ def check_unchanged(
             )
 
 
-def is_untouched(before: SourceFile, now: SourceFile) -> bool:
-    """Whether the file has the same size and time."""
-    return (before.size_bytes, before.stamp) == (now.size_bytes, now.stamp)
-
-
 def _find_change(files: SourceFiles, planned: SourceFile) -> str:
     """How the table version that is being ingested has changed; empty if it has not."""
     try:
         now = files.describe_fragments(planned)
     except Missing:
         return f"has no {planned.stamp} any more"
-    return "" if planned.digest in (None, now.digest) else "was written anew"
+    return "" if planned.digest == now.digest else "was written anew"
 
 
 def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> SourceFile | None:
@@ -263,18 +249,6 @@ def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> S
 
     Raises Refused when rows that were ingested have changed.
     """
-    if before.digest is None or before.last_fragment is None:
-        if before.stamp == now.stamp:
-            return None
-        try:
-            told = files.describe_fragments(before)
-        except Missing:
-            raise Refused(
-                "MW-I08",
-                f"{now.uri}: {before.stamp}, which was ingested, is not there any more: what was "
-                "appended since can't be told. --again reads all of it",
-            ) from None
-        before = before.model_copy(update={"digest": told.digest, "last_fragment": told.last})
     if files.describe_fragments(now, before.last_fragment).digest != before.digest:
         raise Refused(
             "MW-I09",
@@ -291,13 +265,6 @@ def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> S
         "fragments_after": before.last_fragment,
     }
     return now.model_copy(update=found)
-
-
-def _advise(before: SourceFile) -> str:
-    if "://" in before.uri:
-        return "Leave it out of the sources if it is;"
-    seconds, nanos = divmod(int(before.stamp), 10**9)
-    return f"If it is, give it back its time (touch -d @{seconds}.{nanos:09});"
 
 
 _NAMED_MAX = 3
@@ -350,12 +317,6 @@ def settle_sources(
 
 def check_read(splits: Sequence[Split], shape: Shape, progress: ProgressRecord) -> None:
     """Read the written part of the sources again. Raises Refused if it has changed."""
-    if progress.rows and not progress.read:
-        raise Refused(
-            "MW-I03",
-            "an older memwal began this ingest, and kept no digest of what it wrote: bring its "
-            "files back as they were, or ingest them under another --id",
-        )
     sieve = Sieve(shape=shape, rows_max=progress.rows_rejected)
     for place, wanted in enumerate(progress.read):
         split, found = splits[place], ReadRecord()
