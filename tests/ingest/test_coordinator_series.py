@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from memwal.ingest.coordinator.core import WriteCoordinator
 from memwal.ingest.coordinator.ports import CoordinatorLimits, Flushed, Reached
 
-BUCKETS_CACHED = 1
-
 
 @dataclass(frozen=True)
 class Stored:
