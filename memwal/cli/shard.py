@@ -32,7 +32,7 @@ def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
     """
     from memwal.ingest.target import IngestTable
     from memwal.ingest.values.python_rows import read_rows
-    from memwal.read.keys import parse_keys
+    from memwal.read.table import parse_keys
     from memwal.run.stores import open_stores
     from memwal.run.versions import check_lance_version
 

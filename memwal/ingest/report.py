@@ -36,6 +36,22 @@ _NAMED_MAX = 3
 _SUMS = ("bytes_written", "entries", "generations")
 """What the report of a table sums up over its shards."""
 
+SOURCES: tuple[Column[IngestSourceReport], ...] = (
+    words("source", lambda source: source.uri),
+    words("format", lambda source: source.format),
+    numbers("size", lambda source: format_size(source.bytes)),
+    numbers("rows", lambda source: "-" if source.rows is None else format_count(source.rows)),
+)
+SHARDS: tuple[Column[IngestShardReport], ...] = (
+    words("shard", lambda shard: f"{shard.shard_id}{' (new)' if shard.is_new else ''}"),
+    words("outcome", lambda shard: style_outcome(shard.outcome)),
+    numbers("rows", lambda shard: shard.rows),
+    numbers("deletes", lambda shard: shard.rows_deleted),
+    numbers("entries", lambda shard: shard.entries),
+    numbers("generations", lambda shard: shard.generations),
+)
+FOUND: Column[IngestShardReport] = numbers("found in the WAL", lambda shard: shard.entries_found)
+
 
 class IngestSourceReport(Section):
     """One source of an ingest. `rows` is None where reading it is the only way to know.
@@ -278,12 +294,6 @@ def warn_of_others(passed_over: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     )
 
 
-SOURCES: tuple[Column[IngestSourceReport], ...] = (
-    words("source", lambda source: source.uri),
-    words("format", lambda source: source.format),
-    numbers("size", lambda source: format_size(source.bytes)),
-    numbers("rows", lambda source: "-" if source.rows is None else format_count(source.rows)),
-)
 FINDINGS: tuple[Column[IngestFindingReport], ...] = (
     words("source", lambda found: found.source),
     words("at", lambda found: _show_place(found)),
@@ -291,15 +301,6 @@ FINDINGS: tuple[Column[IngestFindingReport], ...] = (
     words("value", lambda found: "" if found.value is None else str(found.value)),
     prose("what is wrong", lambda found: found.reason),
 )
-SHARDS: tuple[Column[IngestShardReport], ...] = (
-    words("shard", lambda shard: f"{shard.shard_id}{' (new)' if shard.is_new else ''}"),
-    words("outcome", lambda shard: style_outcome(shard.outcome)),
-    numbers("rows", lambda shard: shard.rows),
-    numbers("deletes", lambda shard: shard.rows_deleted),
-    numbers("entries", lambda shard: shard.entries),
-    numbers("generations", lambda shard: shard.generations),
-)
-FOUND: Column[IngestShardReport] = numbers("found in the WAL", lambda shard: shard.entries_found)
 
 
 def show_table(report: IngestTableReport) -> list[RenderableType]:

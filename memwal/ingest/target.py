@@ -34,6 +34,8 @@ _READERS_MAX = 16
 _SAMPLE_ROWS = 64
 _NAMED_MAX = 3
 
+_ROWS_PER_ENTRY_MAX = 50_000
+
 
 def check_strangers(router: Router, view: TableView, schema: pa.Schema, stores: Stores) -> None:
     """Raise Refused while unmerged rows of some shard may have any value.
@@ -121,9 +123,6 @@ def _read_sample(
         for batch in stores.wal.rows(shard.shard_id, position).batches:
             rows = batch.slice(0, _SAMPLE_ROWS).select(columns.names)
             yield pa.RecordBatch.from_arrays(rows.columns, schema=columns)
-
-
-_ROWS_PER_ENTRY_MAX = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)

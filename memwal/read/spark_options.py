@@ -77,6 +77,45 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 _LISTS = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
+STORAGE_PREFIX = "storage."
+# Starting a task takes 0.05 s; half a second or more is read in one of this size.
+PARTITION_BYTES = 32 * 1024 * 1024
+# Four million int64 keys: 2 s to fold, 22 MB to send.
+KEYS_BYTES_MAX = 64 * 1024 * 1024
+_OF_SEARCH = ("search_operator", "search_phrase")
+_OF_NEAREST = ("k", "metric", "nprobes", "refine_factor")
+_KNOWN = (
+    "config",
+    "columns",
+    "filter",
+    "search",
+    *_OF_SEARCH,
+    "nearest",
+    *_OF_NEAREST,
+    "limit",
+    "with_wal",
+    "version",
+    "consistency",
+    "merged_only",
+    "checkpoint",
+    "partition_bytes",
+    "keys_bytes_max",
+    "allow_holes",
+    "allow_reinitialised",
+)
+_KNOWN_TO_WRITE = (
+    "config",
+    "delete_column",
+    "id",
+    "shard",
+    "skip_unknown_columns",
+    "missing_as_null",
+    "backlog_generations_max",
+)
+_CHECKPOINT = "checkpointlocation"
+_BOOLEANS = {"true": True, "false": False}
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]*[^`,\s]))\s*(?:,|$)")
+
 
 def convert_schema(schema: pa.Schema) -> Json:
     """The schema as Spark's JSON; every column may be null. Raises Unsupported."""
@@ -190,48 +229,6 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
             f"column {field.name!r} ({array.type}) has a value that Spark can't hold: {error}; "
             f"{_LEAVE_OUT}, or leave its row out with the option `filter`",
         ) from None
-
-
-STORAGE_PREFIX = "storage."
-
-# Starting a task takes 0.05 s; half a second or more is read in one of this size.
-PARTITION_BYTES = 32 * 1024 * 1024
-# Four million int64 keys: 2 s to fold, 22 MB to send.
-KEYS_BYTES_MAX = 64 * 1024 * 1024
-
-_OF_SEARCH = ("search_operator", "search_phrase")
-_OF_NEAREST = ("k", "metric", "nprobes", "refine_factor")
-_KNOWN = (
-    "config",
-    "columns",
-    "filter",
-    "search",
-    *_OF_SEARCH,
-    "nearest",
-    *_OF_NEAREST,
-    "limit",
-    "with_wal",
-    "version",
-    "consistency",
-    "merged_only",
-    "checkpoint",
-    "partition_bytes",
-    "keys_bytes_max",
-    "allow_holes",
-    "allow_reinitialised",
-)
-_KNOWN_TO_WRITE = (
-    "config",
-    "delete_column",
-    "id",
-    "shard",
-    "skip_unknown_columns",
-    "missing_as_null",
-    "backlog_generations_max",
-)
-_CHECKPOINT = "checkpointlocation"
-_BOOLEANS = {"true": True, "false": False}
-_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]*[^`,\s]))\s*(?:,|$)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,6 +43,12 @@ from memwal.rows.keyset import Mask, Places
 
 Combine = Callable[..., pa.Array]
 
+GROUP = "memwal.operators"
+_DECIMAL_DIGITS = 75
+_EXACT_DIGITS = 100  # of sums of up to 10**24 decimals
+_HALF_BITS = 32
+_HALF = 2**32 - 1
+
 
 class OperatorError(Exception):
     """An operator failed on the values of one key. `group` is the key's number.
@@ -221,14 +227,6 @@ class Pairwise(Operator):
             )
             return f"it returned {what} for {left.type} of length {len(left)}"
         return found
-
-
-GROUP = "memwal.operators"
-
-_DECIMAL_DIGITS = 75
-_EXACT_DIGITS = 100  # of sums of up to 10**24 decimals
-_HALF_BITS = 32
-_HALF = 2**32 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

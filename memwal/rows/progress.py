@@ -53,6 +53,10 @@ from memwal.model import (
 )
 from memwal.text import count_of, name_some
 
+CLOCKS_APART_NANOS = 600 * 10**9
+"""How far the clocks of writers and mergers may be apart."""
+_NAMED_MAX = 5
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettledShard:
@@ -228,11 +232,6 @@ def missing_text(shard: ShardView, hole: Hole) -> str:
         f"shard {shard.shard_id}: {hole} {'is' if hole.first == hole.last else 'are'} neither "
         f"merged nor listed in manifest version {shard.manifest.version}"
     )
-
-
-CLOCKS_APART_NANOS = 600 * 10**9
-"""How far the clocks of writers and mergers may be apart."""
-_NAMED_MAX = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

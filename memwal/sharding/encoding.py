@@ -36,6 +36,24 @@ _SPEC_ZERO_NAN = np.uint64(0x7FF8000000000000)
 _DECIMAL_DIGITS = 76
 _DECIMAL_SCALE = 38
 
+U8 = NDArray[np.uint8]
+U32 = NDArray[np.uint32]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+_C1 = np.uint32(0xCC9E2D51)
+_C2 = np.uint32(0x1B873593)
+_ADD = np.uint32(0xE6546B64)
+_FIVE = np.uint32(5)
+_F1 = np.uint32(0x85EBCA6B)
+_F2 = np.uint32(0xC2B2AE35)
+_F1_INVERSE = np.uint32(pow(0x85EBCA6B, -1, 2**32))
+_F2_INVERSE = np.uint32(pow(0xC2B2AE35, -1, 2**32))
+# Rows at a time: the working arrays stay in the processor's cache.
+_ROWS = 1 << 15
+# Above about 70 bytes a value, mmh3 one by one is faster than numpy block by block.
+_SHORT_BLOCKS_MAX = 16
+_TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hashed:
@@ -258,27 +276,6 @@ def _pylance_floats(values: NDArray[Any]) -> U32:
     clean = np.where(np.isnan(values), values.dtype.type(np.nan), values)
     clean = np.where(clean == 0, values.dtype.type(0), clean)
     return np.ascontiguousarray(clean).view("<u4").reshape(len(values), values.itemsize // 4)
-
-
-U8 = NDArray[np.uint8]
-U32 = NDArray[np.uint32]
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-
-_C1 = np.uint32(0xCC9E2D51)
-_C2 = np.uint32(0x1B873593)
-_ADD = np.uint32(0xE6546B64)
-_FIVE = np.uint32(5)
-_F1 = np.uint32(0x85EBCA6B)
-_F2 = np.uint32(0xC2B2AE35)
-_F1_INVERSE = np.uint32(pow(0x85EBCA6B, -1, 2**32))
-_F2_INVERSE = np.uint32(pow(0xC2B2AE35, -1, 2**32))
-
-# Rows at a time: the working arrays stay in the processor's cache.
-_ROWS = 1 << 15
-# Above about 70 bytes a value, mmh3 one by one is faster than numpy block by block.
-_SHORT_BLOCKS_MAX = 16
-_TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
 
 
 class Tail(Enum):

@@ -40,15 +40,14 @@ from memwal.sharding.spec import (
 )
 from memwal.sharding.values import is_number, is_text
 
+_EVALUATED = frozenset({Transform.IDENTITY, Transform.BUCKET, Transform.UNSHARDED})
+
 
 class Rule(StrEnum):
     """Whose definition of the transforms holds."""
 
     SPEC = "spec"
     PYLANCE = "pylance"
-
-
-_EVALUATED = frozenset({Transform.IDENTITY, Transform.BUCKET, Transform.UNSHARDED})
 
 
 def rule_of(spec: Spec, sources: Sources) -> Rule:

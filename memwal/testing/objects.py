@@ -15,6 +15,8 @@ from memwal.model import StoredFile
 from memwal.ports import Clock, DeleteResult, check_folder, check_object_path
 from memwal.store.objects.base import SizedObjects
 
+_PAGE_OBJECTS = 1000  # a listing page and a delete batch, as on S3
+
 
 class ManualClock:
     """The Clock port, moved by hand: `sleep` returns at once and moves it too."""
@@ -58,7 +60,6 @@ class ManualClock:
 
 
 _buckets = itertools.count(1)
-_PAGE_OBJECTS = 1000  # a listing page and a delete batch, as on S3
 
 
 @dataclass(kw_only=True, slots=True)

@@ -52,6 +52,10 @@ from memwal.ingest.coordinator.ports import (
 
 SnapshotT = TypeVar("SnapshotT")
 
+Waiter = TypeVar("Waiter")
+DeltaT = TypeVar("DeltaT", bound=Delta)
+_CLOSED = "the write coordinator was shut down"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published(Generic[SnapshotT]):
@@ -115,9 +119,6 @@ class Subscription(Generic[SnapshotT]):
         return published
 
 
-Waiter = TypeVar("Waiter")
-
-
 @dataclass(kw_only=True, slots=True)
 class Epochs:
     """The last epoch that was assigned, and the two watermarks."""
@@ -158,11 +159,6 @@ class Waiters(Generic[Waiter]):
         """Remove and return the waiters for `epoch` and earlier ones, in order of epochs."""
         reached = sorted(e for e in self._by_epoch if e <= epoch)
         return [waiter for e in reached for waiter in self._by_epoch.pop(e)]
-
-
-DeltaT = TypeVar("DeltaT", bound=Delta)
-
-_CLOSED = "the write coordinator was shut down"
 
 
 def check_process(made_in: int) -> None:

@@ -40,6 +40,9 @@ _DIGESTS: int = 256**_DIGEST_BYTES
 _VECTORS = (pa.float32(), pa.float64(), pa.int8(), pa.uint8())
 Bytes = Any
 
+_READERS_MAX = 8
+_NAMED_MAX = 3
+
 
 def digest_rows(before: str, rows: pa.Table, *more: pa.Array | None) -> str:
     """The digest `before` extended by these rows; `more` are further columns of them."""
@@ -143,9 +146,6 @@ def _list_values(array: pa.Array) -> Iterator[Bytes]:
 def _has_width(kind: pa.DataType) -> bool:
     tests = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
     return any(test(kind) for test in tests)
-
-
-_READERS_MAX = 8
 
 
 def select_new(
@@ -265,9 +265,6 @@ def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> S
         "fragments_after": before.last_fragment,
     }
     return now.model_copy(update=found)
-
-
-_NAMED_MAX = 3
 
 
 def add_to_read(read: ReadRecord, rows: int, sifted: Sifted) -> ReadRecord:

@@ -18,6 +18,9 @@ from memwal.store.records.ingests import PlanRecord, ProgressRecord, Round, Sour
 BACKLOG_CHECK_SECONDS = 5.0
 _BACKLOG_POLL_SECONDS = 1.0
 
+_LOOK_SECONDS = 5.0
+_SHOWN_BYTES_MIN = 256 * 1024 * 1024
+
 
 @dataclass(kw_only=True)
 class Backlog:
@@ -87,10 +90,6 @@ class Backlog:
                     "--merge; it goes on where it stopped",
                 )
             clock.sleep(_BACKLOG_POLL_SECONDS)
-
-
-_LOOK_SECONDS = 5.0
-_SHOWN_BYTES_MIN = 256 * 1024 * 1024
 
 
 def show_reading(progress: Progress, files: Sequence[SourceFile]) -> Callable[[int], None]:

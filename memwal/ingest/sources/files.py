@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
-from memwal.ingest.sources.columns import SourceColumns
 from memwal.ingest.sources.paths import STANDARD_INPUT, SpooledInput, find_matches, is_pattern
 from memwal.ingest.sources.text_files import (
     check_separator,
@@ -37,7 +36,7 @@ from memwal.ingest.sources.text_files import (
     read_text,
 )
 from memwal.ingest.values.numbered_chunks import cut_batches, find_groups, skip_rows
-from memwal.ingest.values.shape import find_csv_types, parse_columns
+from memwal.ingest.values.shape import SourceColumns, find_csv_types, parse_columns
 from memwal.store.objects.opening import check_encoding, normalise_uri
 from memwal.store.records.ingests import Format, SourceFile
 from memwal.store.tables.datasets import LanceTables
@@ -46,6 +45,33 @@ from memwal.threads import side_by_side
 # What decides which rows a fragment has, and their values.
 _TOLD = ("id", "physical_rows", "deletion_file", "overlays")
 _TOLD_OF_FILES = ("path", "fields", "column_indices", "base_id")
+
+_AZURE_KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
+_ALIASES = {"access_key": "account_key", "master_key": "account_key", "sas_key": "sas_token"}
+# The expiry of a token given as an option is not known, and pyarrow requires one.
+_NEVER = datetime(2100, 1, 1, tzinfo=UTC)
+_FILES_MAX = 100_000
+_READERS_MAX = 16
+_DIGEST_BLOCK_BYTES = 1024 * 1024
+CHUNK_ROWS = 128 * 1024
+_CHUNK_BYTES = 32 * 1024 * 1024
+_SAMPLE_ROWS = 1024
+_GUESSED_BYTES = 256 * 1024
+_BAD_COMPRESSION = re.compile("decompress|inflate|corrupt|truncated compressed", re.IGNORECASE)
+_COMPRESSED = ("", ".gz", ".zst", ".bz2")
+_ENDINGS = {
+    ".parquet": Format.PARQUET,
+    ".pq": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".arrows": Format.ARROW,
+    ".ipc": Format.ARROW,
+    ".feather": Format.ARROW,
+    **{f".csv{more}": Format.CSV for more in _COMPRESSED},
+    **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
+}
+# .json files may hold anything: they are read when named, not when found in a folder.
+_READ_PAST = (Format.CSV, Format.JSONL)
+_NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +124,7 @@ def _choose_fragments(dataset: Any, file: SourceFile) -> list[Any] | None:
     return [f for f in dataset.get_fragments() if f.fragment_id > after]
 
 
-_AZURE_KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
-_ALIASES = {"access_key": "account_key", "master_key": "account_key", "sas_key": "sas_token"}
 _ALIASES |= {"endpoint_url": "endpoint"}
-# The expiry of a token given as an option is not known, and pyarrow requires one.
-_NEVER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def open_system(scheme: str, options: Mapping[str, str], account: str = "") -> fs.FileSystem:
@@ -157,32 +179,6 @@ def _shorten(name: str) -> str:
     for prefix in ("aws_", "azure_", "google_", "storage_"):
         name = name.removeprefix(prefix)
     return _ALIASES.get(name, name)
-
-
-_FILES_MAX = 100_000
-_READERS_MAX = 16
-_DIGEST_BLOCK_BYTES = 1024 * 1024
-CHUNK_ROWS = 128 * 1024
-_CHUNK_BYTES = 32 * 1024 * 1024
-_SAMPLE_ROWS = 1024
-_GUESSED_BYTES = 256 * 1024
-_BAD_COMPRESSION = re.compile("decompress|inflate|corrupt|truncated compressed", re.IGNORECASE)
-
-
-_COMPRESSED = ("", ".gz", ".zst", ".bz2")
-_ENDINGS = {
-    ".parquet": Format.PARQUET,
-    ".pq": Format.PARQUET,
-    ".arrow": Format.ARROW,
-    ".arrows": Format.ARROW,
-    ".ipc": Format.ARROW,
-    ".feather": Format.ARROW,
-    **{f".csv{more}": Format.CSV for more in _COMPRESSED},
-    **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
-}
-# .json files may hold anything: they are read when named, not when found in a folder.
-_READ_PAST = (Format.CSV, Format.JSONL)
-_NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
 
 
 class SourceFiles:

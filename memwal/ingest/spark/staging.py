@@ -30,15 +30,25 @@ from memwal.errors import MemWalError, Usage
 from memwal.ingest.plan import IngestRequest, make_plan
 from memwal.ingest.progress.identity import read_digests_of
 from memwal.ingest.routing import Place, Router
-from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import FindPlace, Places, RowPlace
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.numbered_chunks import is_marked
-from memwal.ingest.values.shape import Shape
+from memwal.ingest.values.shape import Shape, SourceColumns, make_columns
 from memwal.ingest.values.writable_rows import Sieve, Sifted
 from memwal.run.stores import open_stores
 from memwal.store.records.ingests import PlanRecord, Round, SourceFile, StagedRecord
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+_FILE_BYTES = _BATCH_BYTES = 64 * 1024 * 1024
+_CHUNK_ROWS = 64 * 1024
+_PART_ROWS = 16 * _CHUNK_ROWS
+_BLOCKS = "shard string, entries string, part long, place long, rows long, data binary"
+_FILES = "shard string, entries string, place long, path string, rows long"
+_PARTITIONS_MIN = 8
+TABLE = "table"
+_REJECTED = ("", "")
+"""The shard and entries that mark blocks of rows that can't be written (lines of JSON)."""
 
 
 def pack_block(
@@ -104,18 +114,6 @@ def decode_rows(data: bytes) -> pa.Table:
     """The rows of an Arrow stream."""
     with pa.ipc.open_stream(data) as stream:
         return stream.read_all()
-
-
-_BLOCK_BYTES = 4 * 1024 * 1024
-_FILE_BYTES = _BATCH_BYTES = 64 * 1024 * 1024
-_CHUNK_ROWS = 64 * 1024
-_PART_ROWS = 16 * _CHUNK_ROWS
-_BLOCKS = "shard string, entries string, part long, place long, rows long, data binary"
-_FILES = "shard string, entries string, place long, path string, rows long"
-_PARTITIONS_MIN = 8
-TABLE = "table"
-_REJECTED = ("", "")
-"""The shard and entries that mark blocks of rows that can't be written (lines of JSON)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,9 @@ import pyarrow.parquet as pq
 from memwal.ingest.values.shape import Shape, explain_invalid
 from memwal.rows.json_values import to_json
 
+_MARK = b"memwal.marks"
+LEFT_OUT_MAX = 10_000
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
@@ -142,10 +145,6 @@ def cut_batches(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[
                 held, rows = [], 0
     if held:
         yield pa.Table.from_batches(held)
-
-
-_MARK = b"memwal.marks"
-LEFT_OUT_MAX = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

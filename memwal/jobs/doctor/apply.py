@@ -33,6 +33,14 @@ from memwal.jobs.doctor.plan import (
 from memwal.ports import Clock, Objects
 from memwal.threads import side_by_side
 
+RACERS = 8
+_ROUNDS = 5
+_READS = 3
+_LISTED = 6
+_TAIL_BYTES = 40
+_START_SECONDS_MAX = 30.0
+_SOME = bytes(range(256)) * 4
+
 
 @runtime_checkable
 class TellsTime(Protocol):
@@ -67,15 +75,6 @@ class Scratch(Protocol):
     def remove_leftovers(self) -> None:
         """Delete the folders of earlier, killed runs; what can't be deleted stays."""
         ...
-
-
-RACERS = 8
-_ROUNDS = 5
-_READS = 3
-_LISTED = 6
-_TAIL_BYTES = 40
-_START_SECONDS_MAX = 30.0
-_SOME = bytes(range(256)) * 4
 
 
 @dataclass(kw_only=True)

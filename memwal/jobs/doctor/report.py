@@ -8,24 +8,6 @@ from rich.text import Text
 from memwal.grid import Column, build_table, prose, words
 from memwal.report import JobReport, Section
 
-
-class CheckReport(Section):
-    """One check. `ok` is None where it was not tried, or showed nothing either way."""
-
-    name: str
-    ok: bool | None
-    detail: str
-
-
-class DoctorReport(JobReport):
-    """The document. `scratch` is where it tried; `left` objects there could not be deleted."""
-
-    uri: str
-    checks: tuple[CheckReport, ...]
-    scratch: str | None = None
-    left: int = 0
-
-
 # What each check proves, and what to do if it fails.
 MEANINGS = {
     "put_if_absent": (
@@ -66,13 +48,29 @@ _WORDS = {
     False: Text("FAILED", style="red"),
     None: Text("-", style="yellow"),
 }
-
 CHECKS: tuple[Column[CheckReport], ...] = (
     words("check", lambda check: check.name),
     words("", lambda check: _WORDS[check.ok]),
     prose("proves", lambda check: MEANINGS[check.name][0]),
     prose("found", lambda check: check.detail),
 )
+
+
+class CheckReport(Section):
+    """One check. `ok` is None where it was not tried, or showed nothing either way."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+class DoctorReport(JobReport):
+    """The document. `scratch` is where it tried; `left` objects there could not be deleted."""
+
+    uri: str
+    checks: tuple[CheckReport, ...]
+    scratch: str | None = None
+    left: int = 0
 
 
 def show_job(report: DoctorReport) -> list[RenderableType]:

@@ -17,6 +17,8 @@ from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
 from memwal.rows.policy import RowPolicy
 
+_ATTEMPTS_MAX = 10
+
 
 class InitTable(Protocol):
     """One table. Each commit is made on top of the version that was read last.
@@ -56,9 +58,6 @@ class InitTable(Protocol):
         one.
         """
         ...
-
-
-_ATTEMPTS_MAX = 10
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,10 @@ from memwal.grid import Column, build_table, format_count, format_size, numbers,
 from memwal.model import MemWalState, ShardManifest, VersionManifest
 from memwal.text import format_age, iso_time
 
+_SHARDS_MAX = 50
+_STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
+          "forged": "red", "lost": "red", "torn": "red", "too large": "red"}  # fmt: skip
+
 
 def describe_index(manifest: VersionManifest) -> dict[str, Any]:
     """MemWalIndexDetails of one table version."""
@@ -178,10 +182,6 @@ def _judge_generation(generation: int, merged: int, listed: Set[int]) -> str:
         return "merged"
     return "pending" if generation in listed else "gone"
 
-
-_SHARDS_MAX = 50
-_STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
-          "forged": "red", "lost": "red", "torn": "red", "too large": "red"}  # fmt: skip
 
 ENTRIES: tuple[Column[Mapping[str, Any]], ...] = (
     numbers("position", lambda entry: str(entry["position"])),

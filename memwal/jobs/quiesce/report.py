@@ -10,7 +10,7 @@ from rich.text import Text
 from memwal.errors import EXIT_HELD, EXIT_PARTIAL, EXIT_REFUSED, Refused
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
-from memwal.jobs.maintain.show import show_table as show_jobs
+from memwal.jobs.maintain.report import show_table as show_jobs
 from memwal.jobs.quiesce.plan import Obstacle
 from memwal.jobs.rescue.report import RescueTableReport
 from memwal.report import DONE, HELD, NOTHING_TO_DO, REFUSED, JobOnTable, Part, Section, sum_up
@@ -18,6 +18,8 @@ from memwal.run.reports import sum_up_jobs
 from memwal.text import name_some
 
 _NAMED_MAX = 3
+
+_SHOWN_MAX = 20
 
 
 class ObstacleReport(Section):
@@ -98,9 +100,6 @@ def find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:
         for item in job.report.items
         if item.action == "keep"
     }
-
-
-_SHOWN_MAX = 20
 
 
 def show_table(report: QuiesceTableReport) -> list[RenderableType]:

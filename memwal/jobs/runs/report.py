@@ -17,6 +17,11 @@ from memwal.grid import (
 )
 from memwal.report import RunRecord, TableReport
 
+_ERROR_CHARACTERS_MAX = 160
+AIRFLOW: Column[RunRecord] = prose(
+    "started by Airflow", lambda run: run.airflow.describe() if run.airflow else "-"
+)
+
 
 class RunsTableReport(TableReport):
     """One table of `runs`, newest first. `unreadable` counts documents that are no record."""
@@ -24,8 +29,6 @@ class RunsTableReport(TableReport):
     runs: tuple[RunRecord, ...] = ()
     unreadable: int = 0
 
-
-_ERROR_CHARACTERS_MAX = 160
 
 RUNS: tuple[Column[RunRecord], ...] = (
     words("finished", lambda run: run.finished_at[:19].replace("T", " ")),
@@ -35,9 +38,6 @@ RUNS: tuple[Column[RunRecord], ...] = (
     words("engine", lambda run: run.engine or "-"),
     numbers("backlog", lambda run: _format_backlog(run)),
     prose("what", lambda run: _format_what(run)),
-)
-AIRFLOW: Column[RunRecord] = prose(
-    "started by Airflow", lambda run: run.airflow.describe() if run.airflow else "-"
 )
 
 

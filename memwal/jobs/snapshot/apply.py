@@ -52,6 +52,10 @@ from memwal.report import DONE, NOTHING_TO_DO
 Found = ShardManifest | BrokenShard | None
 """A shard's latest manifest, or its error as a BrokenShard; None for a shard without any."""
 
+_WAIT_SECONDS_MAX = 2.0
+_FRESH = "the snapshot says what the shard manifests say"
+_POLICY = "a table with a row-merge policy gets no snapshot: operands might count twice meanwhile"
+
 
 class SnapshotViews(Protocol):
     """Reads the state of one table, always fresh. Raises as the Views port."""
@@ -116,10 +120,6 @@ class Snapshots(Protocol):
         """How many fragments and rows a version has. Raises Missing if expired."""
         ...
 
-
-_WAIT_SECONDS_MAX = 2.0
-_FRESH = "the snapshot says what the shard manifests say"
-_POLICY = "a table with a row-merge policy gets no snapshot: operands might count twice meanwhile"
 
 ReadGroups = Callable[[Sequence[Sequence[ShardId]]], Sequence[Sequence[Found]]]
 """Reads the manifests of each group's shards, side by side; results in the order of the groups."""

@@ -25,20 +25,6 @@ from memwal.store.shards.snapshots import FIELD_PREFIX, ShardSnapshots, external
 from memwal.store.tables.datasets import REWINDING, LanceTables
 from memwal.store.tables.indexes import replace_mem_wal_entry
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ManifestsUnit(TableUnit):
-    """Read the latest manifests of some shards of one table."""
-
-    shard_ids: tuple[ShardId, ...]
-
-
-def run_manifests_unit(unit: ManifestsUnit) -> tuple[Found, ...]:
-    """Read the manifests in threads of this process; an unreachable store fails the unit."""
-    stores = open_stores(unit.uri, unit.storage_options)
-    return tuple(stores.views.read_shards(unit.shard_ids))
-
-
 _GENERATION = pa.struct([pa.field("generation", pa.uint64()), pa.field("path", pa.string())])
 _BASE_COLUMNS = (
     pa.field("shard_id", pa.binary(16)),
@@ -51,6 +37,19 @@ _BASE_COLUMNS = (
     pa.field("flushed_generations", pa.list_(_GENERATION)),
 )
 _COUNTERS = tuple(f.name for f in _BASE_COLUMNS[1:-1])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManifestsUnit(TableUnit):
+    """Read the latest manifests of some shards of one table."""
+
+    shard_ids: tuple[ShardId, ...]
+
+
+def run_manifests_unit(unit: ManifestsUnit) -> tuple[Found, ...]:
+    """Read the manifests in threads of this process; an unreachable store fails the unit."""
+    stores = open_stores(unit.uri, unit.storage_options)
+    return tuple(stores.views.read_shards(unit.shard_ids))
 
 
 def snapshot_schema(specs: Sequence[ShardSpec]) -> pa.Schema:

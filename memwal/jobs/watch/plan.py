@@ -17,6 +17,14 @@ from memwal.model import ShardId, ShardView, TableView, sum_known
 
 Generation = tuple[ShardId, int]
 
+# How old, as a fraction of the target, a table's oldest generation may get before a round begins;
+# and how many looks a changing table gets in the time of one target.
+_ACT_AT = 0.5
+_LOOKS_A_TARGET = 4
+# Time is left for this many rounds, so that one that takes longer than the last still ends in time.
+_ROUNDS_SPARED = 2.0
+_UPKEEP_GROWTH_MAX = 24.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
@@ -47,14 +55,6 @@ class Round:
 MERGE, INDEX_CATCHUP = "merge", "index-catchup"
 COMPACTION, SNAPSHOT, GARBAGE = "compaction", "snapshot", "garbage"
 FRESHENING = (MERGE, INDEX_CATCHUP)
-
-# How old, as a fraction of the target, a table's oldest generation may get before a round begins;
-# and how many looks a changing table gets in the time of one target.
-_ACT_AT = 0.5
-_LOOKS_A_TARGET = 4
-# Time is left for this many rounds, so that one that takes longer than the last still ends in time.
-_ROUNDS_SPARED = 2.0
-_UPKEEP_GROWTH_MAX = 24.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,20 @@ from memwal.jobs.watch.ports import Event, RoundEnd
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
 from memwal.text import count_of, iso_time
 
+_COUNTS = (
+    ("generations", "generations"),
+    ("commits", "commits"),
+    ("rows_inserted", "inserted"),
+    ("rows_updated", "updated"),
+    ("rows_deleted", "deleted"),
+    ("indexes", "indexes"),
+    ("rows_indexed", "rows indexed"),
+    ("fragments_before", "fragments before"),
+    ("fragments_after", "fragments after"),
+    ("dropped", "generations dropped"),
+    ("bytes_freed", "bytes freed"),
+)
+
 
 class WatchReport(JobReport):
     """What a watch did in all, its tables by their last rounds.
@@ -90,21 +104,6 @@ def count_rows(end: RoundEnd) -> int:
 
 def _round(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
-
-
-_COUNTS = (
-    ("generations", "generations"),
-    ("commits", "commits"),
-    ("rows_inserted", "inserted"),
-    ("rows_updated", "updated"),
-    ("rows_deleted", "deleted"),
-    ("indexes", "indexes"),
-    ("rows_indexed", "rows indexed"),
-    ("fragments_before", "fragments before"),
-    ("fragments_after", "fragments after"),
-    ("dropped", "generations dropped"),
-    ("bytes_freed", "bytes freed"),
-)
 
 
 def describe_event(event: Event) -> str:

@@ -36,6 +36,8 @@ from memwal.read.plan.request import (
 from memwal.rows.progress import find_holes, hole_text, missing_text
 from memwal.text import count_of
 
+T = TypeVar("T")
+
 
 class Incomplete(Refused):
     """A generation that the version needs is not listed any more, and not merged in it."""
@@ -174,8 +176,6 @@ def check_whole(view: TableView, shard: ShardView, *, of_version: int | None) ->
             "and it was collected: read a later version",
         )
 
-
-T = TypeVar("T")
 
 GenerationRead = tuple[ShardId, FlushedGeneration | None]
 """A generation of a shard; None stands for its unflushed rows, which are newer than any."""

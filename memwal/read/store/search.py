@@ -41,6 +41,18 @@ from memwal.read.store.threads import map_in_order
 # So many times more are fetched when too many candidates of a source were superseded.
 _FETCH_GROWTH = 4
 
+_SPARE = 8
+# Copies of generations that are kept for the next search, by where they lie and how they are cut.
+_COPIES = Kept["_Copy"]()
+# To index a copy takes as long as it takes to search it some ten times row by row.
+_SEARCHES_MAX = 10
+# Indexes of generations that hold all their texts, which never change.
+_INDEXES = Kept[tuple[TextIndex, ...]]()
+_INDEXES_BYTES = 4096
+# How much Lance's scores may be off: they have 24 bits, and so has what a word weighs.
+_OFF_BY = 1e-6
+_OFF_BY_SHARE = 1e-4
+
 
 class NearestSearch:
     """One search. All its candidates carry exact distances, which can be compared."""
@@ -150,19 +162,6 @@ def fetch_candidates(
 def count_rows(found: Found) -> int:
     """The rows that were found in a table."""
     return sum(batch.num_rows for batch in found[1])
-
-
-_SPARE = 8
-# Copies of generations that are kept for the next search, by where they lie and how they are cut.
-_COPIES = Kept["_Copy"]()
-# To index a copy takes as long as it takes to search it some ten times row by row.
-_SEARCHES_MAX = 10
-# Indexes of generations that hold all their texts, which never change.
-_INDEXES = Kept[tuple[TextIndex, ...]]()
-_INDEXES_BYTES = 4096
-# How much Lance's scores may be off: they have 24 bits, and so has what a word weighs.
-_OFF_BY = 1e-6
-_OFF_BY_SHARE = 1e-4
 
 
 class TextSearch:

@@ -36,6 +36,15 @@ _ACCESSES_MAX = 4
 # A process may be given other credentials in these.
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 
+_FILES_MAX = 256
+_TOMBSTONE = pa.field(layout.TOMBSTONE, pa.bool_())
+# In memory only: where a row of a copy came from.
+_ORIGIN = "__memwal_origin"
+# One batch of Lance's. To take rows one by one costs more than to scan, when they are many.
+_TAKEN_ROWS_MAX = 8192
+# Parts of the names of types that a scan may give in another form (blobs).
+_SCANNED_TYPES = ("binary", "extension")
+
 
 class Kept(Generic[T]):
     """A least-recently-used cache of things that never change, by unique names.
@@ -119,17 +128,8 @@ _KEYS = Kept[pa.Table]()
 # Files of generations, open to take rows: to open one takes as long as to take a thousand. Few, as
 # a process may not have many open, and small, as their room is not free before they are closed.
 _FILES = Kept[Any]()
-_FILES_MAX = 256
 Listed = tuple[ShardId, int]
 """A shard and the number of one of its generations."""
-
-_TOMBSTONE = pa.field(layout.TOMBSTONE, pa.bool_())
-# In memory only: where a row of a copy came from.
-_ORIGIN = "__memwal_origin"
-# One batch of Lance's. To take rows one by one costs more than to scan, when they are many.
-_TAKEN_ROWS_MAX = 8192
-# Parts of the names of types that a scan may give in another form (blobs).
-_SCANNED_TYPES = ("binary", "extension")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,6 +26,15 @@ from memwal.read.store.threads import map_in_order, map_parts
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet, Mask, Places, find_shared_key
 
+# What looks like a call of a function: an index may answer one otherwise than a scan does
+# (contains_tokens).
+_CALL = re.compile(r"\b(?!(?:in|and|or|not|between|like|when|then|else)\b)\w+\s*\(", re.IGNORECASE)
+# A generation is read whole up to this size on average: more payload takes longer to read than it
+# takes to come back for it.
+_WHOLE_BYTES_MAX = 256 * 1024
+# So much is taken out of what is held at once.
+_BATCHES_BYTES = 8 * 1024 * 1024
+
 
 def collect_keys(tables: Sequence[pa.Table | pa.RecordBatch], keys: Sequence[pa.Field]) -> KeySet:
     """The keys of all rows of the tables."""
@@ -169,16 +178,6 @@ def list_parts(shards: Sequence[OpenShard]) -> list[Part]:
     """The parts of all shards."""
     return [part for shard in shards for part in shard.parts]
 
-
-# What looks like a call of a function: an index may answer one otherwise than a scan does
-# (contains_tokens).
-_CALL = re.compile(r"\b(?!(?:in|and|or|not|between|like|when|then|else)\b)\w+\s*\(", re.IGNORECASE)
-
-# A generation is read whole up to this size on average: more payload takes longer to read than it
-# takes to come back for it.
-_WHOLE_BYTES_MAX = 256 * 1024
-# So much is taken out of what is held at once.
-_BATCHES_BYTES = 8 * 1024 * 1024
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 

@@ -18,6 +18,11 @@ from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 Attribute = str | int | float | bool | None
 Tell = Callable[..., None]
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of `Metrics.exposition`."""
+SIGNALS = ("METRICS", "TRACES")
+"""The signals that can be pushed, as OpenTelemetry's variables name them."""
+
 
 @contextmanager
 def span(name: str, **facts: Attribute) -> Iterator[Tell]:
@@ -112,9 +117,6 @@ def _key(name: str, **labels: str) -> tuple[str, Labels]:
     return name, tuple(sorted(labels.items()))
 
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""The content type of `Metrics.exposition`."""
-
 Stage = Literal["merged", "indexed"]
 
 
@@ -161,10 +163,6 @@ class Metrics:
 
 
 NO_METRICS = Metrics()
-
-
-SIGNALS = ("METRICS", "TRACES")
-"""The signals that can be pushed, as OpenTelemetry's variables name them."""
 
 
 def start_metrics(*, shown: bool, warn: Callable[[str], None]) -> Metrics:

@@ -35,6 +35,18 @@ from memwal.run.metrics.sink import Counts, Metrics, Stage
 from memwal.store.tables.lance_calls import join_lance
 from memwal.text import one_line, shorten
 
+FRESHNESS_BUCKETS_SECONDS = (
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
+    3600.0, 14400.0, 86400.0,
+)  # fmt: skip
+# Above its default limit of 2,000 series OpenTelemetry sums the rest up without a table's name.
+_SERIES_MAX = 1_000_000
+_PUSH_SECONDS_MAX = 3.0
+_WARNING_CHARACTERS_MAX = 200
+_WARNINGS_MAX = 100
+_OURS = ("memwal_", "lance_")
+_LIMITS = {ObservableGauge: _SERIES_MAX}
+
 
 class Metric(NamedTuple):
     """A metric as it is registered, and as REFERENCE.md has it. `unit` is UCUM; empty: a count."""
@@ -86,18 +98,6 @@ METRICS = (
 )  # fmt: skip
 """Every metric, as it stands in Prometheus's text too: nothing adds a unit or `_total` to it."""
 
-FRESHNESS_BUCKETS_SECONDS = (
-    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
-    3600.0, 14400.0, 86400.0,
-)  # fmt: skip
-
-
-# Above its default limit of 2,000 series OpenTelemetry sums the rest up without a table's name.
-_SERIES_MAX = 1_000_000
-_PUSH_SECONDS_MAX = 3.0
-_WARNING_CHARACTERS_MAX = 200
-_WARNINGS_MAX = 100
-_OURS = ("memwal_", "lance_")
 
 Values = list[tuple[Mapping[str, str], float | None]]
 
@@ -333,4 +333,3 @@ _GAUGES: Mapping[str, Callable[[TableGauges, int], Values]] = {
     "memwal_consecutive_failures": _failures,
     "memwal_last_look_timestamp_seconds": lambda s, now: [({}, s.looked_at_nanos / 1e9)],
 }
-_LIMITS = {ObservableGauge: _SERIES_MAX}

@@ -39,6 +39,9 @@ FIRST_SECONDS = 5.0
 AGAIN_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
 
+T = TypeVar("T")
+_FIRST_WAIT_SECONDS = 0.1
+
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Wait:
@@ -124,11 +127,6 @@ class Waits:
 
 
 WAITS = Waits(SystemClock(), logging.getLogger("memwal").warning)
-
-
-T = TypeVar("T")
-
-_FIRST_WAIT_SECONDS = 0.1
 
 
 def retry(

@@ -29,6 +29,29 @@ from memwal.model import StoredFile
 from memwal.ports import DeleteResult, Objects, check_folder, check_object_path
 from memwal.store.objects.base import SizedObjects
 
+RESERVE_BYTES = 64 * 1024
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL_TEXTS = tuple(f"(os error {number})" for number in _FULL)
+_HINT = (
+    "the disk is full. `memwal garbage TABLE --execute`, with --retention and --wal, and `memwal "
+    "checkpoint drop` need no space and make some; if they fail too, stop writers, or free a few "
+    "hundred KiB elsewhere on that disk"
+)
+# Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
+# file system and can be linked or renamed into place. A killed run may leave a file here.
+_STAGING = layout.STAGING
+# Nothing is reached through a link here: what lies in these folders is the table's own.
+_UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")
+# Only folders at or below a flushed generation are removed when they become empty. A generation's
+# folder name holds a random part and belongs to one flush, so once something in it was deleted
+# nobody writes there again. `_mem_wal/<shard>`, its `manifest/` and `wal/`, and the folders of the
+# base table are all places where a live writer may be about to create a file: removing them
+# between its mkdir and its open would make that write fail.
+_GENERATION_FOLDER = re.compile(r"^(_mem_wal/[^/]+/[0-9a-f]{8}_gen_[0-9]+)/")
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.ENOSYS}
+
 
 def check_way(root: str, path: str) -> None:
     """Raise Corruption for a symbolic link among the folders from `root` to `path`, or at its end.
@@ -83,19 +106,6 @@ def _link_found(path: str) -> Corruption:
     )
 
 
-RESERVE_BYTES = 64 * 1024
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_FULL_TEXTS = tuple(f"(os error {number})" for number in _FULL)
-
-
-_HINT = (
-    "the disk is full. `memwal garbage TABLE --execute`, with --retention and --wal, and `memwal "
-    "checkpoint drop` need no space and make some; if they fail too, stop writers, or free a few "
-    "hundred KiB elsewhere on that disk"
-)
-
-
 def is_full(error: OSError) -> bool:
     """Whether a disk or a quota has no room."""
     return error.errno in _FULL
@@ -127,25 +137,6 @@ def free_reserve(objects: Objects) -> None:
     if not objects.page_objects:
         with suppress(MemWalError):
             objects.delete([layout.RESERVE])
-
-
-# Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
-# file system and can be linked or renamed into place. A killed run may leave a file here.
-_STAGING = layout.STAGING
-
-# Nothing is reached through a link here: what lies in these folders is the table's own.
-_UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")
-
-# Only folders at or below a flushed generation are removed when they become empty. A generation's
-# folder name holds a random part and belongs to one flush, so once something in it was deleted
-# nobody writes there again. `_mem_wal/<shard>`, its `manifest/` and `wal/`, and the folders of the
-# base table are all places where a live writer may be about to create a file: removing them
-# between its mkdir and its open would make that write fail.
-_GENERATION_FOLDER = re.compile(r"^(_mem_wal/[^/]+/[0-9a-f]{8}_gen_[0-9]+)/")
-
-_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.ENOSYS}
 
 
 class LocalObjects(SizedObjects):

@@ -31,6 +31,17 @@ _ATTEMPTS_MAX = 3
 # with a table to a store for which it was never true.
 _proven: set[str] = set()
 
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+_ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
+_BUCKET_STORES = ("s3", "gs", "az", "abfss")
+_BUCKET = re.compile(r"^[A-Za-z0-9$][A-Za-z0-9._-]{1,254}$")
+_ABFSS = re.compile(r"abfss://([^/@]+)@([^/.]+)[^/]*(.*)")
+_CONTAINER_AT_HOST = re.compile(
+    r"^[A-Za-z0-9$][A-Za-z0-9-]{1,62}@([A-Za-z0-9-]+)(\.[A-Za-z0-9.-]+)?$"
+)
+# Options that make one address lead to different places.
+_PLACES = ("endpoint", "account_name", "base_url")
+
 
 def ensure_put_if_absent(objects: Objects, clock: Clock) -> None:
     """Prove put-if-absent, once a process for each store. Raises as `prove_put_if_absent` does."""
@@ -84,18 +95,6 @@ def _read_stored(objects: Objects, path: str) -> bytes | None:
         return objects.get(path, len(_SECOND))
     except Missing:
         return None
-
-
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
-_ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
-_BUCKET_STORES = ("s3", "gs", "az", "abfss")
-_BUCKET = re.compile(r"^[A-Za-z0-9$][A-Za-z0-9._-]{1,254}$")
-_ABFSS = re.compile(r"abfss://([^/@]+)@([^/.]+)[^/]*(.*)")
-_CONTAINER_AT_HOST = re.compile(
-    r"^[A-Za-z0-9$][A-Za-z0-9-]{1,62}@([A-Za-z0-9-]+)(\.[A-Za-z0-9.-]+)?$"
-)
-# Options that make one address lead to different places.
-_PLACES = ("endpoint", "account_name", "base_url")
 
 
 def open_objects(

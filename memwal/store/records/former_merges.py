@@ -44,6 +44,12 @@ _ADDING = frozenset(
 Merged = Mapping[ShardId, tuple[int, int]]
 """By shard: what the last index that knew it had merged, and when the next index was made."""
 
+_KEY = "memwal.settled."
+_FORMAT = 1
+# memwal names two at most, and another for each race that it lost.
+_NAMED_MAX = 64
+_NO_RECORD = (Corruption, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
@@ -126,13 +132,6 @@ class TableHistory:
         old = [(p, file) for p, file in above if file.modified_at_nanos < before_nanos]
         found = replay(then, wal.describe(then.shard_id, old))
         return not (found.unflushed or found.problems or found.refused)
-
-
-_KEY = "memwal.settled."
-_FORMAT = 1
-# memwal names two at most, and another for each race that it lost.
-_NAMED_MAX = 64
-_NO_RECORD = (Corruption, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def list_named(config: Mapping[str, str]) -> tuple[str, ...]:

@@ -54,6 +54,9 @@ _BYTES_MAX = 64 * 1024 * 1024
 _FILES_MAX = 16
 _SUFFIX = ".manifests"
 
+# For all tables together, at some 1.5 KB each; beyond that, the least recently used tables go.
+_MANIFESTS_MAX = 50_000
+
 
 class _Document(BaseModel):
     """Of each manifest: its shard and version, its file's size, age and etag, and what it holds."""
@@ -142,10 +145,6 @@ def _text(raw: bytes) -> str:
 
 def _digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=16).hexdigest().encode()
-
-
-# For all tables together, at some 1.5 KB each; beyond that, the least recently used tables go.
-_MANIFESTS_MAX = 50_000
 
 
 class ManifestMemory:

@@ -34,6 +34,12 @@ END_MARKER = _CONTINUATION + b"\0\0\0\0"
 # Where Arrow 0.17 said that buffers are compressed; still heeded by its readers.
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 
+_HEAD_BYTES = 4096
+_HEAD_BYTES_MAX = 1024 * 1024
+_NUMBER = re.compile(rb"[0-9]{1,20}")
+_UNREADABLE = (pa.ArrowException, KeyError, ValueError, EOFError, OSError, OverflowError)
+_LISTINGS_MAX = 5
+
 
 def count_decoded_bytes(data: bytes) -> int:
     """Bytes of memory that the batches and dictionaries of a stream take, all together.
@@ -124,12 +130,7 @@ def _at(metadata: bytes, table: int, slot: int) -> int | None:
     return table + int(offset) if offset else None
 
 
-_HEAD_BYTES = 4096
-_HEAD_BYTES_MAX = 1024 * 1024
 _BLOB_TYPE, _NO_TYPE = b"lance.blob.v2", b"lance-blob-v2"  # as long, and known to nobody
-_NUMBER = re.compile(rb"[0-9]{1,20}")
-_UNREADABLE = (pa.ArrowException, KeyError, ValueError, EOFError, OSError, OverflowError)
-_LISTINGS_MAX = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

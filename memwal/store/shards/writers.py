@@ -57,6 +57,26 @@ from memwal.store.tables.lance_calls import is_panic, tidy_text
 _UPDATES_MAX = 16
 _POSITIONS_MAX = 1_000_000
 
+# pylance's own default, where neither the table nor the caller says otherwise.
+MEMTABLE_ROWS_MAX = 100_000
+_DURABLE = {"durable_write": True}
+_WRITERS_PER_TICK_MS = 16
+_NUMBERS = (
+    "max_wal_buffer_size",
+    "max_wal_flush_interval_ms",
+    "max_memtable_size",
+    "max_memtable_rows",
+    "max_memtable_batches",
+    "max_unflushed_memtable_bytes",
+    "manifest_scan_batch_size",
+    "backpressure_log_interval_ms",
+    "stats_log_interval_ms",
+)
+_FENCED = "fenced"
+_CLAIMED = "another writer claimed"
+_ONE_WRITER = "A shard takes one writer at a time"
+_USER = "Invalid user input"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardClaim:
@@ -162,27 +182,6 @@ def sentinel_bytes(writer_epoch: int) -> bytes:
     with pa.ipc.new_stream(out, schema):
         pass
     return out.getvalue()
-
-
-# pylance's own default, where neither the table nor the caller says otherwise.
-MEMTABLE_ROWS_MAX = 100_000
-_DURABLE = {"durable_write": True}
-_WRITERS_PER_TICK_MS = 16
-_NUMBERS = (
-    "max_wal_buffer_size",
-    "max_wal_flush_interval_ms",
-    "max_memtable_size",
-    "max_memtable_rows",
-    "max_memtable_batches",
-    "max_unflushed_memtable_bytes",
-    "manifest_scan_batch_size",
-    "backpressure_log_interval_ms",
-    "stats_log_interval_ms",
-)
-_FENCED = "fenced"
-_CLAIMED = "another writer claimed"
-_ONE_WRITER = "A shard takes one writer at a time"
-_USER = "Invalid user input"
 
 
 def read_settings(defaults: Mapping[str, str]) -> dict[str, int]:

@@ -40,6 +40,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 # A query, a fragment; and what is still there after decoding would be decoded by the next reader.
 _AMBIGUOUS = set("?#")
 
+_BLOB = "extension<lance.blob.v2<"
+_OWN_KINDS = (0, 1, 2)  # in the data file, packed with others, in a file of its own
+_EXTERNAL = 3
+_SHOWN_CHARS_MAX = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -95,12 +100,6 @@ def is_below(address: str, folders: Iterable[str]) -> bool:
     if place is None:
         return False
     return any(folder is not None and folder.holds(place) for folder in map(place_of, folders))
-
-
-_BLOB = "extension<lance.blob.v2<"
-_OWN_KINDS = (0, 1, 2)  # in the data file, packed with others, in a file of its own
-_EXTERNAL = 3
-_SHOWN_CHARS_MAX = 200
 
 
 def blob_columns(columns: Sequence[ColumnInfo]) -> frozenset[str]:

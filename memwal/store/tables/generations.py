@@ -42,6 +42,9 @@ _TABLES_MAX = 256
 Renamed = Callable[[TableView, align.Rename, int], bool]
 """`renamed(view, rename, generation)` tells whether history proves a rename."""
 
+_BATCH_ROWS_MAX = 8192
+_FOLDERS = ("_versions", "data")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedVersions:
@@ -232,10 +235,6 @@ def _extend(
         newest=dict(islice(chain(newer.items(), older), _NEWEST_MAX)),
         since_nanos=min(since_nanos, known.since_nanos),
     )
-
-
-_BATCH_ROWS_MAX = 8192
-_FOLDERS = ("_versions", "data")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,10 @@ _KINDS = {
     "BloomFilter": "BLOOMFILTER",
 }
 
+LET_GO_MESSAGE = "memwal: lets go of inherited merge progress"
+"""The commit message that marks a commit which lowers progress on purpose."""
+_TYPE_URL = "/lance.table.MemWalIndexDetails"
+
 
 class LanceIndexes:
     """Reads the indexes of a table's versions."""
@@ -135,11 +139,6 @@ def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int,
     else:
         total = tuple(sum(column) for column in zip(*sizes, strict=True))
     return [total, found.get(first, ())]
-
-
-LET_GO_MESSAGE = "memwal: lets go of inherited merge progress"
-"""The commit message that marks a commit which lowers progress on purpose."""
-_TYPE_URL = "/lance.table.MemWalIndexDetails"
 
 
 def replace_mem_wal_entry(

@@ -15,6 +15,13 @@ T = TypeVar("T")
 # the search takes linear time.
 _RUST_SOURCE = re.compile(r",? ?(?<![\w./@+~-])/[\w./@+~-]*\.rs:\d+(:\d+)?")
 
+_CONFLICT = re.compile(
+    r"commit conflict|preempted by concurrent|too many concurrent writers|"
+    r"incompatible transaction|concurrent modification|would orphan fragments",
+    re.IGNORECASE,
+)
+_CANT = re.compile(r"invalid user input|not supported|not enough rows|unsupported", re.IGNORECASE)
+
 
 def is_panic(error: BaseException) -> bool:
     """Whether Lance's Rust code panicked, as on torn files; in Python that is no `Exception`."""
@@ -25,14 +32,6 @@ def tidy_text(error: BaseException) -> str:
     """An error's first line, without places in Lance's source, and with advice for a full disk."""
     text = _RUST_SOURCE.sub("", str(error).split("\n", 1)[0]).strip()
     return add_hint(text.replace("?.", "?")) or type(error).__name__
-
-
-_CONFLICT = re.compile(
-    r"commit conflict|preempted by concurrent|too many concurrent writers|"
-    r"incompatible transaction|concurrent modification|would orphan fragments",
-    re.IGNORECASE,
-)
-_CANT = re.compile(r"invalid user input|not supported|not enough rows|unsupported", re.IGNORECASE)
 
 
 def call_lance(call: Callable[[], T]) -> T:

@@ -42,6 +42,10 @@ _SHORT_TAIL_BYTES = 8 * 1024
 
 T = TypeVar("T")
 
+DATA_FOOTER_BYTES = 40
+_TABLE_ENTRY_BYTES = 16
+_READERS_MAX = 8
+
 
 def check_table_folder(objects: Objects) -> None:
     """Raise NotATable when there is no table; it takes one listing."""
@@ -217,11 +221,6 @@ class TableManifests:
         if offset >= size:
             raise Corruption("MW-M01", f"points at offset {offset} of {size} bytes")
         return offset
-
-
-DATA_FOOTER_BYTES = 40
-_TABLE_ENTRY_BYTES = 16
-_READERS_MAX = 8
 
 
 def check_data_files(

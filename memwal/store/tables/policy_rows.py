@@ -17,6 +17,11 @@ from memwal.rows.policy import RowPolicy, parse_policy
 from memwal.rows.policy_fold import check_policy
 from memwal.store.tables.generations import Source, as_base_rows
 
+# Up to so many keys are looked up by a filter, which a key index answers; more by a scan.
+_NAMED_KEYS_MAX = 1000
+# A larger part of the base is scanned rather than taken row by row.
+_TAKEN_PART_MAX = 1 / 8
+
 
 def read_policy(view: TableView, opened: Callable[[int], Any]) -> RowPolicy | None:
     """The table's policy, if it has one. `opened` opens a version of the base.
@@ -46,12 +51,6 @@ def key_types(view: TableView) -> tuple[str, ...]:
     """The key columns' types, by name."""
     by_name = {column.name: column.type_text for column in view.columns}
     return tuple(by_name[key] for key in view.primary_key)
-
-
-# Up to so many keys are looked up by a filter, which a key index answers; more by a scan.
-_NAMED_KEYS_MAX = 1000
-# A larger part of the base is scanned rather than taken row by row.
-_TAKEN_PART_MAX = 1 / 8
 
 
 def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Schema) -> pa.Table:

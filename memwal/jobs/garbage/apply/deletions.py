@@ -24,6 +24,8 @@ from memwal.model import Checkpoint, ShardId, ShardManifest, ShardStatus, Stored
 from memwal.ports import Clock, Objects, ShardCommits, Steps, check_object_path, no_steps
 from memwal.rows.progress import is_unrecorded
 
+_CHECKED_EVERY = 100
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
@@ -276,9 +278,6 @@ def make_deletions(plan: GarbagePlan) -> tuple[Deletion, ...]:
     for item in deletes:
         check_item(item)
     return tuple(Deletion(path=i.path, stages=i.stages) for i in deletes)
-
-
-_CHECKED_EVERY = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,6 +37,15 @@ _POLL_SECONDS = 0.02
 _KEPT_SECONDS = 86_400.0
 _OPEN = os.O_RDWR | os.O_NOFOLLOW
 
+_CONFLICT = re.compile(
+    r"too many concurrent writers|commit conflict|preempted by concurrent|"
+    r"incompatible transaction|stale sstable|concurrent modification",
+    re.IGNORECASE,
+)
+# Of two concurrent commits that both insert this many keys or more, Lance refuses one.
+_COMPARED_MIN = 200
+_LOOKED_AT_TIMES = 4
+
 
 class HostTurns:
     """The Turns port: a lock file per table, which the kernel unlocks when its holder dies.
@@ -144,13 +153,6 @@ def _own_folder() -> Path | None:
         return None  # no folder that can be written to
 
 
-_CONFLICT = re.compile(
-    r"too many concurrent writers|commit conflict|preempted by concurrent|"
-    r"incompatible transaction|stale sstable|concurrent modification",
-    re.IGNORECASE,
-)
-
-
 def upsert(
     base: Any,
     keys: Sequence[str],
@@ -229,11 +231,6 @@ def run_commit(
 def count_bytes_read(datasets: Iterable[Any]) -> int:
     """Bytes read through these datasets since they were last counted."""
     return sum(int(dataset.io_stats_incremental().read_bytes) for dataset in datasets)
-
-
-# Of two concurrent commits that both insert this many keys or more, Lance refuses one.
-_COMPARED_MIN = 200
-_LOOKED_AT_TIMES = 4
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

@@ -50,6 +50,8 @@ _LOOKS_UNLISTED = 10
 # A manifest's last bytes, with its time and the name of its transaction, tell it from others.
 _MARK_BYTES = 8 * 1024
 
+_LOOKS_MAX = 3
+
 
 class LatestVersion:
     """The latest version of one table; the same object is returned while its file is the same."""
@@ -141,9 +143,6 @@ def find_latest(files: Iterable[StoredFile], page_objects: int) -> tuple[int, St
         if number == page_objects and is_newest_first and latest is not None:
             break
     return latest
-
-
-_LOOKS_MAX = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,13 @@ _COUNT_SECONDS = 60.0
 # Counting delays merges: it may take this share of the time, so a slow count is made more rarely.
 _COUNT_SHARE_MAX = 0.02
 
+_READERS_MAX = 16
+# A listing of all files may take this many pages, or as many as there are shards if that is more:
+# asking each shard would cost more than that.
+_PAGES_MIN = 16
+# A listing that was found to be longer is tried again after this many looks.
+_LOOKS_UNLISTED = 100
+
 
 class AbandonedShards:
     """The abandoned shards of one table. `count` is None until they were first counted."""
@@ -100,14 +107,6 @@ class AbandonedShards:
             raise
         except MemWalError:
             return None
-
-
-_READERS_MAX = 16
-# A listing of all files may take this many pages, or as many as there are shards if that is more:
-# asking each shard would cost more than that.
-_PAGES_MIN = 16
-# A listing that was found to be longer is tried again after this many looks.
-_LOOKS_UNLISTED = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
