@@ -33,11 +33,8 @@ LARGER_ROOMS = {
     "airflow_plugins/memwal_airflow": 17,
     "memwal": 25,
     "memwal/cli": 40,
-    "memwal/ingest": 19,
     "memwal/jobs": 20,
-    "memwal/read/store": 17,
-    "memwal/run": 22,
-    "memwal/store/tables": 17,
+    "memwal/run": 20,
 }
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of; the
 # demo has a table of its own, and a backfill its workers.
@@ -48,7 +45,6 @@ NO_STAGES = {
     "memwal/jobs/garbage/look.py",
     "memwal/jobs/garbage/model.py",
     "memwal/jobs/watch/metrics.py",
-    "memwal/jobs/watch/plan.py",
     "memwal/jobs/watch/options.py",
     "memwal/jobs/watch/workers.py",
 }

@@ -152,7 +152,7 @@ class Marks:
     """What a chunk carries.
 
     `first` is the number of its first row, counting those left out; `text` says whether its columns
-    are still text (`csv_text`).
+    are still text (`text_files`).
     """
 
     first: int = 1

@@ -1,6 +1,4 @@
-"""Chooses which generations are committed together, and how. Pure.
-
-Chooses which generations a merger folds next, and how it commits them. Pure.
+"""Chooses which generations are folded next, and which are committed together, and how. Pure.
 
 A commit folds a prefix of a shard's pending generations, oldest first, and marks the last one.
 
@@ -24,13 +22,12 @@ that a user inserts into the base beside the merge would be doubled (seen). The 
 that, except for the types above. Writing keys to the base that are also pending in the MemWAL is
 against the spec (one key, one shard) and can also bring a deleted key back.
 
-Chooses which shards of a table share commits, and how such a commit is made. Pure.
-
+Which shards share a commit
+---------------------------
 Each commit scans the base's key column and makes a version, and of concurrent commits that insert
 many keys only one lands. So where many shards have little work each, their prefixes go into one
 commit, which marks them all. It lands with all marks or with none, and Lance refuses it for any
-reason for which it would refuse one of them alone. So it is guarded when each fold in it is (see
-`shard`).
+reason for which it would refuse one of them alone. So it is guarded when each fold in it is.
 
 Shards that hold the same key (against the spec: one key, one shard) are merged one by one, since
 its rows would have no order within one commit. So are shards that delete keys in a pass of their

@@ -11,7 +11,7 @@ tests/read/test_read_pylance.py):
 - `LsmVectorSearchPlanner` looks into indexes only: rows that no index covers yet are left out, all
   rows when there is no index. It may also give fewer than k rows.
 
-A read goes one of three ways. Held: small generations are read whole, once (see `held_rows`). Keys
+A read goes one of three ways. Held: small generations are read whole, once (see `winners`). Keys
 first: all pending keys are folded (as the merge does), winners are read, and the base without the
 pending keys. Candidates first: when a filter or a limit leaves few rows, those are read, and only
 their keys are looked up in the generations.

@@ -174,7 +174,7 @@ class ShardMerger:
     before_commit: Callable[[], None] = lambda: None
     """Called before each writing step; raises when the run has lost its lease."""
     before_view: Callable[[], None] = lambda: None
-    """Called before each view that commits build on (see `refresh_watch`)."""
+    """Called before each view that commits build on (see `RefreshWatch`)."""
     turns: Turns = NoTurns()
 
     def run(
