@@ -36,6 +36,7 @@ from memwal.read.plan.request import (
     parse_nearest,
     parse_search,
 )
+from memwal.rows.json_values import is_blob
 
 if TYPE_CHECKING:
     from memwal.ingest.plan import IngestOptions
@@ -150,7 +151,7 @@ def _convert_type(kind: pa.DataType, path: str) -> str | Json:
             "valueType": _convert_type(kind.item_type, f"{path}[value]"),
             "valueContainsNull": True,
         }
-    if _is_blob(kind):  # bytes, or the address of a file
+    if is_blob(kind):  # bytes, or the address of a file
         kind = kind.storage_type
     if types.is_struct(kind):
         return _convert_struct([kind.field(i) for i in range(kind.num_fields)], f"{path}.")
@@ -212,12 +213,8 @@ def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.Recor
     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _is_blob(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "lance.blob.v2"
-
-
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    if _is_blob(array.type):
+    if is_blob(array.type):
         array = array.storage
     if array.type == field.type:
         return array

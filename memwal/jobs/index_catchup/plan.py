@@ -1,7 +1,5 @@
 """Chooses how each index of a base table catches up with what merging added. Pure.
 
-Chooses how each index of a base table catches up with what merging added. Pure.
-
 Lance credits an index with merge progress when its segments cover every fragment of the version
 that a commit is based on. So the plan looks at coverage first and at the recorded progress second.
 An entry that is missing or old says nothing about coverage (compaction, and a delete or merge that
