@@ -39,8 +39,16 @@ Tables:
 - The fakes build views themselves. `store.view` runs on real tables only.
 """
 
-from memwal.testing.faults import Call, CallHook, Fault, FaultyObjects, HookedObjects
-from memwal.testing.objects import ManualClock, MemoryBucket, MemoryObjects
+from memwal.testing.objects import (
+    Call,
+    CallHook,
+    Fault,
+    FaultyObjects,
+    HookedObjects,
+    ManualClock,
+    MemoryBucket,
+    MemoryObjects,
+)
 
 __all__ = [
     "Call",

@@ -1,4 +1,4 @@
-"""How fast an ingest may go: it pauses while too many generations wait for a merge."""
+"""How far an ingest is, and how fast it may go: it pauses while too many generations wait."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from memwal.store.tables.generations import Source, as_base_rows
 
 T = TypeVar("T")
 
-BYTES_MAX = 64 * 1024 * 1024
+KEPT_BYTES_MAX = 64 * 1024 * 1024
 _ACCESSES_MAX = 4
 # A process may be given other credentials in these.
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
@@ -67,11 +67,11 @@ class Kept(Generic[T]):
             return found[0]
 
     def keep(self, name: str, thing: T, size_bytes: int) -> None:
-        """Keep a thing, and drop the least recently used ones while all are over `BYTES_MAX`."""
+        """Keep a thing, and drop the least recently used ones while all are over `KEPT_BYTES_MAX`."""
         with self._lock:
             self._bytes += size_bytes - self._things.pop(name, (None, 0))[1]
             self._things[name] = (thing, size_bytes)
-            while self._bytes > BYTES_MAX:
+            while self._bytes > KEPT_BYTES_MAX:
                 self._bytes -= self._things.pop(next(iter(self._things)))[1]
 
     def drop(self, name: str) -> None:
@@ -119,7 +119,7 @@ def share_opened(
     if found is None:
         memory = Memory(bytes_max=memory_bytes_max)
         found = Opened(access=access, session=new_session(memory))
-        _OPENED.keep(access, found, BYTES_MAX // _ACCESSES_MAX)
+        _OPENED.keep(access, found, KEPT_BYTES_MAX // _ACCESSES_MAX)
     return found
 
 
@@ -271,7 +271,7 @@ class Part:
 
     def identify(self, schema: pa.Schema) -> str | None:
         """What stands for the generation's rows in a schema; None where they are not to be kept."""
-        if self.listed is None or (self.in_memory_bytes or BYTES_MAX) >= BYTES_MAX:
+        if self.listed is None or (self.in_memory_bytes or KEPT_BYTES_MAX) >= KEPT_BYTES_MAX:
             return None
         return f"{self.where} {self.source.identity} {schema}"
 
@@ -303,7 +303,7 @@ class Part:
         if session is None:
             session = fragments[0].open_session(columns=list(columns), with_row_address=True)
             if self.listed is not None and self.in_memory_bytes is not None:
-                size = max(self.in_memory_bytes, BYTES_MAX // _FILES_MAX)
+                size = max(self.in_memory_bytes, KEPT_BYTES_MAX // _FILES_MAX)
                 _FILES.keep(name, session, size)
         taken = session.take(range(fragments[0].physical_rows))
         batches: Sequence[pa.RecordBatch] = taken.to_batches()
