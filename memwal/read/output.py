@@ -14,7 +14,7 @@ from memwal.rows.json_values import column_to_json, is_blob, is_bytes
 from memwal.rows.keyset import group_batches
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.run.process.whole_file import whole_file
-from memwal.store.objects.local import is_full
+from memwal.store.objects.full_disk import is_full
 
 _BATCHES_A_GROUP = 4
 

@@ -24,7 +24,7 @@ from memwal.report import (
     sum_up_tables,
 )
 from memwal.run.engines.choice import EngineChoice
-from memwal.store.objects.local import tells_of_it
+from memwal.store.objects.full_disk import tells_of_it
 from memwal.text import iso_time
 
 Report = TypeVar("Report", bound=TableReport)

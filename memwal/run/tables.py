@@ -14,7 +14,7 @@ from memwal.run.options import RunOptions
 from memwal.run.process import logs
 from memwal.run.reports import add_counts
 from memwal.run.stores import OpenedBefore, Stores, open_stores
-from memwal.store.objects.local import free_reserve, keep_reserve
+from memwal.store.objects.full_disk import free_reserve, keep_reserve
 from memwal.store.objects.opening import same_place
 from memwal.threads import side_by_side
 

@@ -19,7 +19,7 @@ import pytest
 
 from memwal.format import layout
 from memwal.report import DONE
-from memwal.store.objects.local import RESERVE_BYTES
+from memwal.store.objects.full_disk import RESERVE_BYTES
 from tests.faults import live
 from tests.faults.live import Model, Writer
 from tests.support import builders

@@ -23,7 +23,8 @@ import memwal
 from memwal.clock import SystemClock
 from memwal.model import TableGauges
 from memwal.report import DONE, FAILED, TableReport
-from memwal.run.metrics.sink import Counts, Metrics, start_metrics
+from memwal.run.metrics.sink import Counts, Metrics
+from memwal.run.metrics.start import start_metrics
 from memwal.run.metrics.telemetry import METRICS
 from memwal.run.process.endpoint import Endpoint, Pages, Pulse
 from tests.monitoring.server import Prometheus

@@ -1105,7 +1105,7 @@ _FULL_DISKS = (
         ),
     ),
     *mutations(
-        "memwal/store/objects/local.py",
+        "memwal/store/objects/full_disk.py",
         _FULL,
         (
             "full disk: nothing is said of what to do",

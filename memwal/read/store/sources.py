@@ -67,7 +67,7 @@ class Kept(Generic[T]):
             return found[0]
 
     def keep(self, name: str, thing: T, size_bytes: int) -> None:
-        """Keep a thing, and drop the least recently used ones while all are over `KEPT_BYTES_MAX`."""
+        """Keep a thing, and drop the least recently used while all are over `KEPT_BYTES_MAX`."""
         with self._lock:
             self._bytes += size_bytes - self._things.pop(name, (None, 0))[1]
             self._things[name] = (thing, size_bytes)

@@ -1,18 +1,12 @@
-"""Objects in a local folder: its symbolic links, and what is done when the disk is full.
+"""Objects in a local folder, and its symbolic links.
 
 A symbolic link where none may be is Corruption: whoever may write below the table could link to
 what only we may read, or have us delete elsewhere.
-
-Space is kept so that garbage can begin on a full disk. Whatever deletes safely writes something
-first: the lease, and the manifest that drops a generation. So every job that takes a table's lease
-leaves a file there, which garbage gives up before it begins and puts back when it is done. Only
-local tables need that; object stores are not full.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import pwd
 import re
@@ -23,20 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memwal import errors
-from memwal.errors import Corruption, MemWalError, StoreUnavailable
+from memwal.errors import Corruption, StoreUnavailable
 from memwal.format import layout
 from memwal.model import StoredFile
-from memwal.ports import DeleteResult, Objects, check_folder, check_object_path
+from memwal.ports import DeleteResult, check_folder, check_object_path
 from memwal.store.objects.base import SizedObjects
+from memwal.store.objects.full_disk import add_hint
 
-RESERVE_BYTES = 64 * 1024
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_FULL_TEXTS = tuple(f"(os error {number})" for number in _FULL)
-_HINT = (
-    "the disk is full. `memwal garbage TABLE --execute`, with --retention and --wal, and `memwal "
-    "checkpoint drop` need no space and make some; if they fail too, stop writers, or free a few "
-    "hundred KiB elsewhere on that disk"
-)
 # Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
 # file system and can be linked or renamed into place. A killed run may leave a file here.
 _STAGING = layout.STAGING
@@ -104,39 +91,6 @@ def _link_found(path: str) -> Corruption:
         f"{path} is a symbolic link: what a MemWAL holds, and what memwal keeps, has to lie in the "
         "table's own folder",
     )
-
-
-def is_full(error: OSError) -> bool:
-    """Whether a disk or a quota has no room."""
-    return error.errno in _FULL
-
-
-def add_hint(text: str, error: OSError | None = None) -> str:
-    """What an error says, ours or Lance's, and what to do where it says that the disk is full."""
-    full = any(t in text for t in _FULL_TEXTS) if error is None else is_full(error)
-    return f"{text}: {_HINT}" if full and _HINT not in text else text
-
-
-def tells_of_it(error: str | None) -> bool:
-    """Whether a report's error has the advice of `add_hint`."""
-    return error is not None and _HINT in error
-
-
-def keep_reserve(objects: Objects) -> None:
-    """Write the reserve file on a local store, unless it exists or there is no space."""
-    if not objects.page_objects:
-        with suppress(MemWalError):
-            if not objects.exists(layout.RESERVE):
-                # Nothing that a file system could compress.
-                content = hashlib.shake_256(b"memwal").digest(RESERVE_BYTES)
-                objects.put(layout.RESERVE, content)
-
-
-def free_reserve(objects: Objects) -> None:
-    """Delete the reserve file, so that garbage collection has space to begin with."""
-    if not objects.page_objects:
-        with suppress(MemWalError):
-            objects.delete([layout.RESERVE])
 
 
 class LocalObjects(SizedObjects):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
-from memwal.store.objects.local import add_hint
+from memwal.store.objects.full_disk import add_hint
 
 T = TypeVar("T")
 
