@@ -34,11 +34,12 @@ from memwal.ingest.report import (
     warn_of_others,
     warn_of_rejects,
 )
+from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import make_splits
 from memwal.ingest.target import IngestTable, list_unfinished_places, make_place
 from memwal.ingest.track import IngestResult, IngestUnit, Track, TrackResult
-from memwal.ingest.values.shape import Shape, SourceColumns, make_columns
+from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO

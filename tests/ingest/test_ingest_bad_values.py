@@ -23,11 +23,12 @@ from typer.testing import CliRunner
 import memwal.ingest.apply
 import memwal.ingest.check
 from memwal.cli.app import app
+from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import Places
 from memwal.ingest.track import Track, TrackLimits
 from memwal.ingest.values.numbered_chunks import find_marks
-from memwal.ingest.values.shape import Shape, make_columns
+from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.read import open_table
 from memwal.store.records.ingests import PlanRecord, RejectRecord, Round

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import NotATable, Unsupported, Usage
+from memwal.ingest.sources.columns import SourceColumns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.values.shape import SourceColumns
 from memwal.store.records.ingests import Format
 from tests.support.stores import make_address
 

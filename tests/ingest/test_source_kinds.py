@@ -20,9 +20,10 @@ import pytest
 
 from memwal.errors import Usage
 from memwal.ingest.sources import text_files
+from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import Places
-from memwal.ingest.values.shape import Shape, SourceColumns, make_columns
+from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve
 from memwal.read import open_table
 from memwal.read.output import check_file, write_file

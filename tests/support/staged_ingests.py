@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from memwal.ingest.plan import IngestRequest
+from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.spark import staging as spark
 from memwal.ingest.target import IngestTable
-from memwal.ingest.values.shape import Shape, make_columns
+from memwal.ingest.values.shape import Shape
 from memwal.store.records.ingests import PlanRecord, Rounds, StagedRecord
 from tests.support.ingest_tables import MemWalTable, rows_of
 

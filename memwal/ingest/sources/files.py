@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
+from memwal.ingest.sources.columns import SourceColumns
 from memwal.ingest.sources.paths import STANDARD_INPUT, SpooledInput, find_matches, is_pattern
 from memwal.ingest.sources.text_files import (
     check_separator,
@@ -36,7 +37,7 @@ from memwal.ingest.sources.text_files import (
     read_text,
 )
 from memwal.ingest.values.numbered_chunks import cut_batches, find_groups, skip_rows
-from memwal.ingest.values.shape import SourceColumns, find_csv_types, parse_columns
+from memwal.ingest.values.shape import find_csv_types, parse_columns
 from memwal.store.objects.opening import check_encoding, normalise_uri
 from memwal.store.records.ingests import Format, SourceFile
 from memwal.store.tables.datasets import LanceTables

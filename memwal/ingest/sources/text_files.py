@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from memwal.errors import Usage
+from memwal.ingest.sources.columns import SourceColumns
 from memwal.ingest.values.numbered_chunks import (
     LEFT_OUT_MAX,
     Finding,
@@ -35,7 +36,7 @@ from memwal.ingest.values.numbered_chunks import (
     mark_chunks,
     show_value,
 )
-from memwal.ingest.values.shape import SourceColumns, find_csv_types, guess_name, parse_texts
+from memwal.ingest.values.shape import find_csv_types, guess_name, parse_texts
 from memwal.rows.json_values import Lenience, from_json, is_bytes, to_json
 from memwal.text import name_columns
 

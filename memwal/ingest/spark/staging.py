@@ -30,11 +30,12 @@ from memwal.errors import MemWalError, Usage
 from memwal.ingest.plan import IngestRequest, make_plan
 from memwal.ingest.progress.identity import read_digests_of
 from memwal.ingest.routing import Place, Router
+from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import FindPlace, Places, RowPlace
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.numbered_chunks import is_marked
-from memwal.ingest.values.shape import Shape, SourceColumns, make_columns
+from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve, Sifted
 from memwal.run.stores import open_stores
 from memwal.store.records.ingests import PlanRecord, Round, SourceFile, StagedRecord

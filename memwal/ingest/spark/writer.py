@@ -34,9 +34,10 @@ from memwal.format import layout
 from memwal.ingest.job import name_shard, run_ingest
 from memwal.ingest.plan import IngestOptions, StagedRound
 from memwal.ingest.progress.identity import digest_each, sum_digests
+from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.spark.staging import Staging, decode_rows, gather_records, route_batches
 from memwal.ingest.target import IngestTable
-from memwal.ingest.values.shape import Shape, make_columns
+from memwal.ingest.values.shape import Shape
 from memwal.run.progress import LogProgress
 from memwal.run.stores import open_stores
 from memwal.store.records.ingests import Round

@@ -2,17 +2,14 @@
 
 Nested columns are JSON, as `memwal read --output rows.csv` writes them; durations are seconds.
 Bytes are hexadecimal after 0x if every value of a batch is; otherwise they are taken as they are.
-
-A source's columns may be renamed (`--map`), or filled in (`--default`). Formats without types of
-their own are read with the table's types.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -232,15 +229,15 @@ def _find_gaps(
     wanted = tuple(wanted)
     left = sorted(known.keys() - {field.name for field in wanted})
     found: list[_Gap] = []
-    for one in wanted:
-        path = prefix + one.name
-        if one.name in known:
-            own, other = _list_members(known[one.name].type), _list_members(one.type)
+    for field in wanted:
+        path = prefix + field.name
+        if field.name in known:
+            own, other = _list_members(known[field.name].type), _list_members(field.type)
             found += _find_gaps(own, other, f"{path}.") if own and other else ()
         else:
-            near = guess_name(one.name, left)
+            near = guess_name(field.name, left)
             shown = near and prefix + near
-            found.append(_Gap(path=path, nullable=one.nullable, near=shown))
+            found.append(_Gap(path=path, nullable=field.nullable, near=shown))
     return tuple(found)
 
 
@@ -257,106 +254,3 @@ def guess_name(name: str, names: Sequence[str]) -> str | None:
     """The name that was probably meant: the same in another case, or a similar one."""
     alike = [n for n in names if n.casefold() == name.casefold()]
     return next(iter(alike or get_close_matches(name, names, n=1)), None)
-
-
-Pairs = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceColumns:
-    """The columns that are wanted of every source, under the table's names.
-
-    `renamed` maps the source's names to the table's. Where each row has its own columns (JSON
-    lines), `needed` must be in every row in which `deleted_by` is not true.
-    """
-
-    types: Mapping[str, pa.DataType] = field(default_factory=dict)
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
-    needed: frozenset[str] = frozenset()
-    deleted_by: str | None = None
-    skips_unknown: bool = False
-    lenience: Lenience = Lenience()
-
-    @property
-    def source_types(self) -> dict[str, pa.DataType]:
-        """The wanted types, by the source's column names."""
-        new = set(self.renamed.values())
-        types = {name: kind for name, kind in self.types.items() if name not in new}
-        return types | {a: self.types[b] for a, b in self.renamed.items() if b in self.types}
-
-    @property
-    def changes(self) -> bool:
-        """Whether sources are changed: renamed or filled in."""
-        return bool(self.renamed or self.defaults)
-
-    def get_source_name(self, name: str) -> str:
-        """The source's name for a column of the table."""
-        return next((old for old, new in self.renamed.items() if new == name), name)
-
-    def list_named(self) -> set[str]:
-        """The source's columns that options name, and that therefore must be there."""
-        old = {a for a, b in self.renamed.items() if b not in self.defaults}
-        if self.deleted_by is not None and self.deleted_by not in self.defaults:
-            old.add(self.get_source_name(self.deleted_by))
-        return old
-
-    def rename(self, name: str) -> str:
-        """The table's name for a column of the source."""
-        return self.renamed.get(name, name)
-
-    def convert_schema(self, source: pa.Schema, where: str) -> pa.Schema:
-        """A source's schema after conversion. Raises Usage when a column to map is missing."""
-        for name, new in self.renamed.items():
-            if name not in source.names and new not in self.defaults:
-                near = guess_name(name, source.names)
-                hint = f" (there is {near!r})" if near else ""
-                raise Usage(f"{where}: there is no column {name!r}{hint} to map")
-        fields = [f.with_name(self.rename(f.name)) for f in source]
-        there = {f.name for f in fields}
-        added = (pa.field(n, v.type) for n, v in self.defaults.items() if n not in there)
-        return pa.schema([*fields, *added])
-
-    def find_source_names(self, wanted: Collection[str], source: Sequence[str]) -> list[str]:
-        """The source's names for the wanted columns; with none, one column, to count rows by."""
-        return [name for name in source if self.rename(name) in wanted] or list(source[:1])
-
-    def convert(self, rows: pa.Table, wanted: Collection[str]) -> pa.Table:
-        """A source's rows, converted, with only the wanted columns."""
-        rows = rows.rename_columns([self.rename(name) for name in rows.column_names])
-        for name, value in self.defaults.items():
-            if name in wanted and name not in rows.column_names:
-                rows = rows.append_column(name, pa.repeat(value, len(rows)))
-        return rows.select([name for name in rows.column_names if name in wanted])
-
-
-def make_columns(shape: Shape, renamed: Pairs, defaults: Pairs) -> SourceColumns:
-    """The columns that a table of this shape wants. Raises Usage for bad names or values."""
-    types = shape.list_types()
-    doubled = sorted(new for _, new in renamed if [n for _, n in renamed].count(new) > 1)
-    if doubled:
-        raise Usage(f"--map leads to {doubled[0]!r} twice")
-    lenience = Lenience(missing=shape.missing_as_null, unknown=shape.skips_unknown_columns)
-    values = {name: _parse_default(name, text, types) for name, text in defaults}
-    key = set(shape.key)
-    needed = key if shape.missing_as_null else types.keys() - {shape.delete_column}
-    return SourceColumns(
-        types=types,
-        renamed=dict(renamed),
-        defaults=values,
-        needed=frozenset(needed - values.keys()),
-        deleted_by=shape.delete_column,
-        skips_unknown=shape.skips_unknown_columns,
-        lenience=lenience,
-    )
-
-
-def _parse_default(name: str, text: str, types: Mapping[str, pa.DataType]) -> pa.Scalar:
-    if name not in types:
-        near = guess_name(name, list(types))
-        hint = f" (there is {near!r})" if near else ""
-        raise Usage(f"--default {name}: the table has no such column{hint}")
-    try:
-        return parse_texts(pa.array([text]), types[name], Lenience())[0]
-    except (ValueError, pa.ArrowException) as error:
-        raise Usage(f"--default {name}: {text!r} is no {types[name]}: {error}") from None
