@@ -184,7 +184,7 @@ class Table:
         """
         from memwal.format.layout import parse_shard
         from memwal.jobs.merge.job import MergeOptions, run_merge
-        from memwal.jobs.merge.plan import MergeRequest
+        from memwal.jobs.merge.request import MergeRequest
 
         if until_generation is not None and until_generation < 1:
             raise Usage(f"until_generation {until_generation}: expected 1 or more")
@@ -222,7 +222,8 @@ class Table:
         method: `auto`, `append`, `segments` or `retrain`.
         """
         from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-        from memwal.jobs.index_catchup.plan import CatchupRequest, Method
+        from memwal.jobs.index_catchup.plan import Method
+        from memwal.jobs.index_catchup.request import CatchupRequest
 
         methods = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
         if method not in methods:

@@ -54,7 +54,7 @@ def backfill(
     kept up to date while it runs.
     """
     from memwal.jobs.backfill.job import BackfillOptions, run_backfill
-    from memwal.jobs.merge.plan import MergeRequest
+    from memwal.jobs.merge.request import MergeRequest
 
     return flags.job(
         run_backfill,

@@ -42,7 +42,7 @@ def index_catchup(
 ) -> Job:
     """Extend every index over the rows that merging added."""
     from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-    from memwal.jobs.index_catchup.plan import CatchupRequest
+    from memwal.jobs.index_catchup.request import CatchupRequest
 
     return flags.job(
         run_index_catchup,

@@ -149,7 +149,8 @@ def ingest(
     if check:
         flags = replace(flags, dry_run=True)
     from memwal.ingest.job import run_ingest
-    from memwal.ingest.plan import IngestOptions, IngestRequest
+    from memwal.ingest.plan import IngestOptions
+    from memwal.ingest.request import IngestRequest
 
     return flags.job(
         run_ingest,

@@ -44,7 +44,7 @@ def merge(
 ) -> Job:
     """Fold flushed generations into the base table, oldest first."""
     from memwal.jobs.merge.job import MergeOptions, run_merge
-    from memwal.jobs.merge.plan import MergeRequest
+    from memwal.jobs.merge.request import MergeRequest
 
     return flags.job(
         run_merge,

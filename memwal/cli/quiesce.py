@@ -44,7 +44,7 @@ def quiesce(
     """
     from memwal.jobs.garbage.model import GarbageLimits
     from memwal.jobs.quiesce.job import QuiesceOptions, run_quiesce
-    from memwal.jobs.rescue.plan import RescueLimits
+    from memwal.jobs.rescue.request import RescueRequest
 
     kept = flags.retention
     return flags.job(
@@ -52,7 +52,7 @@ def quiesce(
         QuiesceOptions,
         tables,
         confirm=(lambda table, shards: True) if yes else _confirm,
-        idle=RescueLimits(idle_seconds=parse_duration(idle, "--idle")),
+        idle=RescueRequest(idle_seconds=parse_duration(idle, "--idle")),
         retention_seconds=None if kept is None else parse_duration(kept, "--retention"),
         short_allowed=flags.allow_short_retention,
         limits=GarbageLimits(grace_seconds=parse_duration(flags.grace, "--grace")),

@@ -60,7 +60,7 @@ def rescue(
     No acknowledged row is lost either way. Run `memwal merge` afterwards.
     """
     from memwal.jobs.rescue.job import RescueOptions, run_rescue
-    from memwal.jobs.rescue.plan import RescueLimits
+    from memwal.jobs.rescue.request import RescueRequest
 
     if not (yes or flags.dry_run or sys.stdin.isatty()):
         raise Usage("claiming a shard has to be confirmed: off a terminal, pass --yes")
@@ -69,7 +69,7 @@ def rescue(
         RescueOptions,
         tables,
         shards=parse_shards(shard),
-        limits=RescueLimits(idle_seconds=parse_duration(idle, "--idle"), drop_torn=drop_torn),
+        request=RescueRequest(idle_seconds=parse_duration(idle, "--idle"), drop_torn=drop_torn),
         dry_run=flags.dry_run,
         lease=not flags.no_lease,
         confirm=(lambda table, shards: True) if yes else ask,

@@ -284,7 +284,8 @@ def is_write(options: Iterable[str]) -> bool:
 def parse_write(options: Mapping[str, str]) -> IngestOptions:
     """Spark's options of a write, whose names come in lower case. Raises Usage."""
     # Imported here: it brings Lance, and the driver's process imports this module.
-    from memwal.ingest.plan import IngestOptions, IngestRequest
+    from memwal.ingest.plan import IngestOptions
+    from memwal.ingest.request import IngestRequest
 
     if "path" not in options:
         raise Usage('say where to write: ….format("memwal")….save("TABLE"), or start("TABLE")')

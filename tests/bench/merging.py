@@ -12,8 +12,9 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+from memwal.jobs.merge.request import MergeRequest
 
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest, group_shards
+from memwal.jobs.merge.plan import MergeLimits, group_shards
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.unit import MergeResult, MergeUnit, report_shards, run_merge_unit
 from memwal.ports import Engine

@@ -11,11 +11,12 @@ from threading import Event
 
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import LostRace
 from memwal.format import layout
 from memwal.format.replay import Standing, replay
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects

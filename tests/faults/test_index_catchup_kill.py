@@ -10,11 +10,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from memwal.jobs.index_catchup.request import CatchupRequest
 
 from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.index_catchup.plan import CatchupRequest, Method
+from memwal.jobs.index_catchup.plan import Method
 from memwal.report import JobReport
 from tests.support.builders import KINDS, Table
 from tests.support.indexed import (

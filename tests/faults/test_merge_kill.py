@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.model import ShardId
 from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import lance
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.format import layout
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.ports import no_steps
 from tests.support import builders
 from tests.support.builders import INDEX_FAVOURED, KINDS, Delete, Put, Table

@@ -19,15 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from lance.mem_wal import CompactedSsTable
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan import (
-    CommitShape,
-    FoldFacts,
-    JoinCosts,
-    MergeLimits,
-    MergeRequest,
-)
+from memwal.jobs.merge.plan import CommitShape, FoldFacts, JoinCosts, MergeLimits
 from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView

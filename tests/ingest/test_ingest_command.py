@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+from memwal.ingest.request import IngestRequest
 from typer.testing import CliRunner
 
 import memwal.ingest.apply
@@ -22,7 +23,7 @@ from memwal.cli.app import app
 from memwal.config import Config, resolve_table
 from memwal.errors import Refused
 from memwal.ingest.job import run_ingest
-from memwal.ingest.plan import IngestOptions, IngestRequest
+from memwal.ingest.plan import IngestOptions
 from memwal.ingest.progress.pace import Backlog
 from memwal.ingest.track import Track
 from memwal.ingest.values.shape import Shape

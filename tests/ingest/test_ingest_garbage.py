@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from memwal.ingest.request import IngestRequest
 
 import memwal.ingest.track
 from memwal.clock import SystemClock
-from memwal.ingest.plan import IngestRequest
 from memwal.ingest.track import Track, TrackLimits
 from memwal.jobs.garbage.report import GarbageItemReport
 from memwal.store.records.ingests import PlanRecord, Round

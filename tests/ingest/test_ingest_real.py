@@ -6,13 +6,13 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 import memwal.ingest
 from memwal.errors import Usage
 from memwal.ingest import open_writer
 from memwal.ingest.coordinator.ports import Closed, FlushFailed, State
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.store.shards.manifests import Fenced
 from tests.support.ingest_tables import MemWalTable, Session, make, rows_of

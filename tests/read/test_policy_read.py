@@ -10,12 +10,12 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Refused, Unsupported
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import open_table
 from memwal.read.explain import explain
 from memwal.read.job import ReadOptions, run_read

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import Usage
-from memwal.jobs.merge.plan import MergeRequest
 from tests.read.test_spark_read import through_tasks
 from tests.support.policy_tables import PolicyTable, Variant, make_policy_table, random_table
 

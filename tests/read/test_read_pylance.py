@@ -17,8 +17,8 @@ from lance.mem_wal import (
     LsmVectorSearchPlanner,
     ShardSnapshot,
 )
+from memwal.jobs.merge.request import MergeRequest
 
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, ReadRequest, open_table
 from memwal.read.explain import explain
 from memwal.read.store import newest_rows

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.store import newest_rows
 from tests.support import builders

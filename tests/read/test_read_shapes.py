@@ -13,10 +13,10 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import Corruption, NotATable, Refused, StandDown, StoreUnavailable, Usage
 from memwal.format import layout
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, TableView
 from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.plan.request import ReadRequest

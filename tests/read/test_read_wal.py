@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import Corruption
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, open_table
 from tests.support import builders
 from tests.support.builders import Delete, Put, Row, Rows, Table

@@ -23,12 +23,12 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from memwal.errors import MemWalError, Refused, StoreUnavailable, Unsupported, Usage
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import open_table
 from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource, MemWalPartition, MemWalReader

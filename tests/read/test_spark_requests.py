@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.config.namespaces import OPTION
 from memwal.errors import MemWalError, NotATable, Refused, StoreUnavailable, Usage
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, open_table
 from tests.read.test_spark_read import (
     carried_out,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from memwal.jobs.rescue.request import RescueRequest
 
 from memwal.errors import Corruption, MemWalError, Missing, NotATable, Refused
 from memwal.format import layout
@@ -16,7 +17,6 @@ from memwal.format.replay import count_unflushed
 from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.rescue.apply import ShardRescuer
-from memwal.jobs.rescue.plan import RescueLimits
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.status.plan import WalSize
 from memwal.jobs.status.report import StatusTableReport, report_status
@@ -107,7 +107,7 @@ class Upkeep:
                     wal=StoredShardWal(stores.objects, ONE_READER),
                     writers=_Writers(stores=stores, jobs=self.jobs, signs=signs),
                     clock=stores.clock,
-                    limits=RescueLimits(idle_seconds=IDLE_SECONDS),
+                    request=RescueRequest(idle_seconds=IDLE_SECONDS),
                     before_claim=check,
                 )
                 for shard in self.jobs.shards:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import LostRace, Missing, OutcomeUnknown, StoreUnavailable
 from memwal.jobs.compaction.apply import RewrittenFragments
@@ -20,7 +21,7 @@ from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import SegmentTask
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan import CommitShape, Deletes, Join, MergeRequest
+from memwal.jobs.merge.plan import CommitShape, Deletes, Join
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import Storage

@@ -10,10 +10,10 @@ from typing import Any
 
 import lance
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import Refused
 from memwal.jobs.merge.apply.shard import check_shard_lineage
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import TableView
 from memwal.store.tables.generations import Lineage
 from memwal.store.tables.view import StoredViews

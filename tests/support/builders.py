@@ -19,10 +19,11 @@ os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
 
 import lance
 import pyarrow as pa
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.format import layout
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan import JoinCosts, MergeRequest
+from memwal.jobs.merge.plan import JoinCosts
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.indexes import TableIndexes
 from memwal.jobs.index_catchup.report import IndexCatchupReport
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import JobReport
 from memwal.rows.keys import keys_in

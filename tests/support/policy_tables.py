@@ -11,9 +11,9 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pyarrow as pa
 from lance.file import LanceFileReader
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import Missing
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import Storage
 from memwal.jobs.snapshot.report import SnapshotTableReport

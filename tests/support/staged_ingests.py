@@ -6,10 +6,10 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from memwal.ingest.request import IngestRequest
 from typer.testing import CliRunner
 
 from memwal.cli.app import app
-from memwal.ingest.plan import IngestRequest
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.spark import staging as spark

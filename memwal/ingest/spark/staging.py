@@ -27,8 +27,9 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from memwal.errors import MemWalError, Usage
-from memwal.ingest.plan import IngestRequest, make_plan
+from memwal.ingest.plan import make_plan
 from memwal.ingest.progress.identity import read_digests_of
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles

@@ -24,7 +24,8 @@ from memwal.jobs.backfill.report import FINISHED, BackfillReport, TableBackfill
 from memwal.jobs.backfill.workers import Backfill, choose_merge_engine
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits
+from memwal.jobs.merge.request import MergeRequest
 from memwal.report import (
     NOTHING_TO_DO,
     EngineReport,

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from memwal.errors import Usage
 from memwal.format.layout import SYSTEM_INDEXES, find_shard
 from memwal.indexes import find_behind
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest, choose_generations
+from memwal.jobs.merge.plan import MergeLimits, choose_generations
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId, TableView, sum_known
 
 MERGE = "merge"

@@ -24,7 +24,6 @@ from memwal.jobs.index_catchup.plan import (
     COSTS,
     TELLING_SECONDS_MIN,
     CatchupLimits,
-    CatchupRequest,
     IndexCosts,
     IndexPlan,
     Method,
@@ -38,6 +37,7 @@ from memwal.jobs.index_catchup.report import (
     IndexCatchupTableReport,
     join_index_errors,
 )
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up

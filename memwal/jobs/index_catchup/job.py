@@ -9,7 +9,8 @@ from functools import cache, partial
 from memwal.config import Settings
 from memwal.errors import MemWalError
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob, SegmentTask
-from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method, PastRun
+from memwal.jobs.index_catchup.plan import CatchupLimits, Method, PastRun
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.index_catchup.store import LanceIndexTable, SegmentUnit, run_segment_unit
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps

@@ -8,14 +8,9 @@ from dataclasses import dataclass, field
 from memwal.config import Settings
 from memwal.errors import MemWalError, WorkerDied
 from memwal.jobs.merge.apply.shard import foresee_shard
-from memwal.jobs.merge.plan import (
-    LeftShard,
-    MergeLimits,
-    MergeRequest,
-    choose_shards,
-    size_work,
-)
+from memwal.jobs.merge.plan import LeftShard, MergeLimits, choose_shards, size_work
 from memwal.jobs.merge.report import ShardReport, report_dry_run, report_merge
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import (
     MergeUnit,
     join_results,
@@ -131,7 +126,7 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
     except MemWalError as error:
         return failed_report(name, error)
     if options.dry_run:
-        if not request.reinitialised_allowed:
+        if not request.allow_reinitialised:
             stores.views.lineage(view, merge.work)
         planned = [
             foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work

@@ -218,7 +218,7 @@ def check_shard(shard: ShardView, request: MergeRequest) -> None:
 def check_next(shard: ShardView, request: MergeRequest) -> None:
     """Raise Refused when the next generation is missing, unless the request doesn't cover it."""
     hole = next(find_holes(shard), None)
-    if hole is None or hole.first > first_due(shard) or request.holes_allowed:
+    if hole is None or hole.first > first_due(shard) or request.allow_holes:
         return
     if request.until_generation is None or hole.first <= request.until_generation:
         raise refuse_hole(shard, hole)
@@ -288,7 +288,7 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
         follows = not chosen or generation.generation == chosen[-1].generation + 1
         if not chosen:
             check_memory(shard, generation, limits)
-        if not (follows or request.holes_allowed) or not room.take(
+        if not (follows or request.allow_holes) or not room.take(
             size, generations=1, shards=0, held_bytes=hold([generation])
         ):
             break
@@ -298,7 +298,7 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
     invariants.check_merge_order(
         first_due(shard) - 1,
         [g.generation for g in chosen],
-        holes_allowed=request.holes_allowed,
+        holes_allowed=request.allow_holes,
     )
     return NextCommit(generations=tuple(chosen))
 

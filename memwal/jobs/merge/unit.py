@@ -9,15 +9,9 @@ from dataclasses import dataclass, field, replace
 from memwal.errors import MemWalError
 from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan import (
-    JoinCosts,
-    MergeLimits,
-    MergeRequest,
-    choose_generations,
-    group_shards,
-    hold,
-)
+from memwal.jobs.merge.plan import JoinCosts, MergeLimits, choose_generations, group_shards, hold
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.store.base_table import LanceMergeTable
 from memwal.jobs.merge.store.commits import HostTurns
 from memwal.model import ShardId, ShardView
@@ -67,7 +61,7 @@ def make_units(
     largest = {
         shard.shard_id: max(hold([g]) for g in choose_generations(shard, request)) for shard in work
     }
-    lineage = Lineage() if request.reinitialised_allowed else stores.views.lineage(view, work)
+    lineage = Lineage() if request.allow_reinitialised else stores.views.lineage(view, work)
     groups = group_shards(view, work, request, limits)
     return [
         MergeUnit(

@@ -18,7 +18,7 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.quiesce.plan import Kind, Obstacle, Stillness, find_obstacles
 from memwal.jobs.quiesce.report import find_claimed, find_kept, report_quiesce
 from memwal.jobs.rescue.job import Confirm, RescueOptions, run_rescue
-from memwal.jobs.rescue.plan import RescueLimits
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.report import JobOnTable, JobReport, TableReport
@@ -44,7 +44,7 @@ class QuiesceOptions(RunOptions):
     """The options of `quiesce`, which are those of `rescue` and the garbage job."""
 
     confirm: Confirm
-    idle: RescueLimits = field(default_factory=RescueLimits)
+    idle: RescueRequest = field(default_factory=RescueRequest)
     retention_seconds: float | None = None
     short_allowed: bool = False
     limits: GarbageLimits = GarbageLimits()

@@ -17,11 +17,11 @@ from memwal.indexes import covering_indexes
 from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
-    RescueLimits,
     ShardRescue,
     last_sign,
     plan_rescue,
 )
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardStatus, ShardView, TableView
 from memwal.rows.progress import find_holes, refuse_hole
 from memwal.text import name_some
@@ -71,7 +71,7 @@ def find_obstacles(
     view: TableView,
     shards: Mapping[ShardId, Stillness],
     kept: Mapping[str, str],
-    limits: RescueLimits,
+    limits: RescueRequest,
     now_nanos: int,
 ) -> list[Obstacle]:
     """All obstacles; `kept` has garbage's reasons for what it kept, by generation folder."""
@@ -91,7 +91,7 @@ def find_obstacles(
 
 
 def _judge_wal(
-    shard: ShardView, still: Stillness, limits: RescueLimits, now_nanos: int
+    shard: ShardView, still: Stillness, limits: RescueRequest, now_nanos: int
 ) -> Iterator[Obstacle]:
     shard_id, where = shard.shard_id, f"shard {shard.shard_id}"
     if shard.manifest.status is ShardStatus.SEALED:
@@ -123,7 +123,7 @@ def _find_wal_rows(plan: ShardRescue) -> Obstacle:
     )
 
 
-def _suspect_writer(still: Stillness, limits: RescueLimits, now_nanos: int) -> str | None:
+def _suspect_writer(still: Stillness, limits: RescueRequest, now_nanos: int) -> str | None:
     """Why a writer may be open that has claimed the shard and put nothing since; None if not.
 
     A writer that has put anything flushes when it closes, which covers its sentinel. A first claim

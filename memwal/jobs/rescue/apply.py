@@ -17,12 +17,12 @@ from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
-    RescueLimits,
     RescueMark,
     ShardRescue,
     plan_rescue,
     still_unflushed,
 )
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId
 from memwal.ports import Clock, Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO
@@ -109,7 +109,7 @@ class ShardRescuer:
     wal: ShardWal
     writers: ShardWriters
     clock: Clock
-    limits: RescueLimits = field(default_factory=RescueLimits)
+    limits: RescueRequest = field(default_factory=RescueRequest)
     before_claim: Callable[[], None] = lambda: None
     steps: Steps = no_steps
 

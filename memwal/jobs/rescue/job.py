@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from memwal.errors import MemWalError, Refused
 from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
-from memwal.jobs.rescue.plan import RescueAction, RescueLimits, ShardRescue, choose_shards
+from memwal.jobs.rescue.plan import RescueAction, ShardRescue, choose_shards
 from memwal.jobs.rescue.report import RescueTableReport, report_rescue
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.ports import Steps, no_steps
@@ -36,7 +37,7 @@ class RescueOptions(RunOptions):
 
     confirm: Confirm
     shards: Sequence[str] = ()
-    limits: RescueLimits = field(default_factory=RescueLimits)
+    limits: RescueRequest = field(default_factory=RescueRequest)
 
 
 def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:

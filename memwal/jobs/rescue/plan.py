@@ -38,7 +38,7 @@ _SPARE = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RescueLimits:
+class RescueRequest:
     """How long a shard must have been silent, and whether to drop torn entries at its WAL's end."""
 
     idle_seconds: float = 600.0
@@ -128,7 +128,7 @@ def choose_shards(view: TableView, asked: Sequence[str]) -> list[ShardId]:
     return list(dict.fromkeys(found)) or [shard.shard_id for shard in view.shards]
 
 
-def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> ShardRescue:
+def plan_rescue(found: RescueEvidence, limits: RescueRequest, now_nanos: int) -> ShardRescue:
     """Decide about one shard at the store's time `now_nanos`."""
     manifest = found.manifest
     torn = find_torn_end(found) if limits.drop_torn else ()
@@ -197,7 +197,7 @@ def _refusal(
     torn: Sequence[WalEntry],
     sign: SignOfLife | None,
     idle: float | None,
-    limits: RescueLimits,
+    limits: RescueRequest,
 ) -> MemWalError | None:
     if decided.problems:
         # A writer would claim the shard first, then fail at the entry or skip what follows it.
@@ -225,7 +225,7 @@ def _refusal(
     return None
 
 
-def _next_step(found: RescueEvidence, limits: RescueLimits) -> str:
+def _next_step(found: RescueEvidence, limits: RescueRequest) -> str:
     """What to do about damage that can't be dropped; a torn entry's own text says that it can."""
     if find_torn_end(found) and not limits.drop_torn:
         return ""
@@ -236,7 +236,7 @@ def _next_step(found: RescueEvidence, limits: RescueLimits) -> str:
     )
 
 
-def last_sign(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> SignOfLife | None:
+def last_sign(found: RescueEvidence, limits: RescueRequest, now_nanos: int) -> SignOfLife | None:
     """The newest sign of life, not counting traces of an unfinished rescue; None without any.
 
     A mark older than `idle_seconds` is ignored: by then, the rescue's own traces are old enough.
@@ -251,7 +251,7 @@ def last_sign(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> Si
 
 
 def _is_believed(
-    found: RescueEvidence, mark: RescueMark, limits: RescueLimits, now_nanos: int
+    found: RescueEvidence, mark: RescueMark, limits: RescueRequest, now_nanos: int
 ) -> bool:
     if now_nanos - mark.made_at_nanos > limits.idle_seconds * 1e9:
         return False

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError
 from memwal.format.layout import SYSTEM_INDEXES
-from memwal.jobs.merge.plan import MergeRequest, choose_shards
+from memwal.jobs.merge.plan import choose_shards
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.status.plan import DueLimits, count_lag, find_due_shards, find_reclaimable
 from memwal.model import ShardId, ShardView, TableView, sum_known
 

@@ -10,10 +10,10 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+from memwal.jobs.index_catchup.request import CatchupRequest
 
 from memwal.config import Config, resolve_table
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.index_catchup.plan import CatchupRequest
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.run.progress import Silent

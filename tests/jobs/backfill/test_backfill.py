@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.cli import main
 from memwal.config import Settings
@@ -20,7 +21,7 @@ from memwal.format.layout import parse_shard_id
 from memwal.jobs.backfill import job as _backfill
 from memwal.jobs.backfill.job import BackfillOptions, run_backfill
 from memwal.jobs.backfill.plan import Backlog
-from memwal.jobs.merge.plan import CommitShape, MergeRequest
+from memwal.jobs.merge.plan import CommitShape
 from memwal.jobs.merge.store.base_table import LanceFold
 from memwal.model import ShardStatus
 from memwal.report import JobReport

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import ShardStatus
 from memwal.report import JobReport
 from tests.support.builders import Delete, Put, Table, epochs, set_status

@@ -16,12 +16,12 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from memwal.format import codec, layout
 from memwal.jobs.garbage.store import versions as retained_versions
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import ShardStatus
 from memwal.store.shards.writers import ShardFencing

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from lance.dataset import DocumentGranularity
 from lance.query import MatchQuery
+from memwal.jobs.index_catchup.request import CatchupRequest
 
 from memwal.config import Settings
 from memwal.jobs.index_catchup.job import (
@@ -19,13 +20,7 @@ from memwal.jobs.index_catchup.job import (
     read_past_runs,
     run_index_catchup,
 )
-from memwal.jobs.index_catchup.plan import (
-    CORRECTION_MAX,
-    COSTS,
-    CatchupRequest,
-    Method,
-    measure_imbalance,
-)
+from memwal.jobs.index_catchup.plan import CORRECTION_MAX, COSTS, Method, measure_imbalance
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from memwal.jobs.index_catchup.request import CatchupRequest
 
 from memwal.errors import (
     LeaseHeld,
@@ -19,7 +20,7 @@ from memwal.errors import (
 )
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.jobs.index_catchup.apply import Built, BuiltSegment, IndexCatchupJob, SegmentTask
-from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method, PastRun
+from memwal.jobs.index_catchup.plan import CatchupLimits, Method, PastRun
 from memwal.model import ShardId, TableView
 from memwal.testing import ManualClock
 from tests.support.views import make_state, make_view

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from memwal.jobs.index_catchup.request import CatchupRequest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.index_catchup.plan import CatchupRequest, Method
-from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.index_catchup.plan import Method
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.indexed import COLUMNS, check_caught_up, facts_of, make_indexed, resolved

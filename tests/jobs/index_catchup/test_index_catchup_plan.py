@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memwal.jobs.index_catchup.request import CatchupRequest
 
 from memwal.errors import Usage
 from memwal.indexes import (
@@ -20,7 +21,6 @@ from memwal.indexes import (
 )
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
-    CatchupRequest,
     IndexCosts,
     IndexPlan,
     Method,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.config import CompactionMode, ResolvedTable, Settings
 from memwal.format import layout
@@ -15,7 +16,6 @@ from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.report import MaintainTableReport, show_table
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import ShardStatus
 from memwal.store.records.lease import StoredLeases
 from tests.support import builders, garbage_runs

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.report import ShardReport
 from tests.jobs.merge.merge_worlds import BASE, Fake, OnTheLake, Real, Where

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
 from memwal.jobs.merge.apply.shard import ShardMerger, keep_fold
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest, NextCommit
+from memwal.jobs.merge.plan import MergeLimits, NextCommit
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.testing import ManualClock

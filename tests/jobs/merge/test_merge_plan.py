@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import Refused, Unsupported
 from memwal.invariants import InvariantBroken
@@ -17,7 +18,6 @@ from memwal.jobs.merge.plan import (
     Join,
     JoinCosts,
     MergeLimits,
-    MergeRequest,
     NextCommit,
     check_shard,
     check_table,
@@ -254,12 +254,12 @@ def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
         last, until = view.manifest.current_generation - 1, request.until_generation
         asked = range(view.merged_generation + 1, min(last, last if until is None else until) + 1)
         holes = set(asked) - {g.generation for g in choose_generations(view, request)}
-        assert holes and not request.holes_allowed
+        assert holes and not request.allow_holes
         return
 
     folded = [g for commit in commits for g in commit.generations]
     assert folded == list(choose_generations(view, request))
-    if not request.holes_allowed:
+    if not request.allow_holes:
         assert [g.generation for g in folded] == list(
             range(view.merged_generation + 1, view.merged_generation + 1 + len(folded))
         )

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import LeaseHeld, LostRace, StandDown, StoreUnavailable
 from memwal.jobs.merge.apply.shared_commits import ATTEMPTS_MAX, SharedMerger
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import ShardId

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.jobs.merge.plan import (
     SHARED_BYTES_MAX,
@@ -15,7 +16,6 @@ from memwal.jobs.merge.plan import (
     Join,
     JoinCosts,
     MergeLimits,
-    MergeRequest,
     NextCommit,
     choose_folds,
     choose_plans,

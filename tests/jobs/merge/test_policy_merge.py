@@ -13,20 +13,13 @@ import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import LostRace, MemWalError, StoreUnavailable
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan import (
-    CommitShape,
-    Deletes,
-    Join,
-    JoinCosts,
-    MergeLimits,
-    MergeRequest,
-    shape_commit,
-)
+from memwal.jobs.merge.plan import CommitShape, Deletes, Join, JoinCosts, MergeLimits, shape_commit
 from memwal.jobs.merge.ports import CommitStats
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.store import base_table as policy_merge

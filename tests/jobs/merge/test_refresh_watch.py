@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.run.lease import ChainLeases

@@ -17,11 +17,12 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.clock import SystemClock
 from memwal.errors import LostRace, StandDown
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.store.commits import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostTurns
 from memwal.testing import ManualClock

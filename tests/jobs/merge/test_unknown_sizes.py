@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.cli import main
 from memwal.format import layout
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest, group_shards
+from memwal.jobs.merge.plan import MergeLimits, group_shards
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId
 from memwal.run.engines.choice import JVM_SECONDS, LOCAL_BYTES_PER_SECOND

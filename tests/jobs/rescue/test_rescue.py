@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memwal.jobs.rescue.request import RescueRequest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
-from memwal.jobs.rescue.plan import RescueLimits, RescueMark, ShardRescue, SignOfLife
+from memwal.jobs.rescue.plan import RescueMark, ShardRescue, SignOfLife
 from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, ShardStatus
@@ -61,7 +62,7 @@ def run(
         ],
         confirm=confirm,
         shards=shards,
-        limits=RescueLimits(idle_seconds=idle, drop_torn=drop_torn),
+        request=RescueRequest(idle_seconds=idle, drop_torn=drop_torn),
         dry_run=dry_run,
         lease=lease,
     )

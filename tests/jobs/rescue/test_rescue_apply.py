@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
+from memwal.jobs.rescue.request import RescueRequest
 
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
-from memwal.jobs.rescue.plan import RescueEvidence, RescueLimits, RescueMark, StoredShardFile
+from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, StoredShardFile
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.testing import ManualClock
 
@@ -84,7 +85,7 @@ def rescuer(shard: FakeShard) -> ShardRescuer:
         wal=shard,
         writers=shard,  # type: ignore[arg-type]
         clock=shard.clock,
-        limits=RescueLimits(idle_seconds=600),
+        request=RescueRequest(idle_seconds=600),
         before_claim=lambda: shard.log.append("lease"),
     )
 

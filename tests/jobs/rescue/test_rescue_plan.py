@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from memwal.jobs.rescue.request import RescueRequest
 
 from memwal.errors import Corruption, Refused
 from memwal.format import layout
@@ -13,7 +14,6 @@ from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
-    RescueLimits,
     RescueMark,
     ShardRescue,
     SignOfLife,
@@ -26,7 +26,7 @@ from memwal.model import ShardId, ShardManifest, ShardStatus
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 SECOND = 10**9
 NOW = 10_000 * SECOND
-LIMITS = RescueLimits(idle_seconds=600)
+LIMITS = RescueRequest(idle_seconds=600)
 
 
 def entry(position: int, *, rows: int = 2, epoch: int = 1, generation: int = 1) -> WalEntry:
@@ -56,7 +56,7 @@ def evidence(**changes: Any) -> RescueEvidence:
     return RescueEvidence(**given)
 
 
-def plan(found: RescueEvidence, limits: RescueLimits = LIMITS) -> ShardRescue:
+def plan(found: RescueEvidence, limits: RescueRequest = LIMITS) -> ShardRescue:
     return plan_rescue(found, limits, NOW)
 
 
@@ -89,7 +89,7 @@ def test_any_young_file_is_a_sign_of_life(young: StoredShardFile, what: str) -> 
     assert found.action is RescueAction.REFUSE
     assert isinstance(found.error, Refused)
     assert str(found.error).startswith(f"{what} is 599 s old, less than 600 s")
-    assert plan(evidence(files=(young,)), RescueLimits(idle_seconds=599)).error is None
+    assert plan(evidence(files=(young,)), RescueRequest(idle_seconds=599)).error is None
 
 
 def test_a_time_in_the_future_is_young() -> None:
@@ -232,7 +232,7 @@ def test_what_is_left_after_a_flush() -> None:
 # ---- torn entries at the end
 
 TORN = replace(entry(3), writer_epoch=None, generation=None, rows=None, problem="cut", torn=True)
-DROP = RescueLimits(idle_seconds=600, drop_torn=True)
+DROP = RescueRequest(idle_seconds=600, drop_torn=True)
 
 
 @pytest.mark.parametrize(

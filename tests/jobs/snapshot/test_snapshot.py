@@ -10,9 +10,9 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.errors import LeaseHeld, Refused, StoreUnavailable
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.snapshot import job as snapshot_job
 from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests, resolve_specs
 from memwal.jobs.snapshot.report import SnapshotTableReport

@@ -11,12 +11,12 @@ from shutil import rmtree
 
 import lance
 import pytest
+from memwal.jobs.merge.request import MergeRequest
 
 from memwal.clock import SystemClock
 from memwal.config import Config, ResolvedTable, resolve_table
 from memwal.errors import NotATable, StoreUnavailable
 from memwal.format import codec, layout
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.watch.plan import Look
 from memwal.jobs.watch.store import StoredLooks, find_latest
 from memwal.model import ShardId, StoredFile

@@ -38,7 +38,6 @@ from memwal.jobs.merge.plan import (
     Deletes,
     JoinCosts,
     MergeLimits,
-    MergeRequest,
     NextCommit,
     check_next,
     check_table,
@@ -56,6 +55,7 @@ from memwal.jobs.merge.report import (
     left_fields,
     report_planned,
 )
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId, ShardView, TableView
 from memwal.ports import LOWERING_JOB, Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
@@ -224,7 +224,7 @@ class ShardMerger:
         when progress is lower than this run has seen before.
         """
         run.check_progress(shard)
-        if shard.pending and not request.reinitialised_allowed:
+        if shard.pending and not request.allow_reinitialised:
             check_shard_lineage(self.views, view, shard)
 
     def _commit_prefix(
@@ -409,7 +409,7 @@ def foresee_shard(
 ) -> PlannedShard:
     """Report what a run would commit of a shard, or why it would not; commits nothing."""
     try:
-        if not request.reinitialised_allowed:
+        if not request.allow_reinitialised:
             check_shard_lineage(views, view, shard)
         return report_planned(shard, foresee(shard, request, limits))
     except MemWalError as error:

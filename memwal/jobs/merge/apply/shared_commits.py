@@ -24,7 +24,6 @@ from memwal.errors import (
 from memwal.jobs.merge.apply.shard import ShardMerger, ShardRun
 from memwal.jobs.merge.plan import (
     FoldFacts,
-    MergeRequest,
     NextCommit,
     check_table,
     choose_folds,
@@ -35,6 +34,7 @@ from memwal.jobs.merge.plan import (
 )
 from memwal.jobs.merge.ports import Fold, SharedFold
 from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId, SharedKey, TableView
 from memwal.text import count_of
 
