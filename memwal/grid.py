@@ -1,4 +1,4 @@
-"""What every `show.py` builds on: numbers, words and tables formatted for people."""
+"""What shows of reports are built on: numbers, words and tables formatted for people."""
 
 from __future__ import annotations
 

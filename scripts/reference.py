@@ -20,7 +20,7 @@ from memwal.cli.config import list_keys
 from memwal.cli.flags import JobFlags, ReadFlags
 from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
 from memwal.config.known_names import VARIABLES
-from memwal.run.metrics.catalogue import METRICS
+from memwal.run.metrics.telemetry import METRICS
 from memwal.text import name_some
 
 PAGES = Path(__file__).resolve().parents[1] / "memwal"

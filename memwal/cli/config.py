@@ -125,7 +125,7 @@ def _find_defaults() -> dict[str, Any]:
     from memwal.jobs.compaction.plan import CompactionLimits
     from memwal.jobs.garbage.model import GarbageLimits
     from memwal.jobs.index_catchup.plan import CatchupLimits
-    from memwal.jobs.merge.plan.shard import MergeLimits
+    from memwal.jobs.merge.plan import MergeLimits
     from memwal.jobs.status.plan import AbandonedLimits, DueLimits
     from memwal.jobs.watch.options import FRESHNESS_SECONDS
     from memwal.run.records import RUNS_KEPT_MAX

@@ -226,7 +226,7 @@ def show_report(
     elif type(report) is JobReport:
         parts = (_describe_table(table, show_table) for table in report.tables)
     else:
-        parts = _find_view(report).show_job(report)
+        parts = _find_view(report, "show_job")(report)
     for part in parts:
         console.print(part)
     for part in () if show_end is None else show_end(report.tables):
@@ -237,10 +237,12 @@ def show_report(
     console.print(Text(text, style=STYLE.get(report.outcome, "red")))
 
 
-def _find_view(report: JobReport | TableReport) -> Any:
-    """Return the module `show` beside the `report` module that defines a report's class."""
-    package, _, _ = type(report).__module__.rpartition(".")
-    return import_module(f"{package}.show")
+def _find_view(report: JobReport | TableReport, name: str) -> Any:
+    """Return what shows a report, out of the module of its class or out of `show` beside that."""
+    module = import_module(type(report).__module__)
+    if not hasattr(module, name):
+        module = import_module(f"{module.__package__}.show")
+    return getattr(module, name)
 
 
 def _describe_table(
@@ -248,7 +250,7 @@ def _describe_table(
 ) -> RenderableType:
     parts: list[RenderableType] = [_format_head(report)]
     if type(report) is not TableReport:  # a plain TableReport has only an error
-        parts += (show_table or _find_view(report).show_table)(report)
+        parts += (show_table or _find_view(report, "show_table"))(report)
     # Shards' own errors replace the table's, which only combines them.
     own = [s.error for s in getattr(report, "shards", ()) if s.error]
     for text in name_some(own, _ERRORS_MAX, "shards") or filter(None, [report.error]):

@@ -48,7 +48,7 @@ def inspect_wal(
     table: OneTable, *, shard: Shard = None, limit: EntriesMax = 1000, flags: ReadFlags
 ) -> Document:
     """WAL entries: position, epoch, rows, age, what covers them."""
-    from memwal.jobs.inspect.show import show_wal
+    from memwal.jobs.inspect.report import show_wal
 
     found = _inspect("wal", table, flags, shard=shard, shown_max=limit)
     return Document(content=found.content, show=show_wal)

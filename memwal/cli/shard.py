@@ -41,7 +41,7 @@ def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
     """
     from memwal.ingest.target import IngestTable
     from memwal.ingest.values.python_rows import read_rows
-    from memwal.read.keys import parse_keys
+    from memwal.read.table import parse_keys
     from memwal.run.stores import check_lance_version, open_stores
 
     found = flags.table(table)

@@ -150,7 +150,7 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
         from memwal.jobs.watch.job import run_watch
         from memwal.jobs.watch.options import WatchOptions
         from memwal.jobs.watch.probes import serve_probes
-        from memwal.jobs.watch.show import describe_end
+        from memwal.jobs.watch.report import describe_end
         from memwal.jobs.watch.store.names import StoredNames
 
         listed = StoredNames(list_names, SystemClock())
@@ -306,8 +306,7 @@ class _EventLines:
 
     def tell(self, event: Event) -> None:
         """Print the event."""
-        from memwal.jobs.watch.report import event_document
-        from memwal.jobs.watch.show import describe_event
+        from memwal.jobs.watch.report import describe_event, event_document
 
         if self.as_json:
             self.say(json.dumps(event_document(event)))

@@ -1,24 +1,21 @@
 """Writing through the MemWAL: the `ingest` command, and the write coordinator behind it.
 
-job                 the `ingest` command: tables in, report out
-plan                the request, and the plan of a round; pure
-apply               one table's ingest: every step, in order
-unit                one shard's staged rows, written in a thread or on an executor
-track               one track of an ingest, from its source to its end
-target              the table's columns, routing and limits
-routing             rows -> shards, by the table's shard spec; pure
-overlapping_shards  finds shards that may hold rows of other shards' values
-shards              the coordinator's delta and flush handler for a MemWAL table
-check               checks sources before anything is written
-forecast            what a dry run reports
-report, show        the ingest's part of the document, and how it is displayed
-writer              the writer for programs: `open_writer`
+job           the `ingest` command: tables in, report out
+plan          the request, and the plan of a round; pure
+apply         one table's ingest: every step, in order
+track         one track of an ingest, from its source to its end; units of staged rows
+target        the table's columns, routing and limits; shards that overlap
+routing       rows -> shards, by the table's shard spec; pure
+shards        the coordinator's delta and flush handler for a MemWAL table
+check         checks sources before anything is written; what a dry run reports
+report, show  the ingest's part of the document, and how it is displayed
+writer        the writer for programs: `open_writer`
 
-sources             finds source files, and reads them in chunks
-values              source rows -> rows of the table, and what can't be written
-progress            how far an ingest is, and what of it is written already
-coordinator         the write coordinator; generic, without Lance
-spark               rows staged by Spark, and the writing half of the Spark data source
+sources       finds source files, and reads them in chunks
+values        source rows -> rows of the table, and what can't be written
+progress      how far an ingest is, and what of it is written already
+coordinator   the write coordinator; generic, without Lance
+spark         rows staged by Spark, and the writing half of the Spark data source
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memwal.ingest.coordinator.blocking import BlockingCoordinator
-from memwal.ingest.coordinator.commands import Reached, State
 from memwal.ingest.coordinator.core import WriteCoordinator
 from memwal.ingest.coordinator.ports import (
     Closed,
@@ -35,6 +31,8 @@ from memwal.ingest.coordinator.ports import (
     Flushed,
     FlushFailed,
     FlushHandler,
+    Reached,
+    State,
 )
 
 if TYPE_CHECKING:

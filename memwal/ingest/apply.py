@@ -12,13 +12,17 @@ from functools import cached_property
 
 from memwal.config.names import suggest
 from memwal.errors import MemWalError, Unsupported, Usage
-from memwal.ingest.check import Check, look_first
-from memwal.ingest.forecast import Forecast
-from memwal.ingest.plan import IngestOptions, StagedRound, check_same, make_plan
-from memwal.ingest.progress.backlog import Backlog
-from memwal.ingest.progress.corrected import settle_sources
-from memwal.ingest.progress.identity import add_digests, check_unchanged, select_new
-from memwal.ingest.progress.pace import Pace, show_reading, show_tracks
+from memwal.ingest.check import Check, Forecast, look_first
+from memwal.ingest.plan import (
+    IngestOptions,
+    StagedRound,
+    check_same,
+    check_turn,
+    make_plan,
+    plan_round,
+)
+from memwal.ingest.progress.identity import add_digests, check_unchanged, select_new, settle_sources
+from memwal.ingest.progress.pace import Backlog, Pace, show_reading, show_tracks
 from memwal.ingest.report import (
     IngestTableReport,
     add_rejected,
@@ -33,12 +37,10 @@ from memwal.ingest.report import (
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import make_splits
-from memwal.ingest.spark.staged_round import check_turn, plan_round
 from memwal.ingest.target import IngestTable, list_unfinished_places, make_place
-from memwal.ingest.track import Track, TrackResult
-from memwal.ingest.unit import IngestResult, IngestUnit
-from memwal.ingest.values.rejects import RejectsFile
+from memwal.ingest.track import IngestResult, IngestUnit, Track, TrackResult
 from memwal.ingest.values.shape import Shape
+from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal.run.progress import Progress

@@ -9,9 +9,9 @@ from memwal.errors import MemWalError
 from memwal.format.layout import find_shard, is_shard_folder
 from memwal.ingest.apply import Ingester
 from memwal.ingest.plan import IngestOptions, make_id
-from memwal.ingest.sources.standard_input import spool_input
+from memwal.ingest.sources.paths import spool_input
 from memwal.ingest.target import IngestTable
-from memwal.ingest.unit import IngestResult, IngestUnit, run_ingest_unit
+from memwal.ingest.track import IngestResult, IngestUnit, run_ingest_unit
 from memwal.ingest.values.shape import Shape
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import TableView

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from memwal.format.layout import parse_shard
-from memwal.ingest.sources.standard_input import SpooledInput
+from memwal.ingest.sources.paths import SpooledInput
 from memwal.options import Option
 
 Pairs = tuple[tuple[str, str], ...]

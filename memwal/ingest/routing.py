@@ -9,7 +9,7 @@ instead of a new one, whatever its id: there are shards with our own ids for eve
 
 A key must stay in one shard, since rows of a key in two shards have no order. So values are refused
 when two shards have unmerged rows of them. Whether a shard has any shows in its WAL, not in its
-manifest; `find_waiting` in `overlapping_shards.py` checks that.
+manifest; `find_waiting` in `target.py` checks that.
 
 A table without a shard spec, whose shards are managed by hand, is written to one shard.
 """
@@ -29,8 +29,7 @@ from memwal.errors import Refused, Unsupported, Usage
 from memwal.ingest.values.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.rows.keyset import find_shared_key
-from memwal.sharding.evaluate import check_routable, compute_values
-from memwal.sharding.rules import Rule, rule_of
+from memwal.sharding.evaluate import Rule, check_routable, compute_values, rule_of
 from memwal.sharding.spec import Source, Sources, Spec, Transform, read_spec
 from memwal.sharding.values import encode_value
 

@@ -11,9 +11,8 @@
     best = table.read(search=Search(column="text", query="lost parcel"), limit=10).read_all()
     then = table.read(version=17).read_all()
 
-table    the Python API, and the pruning of shards by a filter
+table    the Python API: keys from callers, checked, and the pruning of shards by a filter
 job      `memwal read`; report is its document, show is how that is displayed
-keys     keys from callers, checked against the table
 plan     what is read
 store    how it is read
 explain  where each part of a read comes from

@@ -14,7 +14,6 @@ from memwal.config import ResolvedTable
 from memwal.errors import Usage
 from memwal.model import Consistency
 from memwal.read.explain import explain
-from memwal.read.keys import parse_keys
 from memwal.read.output import check_file, write_file
 from memwal.read.plan.request import (
     Nearest,
@@ -24,7 +23,7 @@ from memwal.read.plan.request import (
     parse_search,
 )
 from memwal.read.report import ReadDocument, ReadTable
-from memwal.read.table import OpenedRead, ReadableTable, open_table
+from memwal.read.table import OpenedRead, ReadableTable, open_table, parse_keys
 from memwal.report import DONE
 from memwal.rows.json_values import rows_to_json
 from memwal.rows.memory import Memory

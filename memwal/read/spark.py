@@ -74,16 +74,18 @@ from pyspark.sql.types import StructType
 
 from memwal.errors import Missing, StoreUnavailable, Usage
 from memwal.read.plan.request import DISTANCE, SCORE
-from memwal.read.plan.tasks import ReadTask, plan_tasks
+from memwal.read.plan.sources import ReadTask, plan_tasks
 from memwal.read.spark_options import (
     STORAGE_PREFIX,
     Settings,
+    check_schema,
+    convert_batch,
+    convert_schema,
     is_write,
     parse_settings,
     parse_write,
     write_names,
 )
-from memwal.read.spark_types import check_schema, convert_batch, convert_schema
 
 if TYPE_CHECKING:
     from memwal.config import ResolvedTable

@@ -1,7 +1,8 @@
-"""The Python API of the merging read."""
+"""The Python API of the merging read, and the keys that a caller gives it, checked."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ import pyarrow as pa
 from memwal.errors import Missing, NotATable, Refused, Usage
 from memwal.model import Checkpoint, Consistency, ShardId, TableView
 from memwal.ports import Clock
-from memwal.read.keys import Key, check_keys
 from memwal.read.plan.request import (
     Moment,
     Nearest,
@@ -24,11 +24,10 @@ from memwal.read.plan.request import (
 )
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.store.faults import explain_missing, report_collected
-from memwal.read.store.generation_cache import share_opened
-from memwal.read.store.opened_read import OpenRead
 from memwal.read.store.opening import open_read
+from memwal.read.store.sources import OpenRead, share_opened
 from memwal.read.store.wal_rows import Moved, StoredWalRows
-from memwal.rows.lineage import check_lineage
+from memwal.rows.progress import check_lineage
 from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
 from memwal.sharding.predicate import And, Comparison, Op, Or, Predicate, predicate_of
@@ -37,6 +36,70 @@ from memwal.sharding.spec import sources_of
 from memwal.store.tables.datasets import primary_key_of
 from memwal.store.tables.generations import Generations
 from memwal.text import iso_time
+
+Key = Mapping[str, object]
+
+_HEX = re.compile(r"0x((?:[0-9a-fA-F]{2})*)")
+_BOOLEANS = {"true": True, "false": False}
+
+T = TypeVar("T")
+_VIEWS_MAX = 5
+
+
+def check_keys(
+    key: Key | Sequence[Key], primary_key: Sequence[str], schema: pa.Schema
+) -> tuple[tuple[object, ...], ...]:
+    """One key or several, each as its values in the order of the key columns. Raises Usage."""
+    keys = [key] if isinstance(key, Mapping) else key
+    return tuple(_check_key(one, primary_key, schema) for one in keys)
+
+
+def _check_key(key: Key, primary_key: Sequence[str], schema: pa.Schema) -> tuple[object, ...]:
+    if set(key) != set(primary_key):
+        expected = ", ".join(primary_key) or "none: the table has no primary key"
+        raise Usage(f"a key names the key columns ({expected}), not {', '.join(map(str, key))}")
+    return tuple(_convert(key[name], name, schema.field(name).type) for name in primary_key)
+
+
+def _convert(value: object, name: str, kind: pa.DataType) -> object:
+    try:
+        found: object = pa.scalar(value, kind).as_py()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise Usage(f"{value!r} is no value of the key column {name!r} ({kind}): {error}") from None
+    if found is None:
+        raise Usage(f"the key column {name!r} is never NULL")
+    return found
+
+
+def parse_keys(texts: Sequence[str], schema: pa.Schema) -> dict[str, object]:
+    """`COLUMN=VALUE` texts as one key: numbers, true or false, 0x… for bytes. Raises Usage."""
+    key: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name not in schema.names:
+            raise Usage(f"--key {text!r}: expected COLUMN=VALUE with one of the key's columns")
+        if name in key:
+            raise Usage(f"--key {name!r} is given twice")
+        key[name] = _parse_value(text, value, schema.field(name).type)
+    return key
+
+
+def _parse_value(text: str, value: str, kind: pa.DataType) -> object:
+    if pa.types.is_integer(kind):
+        try:
+            return int(value)
+        except ValueError:
+            raise Usage(f"--key {text!r}: expected a whole number") from None
+    if pa.types.is_boolean(kind):
+        if value.lower() not in _BOOLEANS:
+            raise Usage(f"--key {text!r}: expected true or false")
+        return _BOOLEANS[value.lower()]
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        match = _HEX.fullmatch(value)
+        if match is None:
+            raise Usage(f"--key {text!r}: expected bytes as 0x and hexadecimal digits")
+        return bytes.fromhex(match[1])
+    return value
 
 
 def prune_shards(
@@ -77,11 +140,6 @@ def _any_key(names: Sequence[str], keys: Sequence[Sequence[object]], schema: pa.
         ]
         alternatives.append(And(parts=tuple(equal)))
     return Or(parts=tuple(alternatives))
-
-
-T = TypeVar("T")
-
-_VIEWS_MAX = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from memwal.errors import DoesNotFit, Refused, Unsupported
 from memwal.rows.fold import ANCHORS_MAX, check_keys, find_tombstones
 from memwal.rows.keyset import Mask, Places
-from memwal.rows.pairwise import Operator, OperatorError
 from memwal.rows.policy import RowPolicy
-from memwal.rows.policy_operators import find_operator
+from memwal.rows.policy_operators import Operator, OperatorError, find_operator
 
 _ROWS_NAMED_MAX = 10
 _UNIT_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}

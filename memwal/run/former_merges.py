@@ -9,7 +9,7 @@ from typing import Protocol
 from memwal.errors import LostRace, MemWalError
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock
-from memwal.rows.former_merges import SettledRecord, SettledShard, find_settled
+from memwal.rows.progress import SettledRecord, SettledShard, find_settled
 from memwal.run.options import RunOptions
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable

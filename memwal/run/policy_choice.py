@@ -8,7 +8,7 @@ from memwal.model import TableView
 from memwal.rows.policy import STORED_KEY, RowPolicy, is_stored
 from memwal.run.options import RunOptions
 from memwal.run.tables import OpenTable
-from memwal.store.tables.stored_policy import check_fits
+from memwal.store.tables.policy_rows import check_fits
 
 
 def check_policies(resolved: ResolvedTable, stored: str | None) -> None:

@@ -17,8 +17,12 @@ from memwal.ports import Clock, Objects
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.run.process.process_memory import limit_memory
 from memwal.store.objects.base import StoreLimits
-from memwal.store.objects.opening import find_address, normalise_uri, open_objects
-from memwal.store.objects.put_proof import ensure_put_if_absent
+from memwal.store.objects.opening import (
+    ensure_put_if_absent,
+    find_address,
+    normalise_uri,
+    open_objects,
+)
 from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.store.records.lease import TTL_SECONDS, StoredLeases
 from memwal.store.shards.manifests import ShardManifests

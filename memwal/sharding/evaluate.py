@@ -1,8 +1,19 @@
-"""Rows -> shard values. Pure."""
+"""Rows -> shard values, by the rule that holds for the table. Pure.
+
+The spec and pylance 14 agree on `identity`, and on nothing else. A table's rows are where its
+writers put them, so pylance's values are the right ones for a spec that pylance can evaluate: its
+writers' routers call `lance.mem_wal.evaluate_sharding_spec`. By pylance's rule
+
+- a bucket is `(hash & 0x7fffffff) % N`, not `abs(hash) % N`, and NULL is in bucket 0, not NULL;
+- numbers of up to 32 bits hash as 4 bytes: a promoted column changes its buckets (rule 3);
+- after the last block of four bytes of a text, each byte is hashed as a block of its own;
+- there is `unsharded`, which the spec does not have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +25,10 @@ from memwal.sharding.encoding import (
     hash_by_pylance,
     hash_by_spec,
     hash_several_by_spec,
+    is_hashed_by_pylance,
     unwrap_type,
 )
 from memwal.sharding.expression import check_expression, check_repeatable, compute_expression
-from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import (
     TIME_PARTS,
     Source,
@@ -28,6 +39,29 @@ from memwal.sharding.spec import (
     field_sources,
 )
 from memwal.sharding.values import is_number, is_text
+
+_EVALUATED = frozenset({Transform.IDENTITY, Transform.BUCKET, Transform.UNSHARDED})
+
+
+class Rule(StrEnum):
+    """Whose definition of the transforms holds."""
+
+    SPEC = "spec"
+    PYLANCE = "pylance"
+
+
+def rule_of(spec: Spec, sources: Sources) -> Rule:
+    """The rule that a table with this spec is routed by: pylance's where it takes every field."""
+    by_pylance = all(_pylance_evaluates(field, sources) for field in spec.fields)
+    return Rule.PYLANCE if by_pylance else Rule.SPEC
+
+
+def _pylance_evaluates(field: SpecField, sources: Sources) -> bool:
+    hashed = field.transform is Transform.BUCKET
+    return field.transform in _EVALUATED and all(
+        source is not None and (not hashed or is_hashed_by_pylance(source.type))
+        for source in field_sources(field, sources)
+    )
 
 
 def compute_values(

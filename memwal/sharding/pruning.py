@@ -18,10 +18,9 @@ from memwal.errors import MemWalError, Unsupported
 from memwal.model import ShardId, ShardManifest, ShardSpec
 from memwal.sharding.domain import ANY, NOT_NULL, NOTHING, Bound, Case, Domain, cases_of
 from memwal.sharding.encoding import unwrap_type
-from memwal.sharding.evaluate import compute_field
+from memwal.sharding.evaluate import Rule, compute_field, rule_of
 from memwal.sharding.expression import check_repeatable
 from memwal.sharding.predicate import Predicate
-from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import (
     TIME_PARTS,
     Source,

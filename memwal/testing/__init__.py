@@ -39,9 +39,16 @@ Tables:
 - The fakes build views themselves. `store.view` runs on real tables only.
 """
 
-from memwal.testing.clock import ManualClock
-from memwal.testing.faults import Call, CallHook, Fault, FaultyObjects, HookedObjects
-from memwal.testing.objects import MemoryBucket, MemoryObjects
+from memwal.testing.objects import (
+    Call,
+    CallHook,
+    Fault,
+    FaultyObjects,
+    HookedObjects,
+    ManualClock,
+    MemoryBucket,
+    MemoryObjects,
+)
 
 __all__ = [
     "Call",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import LostRace, Missing, NotATable
-from memwal.jobs.merge.plan.shard import CommitShape, Deletes, FoldFacts
+from memwal.jobs.merge.plan import CommitShape, Deletes, FoldFacts
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.model import (
     ColumnInfo,

@@ -53,7 +53,7 @@ BREACHES = [
     ("memwal.jobs.compaction.apply", "lance", "Work is done through ports"),
     ("memwal.jobs.rescue.apply", "memwal.clock", "Work is done through ports"),
     ("memwal.rows.fold", "memwal.clock", "The folds are"),
-    ("memwal.sharding.murmur", "random", "Shard values"),
+    ("memwal.sharding.encoding", "random", "Shard values"),
     # Rooms inside a room.
     ("memwal.store.objects.local", "memwal.store.tables.view", "Objects are below"),
     ("memwal.store.objects.s3", "memwal.store.records.lease", "Objects are below"),
@@ -76,7 +76,7 @@ BREACHES = [
     ("memwal.read.store", "py4j", "pyspark only"),
     ("memwal.store.tables.view", "memwal.format._generated.memwal_pb2", "Protobuf never leaves"),
     ("memwal.jobs.inspect.job", "google", "Protobuf never leaves"),
-    ("memwal.sharding.murmur", "datafusion", "DataFusion only"),
+    ("memwal.sharding.encoding", "datafusion", "DataFusion only"),
     ("memwal.rows.fold", "mmh3", "mmh3 only"),
     ("memwal.run.metrics.sink", "opentelemetry", "OpenTelemetry only"),
     # The shipped fakes, and Airflow.

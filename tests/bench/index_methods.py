@@ -1,5 +1,5 @@
 """What extending an index costs, by its type and the bytes of its column: the numbers behind
-`memwal/jobs/index_catchup/plan/costs.py`.
+`memwal/jobs/index_catchup/plan.py`.
 
 `python -m tests.bench.index_methods [TYPE...]` on local disk. Seconds are those of the processor:
 what a free machine takes on one core.

@@ -2,7 +2,7 @@
 
 For each base size and fold size it commits the same rows both ways to copies of one table, as the
 merger does (no conflict retries, a mark), and prints seconds; then fits the constants of
-`memwal.jobs.merge.plan.shard.JoinCosts` by least squares over all runs.
+`memwal.jobs.merge.plan.JoinCosts` by least squares over all runs.
 """
 
 from __future__ import annotations

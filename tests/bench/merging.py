@@ -13,8 +13,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from memwal.jobs.merge.plan.shard import MergeLimits
-from memwal.jobs.merge.plan.shared_commits import group_shards
+from memwal.jobs.merge.plan import MergeLimits, group_shards
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import MergeResult, MergeUnit, report_shards, run_merge_unit

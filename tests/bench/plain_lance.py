@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from memwal.read.spark_types import convert_batch, convert_schema
+from memwal.read.spark_options import convert_batch, convert_schema
 
 
 class PlainLance(DataSource):

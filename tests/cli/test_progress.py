@@ -10,7 +10,7 @@ from rich.console import Console
 
 from memwal.cli.progress import BarDisplay, JsonDisplay, LogDisplay
 from memwal.run.process.logs import JsonLog
-from memwal.testing.clock import ManualClock
+from memwal.testing.objects import ManualClock
 
 MIB = 1024 * 1024
 

@@ -15,14 +15,14 @@ import pytest
 from memwal.errors import LostRace
 from memwal.format import layout
 from memwal.format.replay import Standing, replay
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects
-from memwal.store.shards.fencing import ShardClaim, ShardFencing
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
+from memwal.store.shards.writers import ShardClaim, ShardFencing
 from memwal.testing import MemoryBucket, MemoryObjects
 from tests.support import builders
 

@@ -16,8 +16,7 @@ import pytest
 from memwal.errors import LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply.delete import Deleter, make_deletions
-from memwal.jobs.garbage.apply.drop import GenerationDropper
+from memwal.jobs.garbage.apply.deletions import Deleter, GenerationDropper, make_deletions
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
 from memwal.model import ShardId, ShardManifest, ShardStatus

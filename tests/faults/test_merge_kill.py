@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId
 from tests.support import builders

@@ -10,7 +10,7 @@ import lance
 import pytest
 
 from memwal.format import layout
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.request import MergeRequest
 from memwal.ports import no_steps
 from tests.support import builders

@@ -21,7 +21,7 @@ import pytest
 from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan.shard import CommitShape, FoldFacts, JoinCosts, MergeLimits
+from memwal.jobs.merge.plan import CommitShape, FoldFacts, JoinCosts, MergeLimits
 from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest

@@ -37,8 +37,7 @@ from memwal.store.records.runs import StoredRunRecords, record_path
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, external_path
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.data_files import DATA_FOOTER_BYTES, check_data_file
-from memwal.store.tables.manifests import TableManifests
+from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
 from memwal.testing import ManualClock, MemoryObjects
 from tests.fuzz import real_bytes
 from tests.fuzz.attack import attack

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from memwal.errors import Refused, StoreUnavailable
-from memwal.ingest.coordinator.commands import Reached, State
 from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import Closed, CoordinatorLimits, FlushFailed
+from memwal.ingest.coordinator.ports import Closed, CoordinatorLimits, FlushFailed, Reached, State
 from memwal.testing.ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
 
 

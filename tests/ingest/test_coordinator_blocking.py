@@ -6,9 +6,8 @@ import pytest
 
 from memwal.errors import StoreUnavailable
 from memwal.ingest.coordinator.blocking import BlockingCoordinator
-from memwal.ingest.coordinator.commands import State
 from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import Closed, CoordinatorLimits, Flushed, FlushFailed
+from memwal.ingest.coordinator.ports import Closed, CoordinatorLimits, Flushed, FlushFailed, State
 from memwal.testing.ingest import GatedHandler, ListDelta
 
 

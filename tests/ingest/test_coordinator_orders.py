@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from memwal.errors import StoreUnavailable
-from memwal.ingest.coordinator.commands import Reached, State
 from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import CoordinatorLimits, FlushFailed
+from memwal.ingest.coordinator.ports import CoordinatorLimits, FlushFailed, Reached, State
 from memwal.testing.ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
 
 PENDING_BYTES_MAX = 6

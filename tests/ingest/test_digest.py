@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from memwal.ingest.progress.digest import add_digests, digest_each, digest_rows
+from memwal.ingest.progress.identity import digest_each, digest_rows, sum_digests
 
 COLUMNS = {
     "integers": pa.array([1, None, 3, 4], pa.int32()),
@@ -52,7 +52,7 @@ def test_rows_in_any_order_and_parts_have_one_digest() -> None:
     whole = digest_each(rows)
     parts = [pa.concat_tables([rows.slice(n, 1)]) for n in (2, 0, 3, 1)]
     assert digest_each(pa.concat_tables(parts)) == whole
-    assert add_digests(digest_each(part.combine_chunks()) for part in parts) == whole
+    assert sum_digests(digest_each(part.combine_chunks()) for part in parts) == whole
     assert digest_each(rows.append_column("new", pa.nulls(4, pa.int64()))) == whole
 
 

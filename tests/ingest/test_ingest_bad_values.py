@@ -25,11 +25,11 @@ import memwal.ingest.check
 from memwal.cli.app import app
 from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.row_locations import Places
+from memwal.ingest.sources.splits import Places
 from memwal.ingest.track import Track, TrackLimits
 from memwal.ingest.values.numbered_chunks import find_marks
-from memwal.ingest.values.rejects import RejectsFile
 from memwal.ingest.values.shape import Shape
+from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.read import open_table
 from memwal.store.records.ingests import PlanRecord, RejectRecord, Round
 from tests.support.ingest_tables import KEY, SCHEMA, MemWalTable, make, wal_rows
@@ -277,7 +277,7 @@ def test_a_file_for_bad_rows_that_can_not_be_one(tmp_path, monkeypatch) -> None:
     ):
         report = run(table, *paths, "--bad-rows", place)
         assert report["exit_code"] == 2 and told in report["error"]
-    monkeypatch.setattr("memwal.ingest.values.rejects.os.access", lambda folder, mode: False)
+    monkeypatch.setattr("memwal.ingest.values.writable_rows.os.access", lambda folder, mode: False)
     report = run(table, *paths, "--bad-rows", str(tmp_path / "x"))
     assert (report["exit_code"], "can't be written to" in report["error"]) == (2, True)
     assert numbers(table) == []

@@ -17,13 +17,13 @@ import pytest
 from typer.testing import CliRunner
 
 import memwal.ingest.apply
-import memwal.ingest.progress.backlog
+import memwal.ingest.progress.pace
 from memwal.cli.app import app
 from memwal.config import Config, resolve_table
 from memwal.errors import Refused
 from memwal.ingest.job import run_ingest
 from memwal.ingest.plan import IngestOptions
-from memwal.ingest.progress.backlog import Backlog
+from memwal.ingest.progress.pace import Backlog
 from memwal.ingest.request import IngestRequest
 from memwal.ingest.track import Track
 from memwal.ingest.values.shape import Shape
@@ -216,7 +216,7 @@ def test_a_backlog_is_merged_before_more_comes() -> None:
 
 
 def test_a_backlog_is_merged_beside_others_who_write(monkeypatch) -> None:
-    monkeypatch.setattr(memwal.ingest.progress.backlog, "BACKLOG_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(memwal.ingest.progress.pace, "BACKLOG_CHECK_SECONDS", 0.001)
     stores, merged = Views(8), Event()
 
     def merge() -> bool:

@@ -279,26 +279,6 @@ def test_any_calls_stored_twice(tmp_path, monkeypatch, stalled, seed, equal) -> 
     assert list(dict.fromkeys(row[2] for row in rows)) == list(dict.fromkeys(wanted))
 
 
-def test_one_row_a_call_by_an_older_build(tmp_path, monkeypatch, stalled) -> None:
-    # It kept no record of calls that look like the last one: a copy can't be told from them.
-    source = tmp_path / "same.parquet"
-    pq.write_table(pa.table({"id": [7] * 6, "n": [1] * 6, "note": ["same"] * 6}), source)
-    table = make(tmp_path / "t", unsharded=True)
-    arguments = ["--json", "--rows-per-chunk", "1"]
-    stop_at(monkeypatch, 12, 1e9)
-    assert ingest(table, str(source), *arguments)["exit_code"] != 0
-    monkeypatch.undo()
-    for session in Path(table.uri).glob("_maintenance/ingest/*/000001/sessions/*/*.json"):
-        session.write_text(session.read_text().replace('"calls_told": true', '"calls_told": false'))
-    for call in Path(table.uri).glob("_maintenance/ingest/*/000001/calls/*/*/*.json"):
-        call.unlink()
-    before = wal_rows(table)
-    report = ingest(table, str(source), *arguments)
-    assert report["exit_code"] == 5
-    assert "MW-I37" in json.dumps(report)
-    assert wal_rows(table) == before
-
-
 def test_somebody_elses_writer_in_between(undisturbed, tmp_path, monkeypatch, stalled) -> None:
     source, wanted = undisturbed.source, undisturbed.rows
     table = make(tmp_path / "t", **SPEC)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import memwal.ingest.unit
+import memwal.ingest.track
 from memwal.clock import SystemClock
 from memwal.ingest.plan import make_id
 from memwal.ingest.request import IngestRequest
@@ -55,7 +55,7 @@ def stopped_half_way(table: MemWalTable, source: str, monkeypatch) -> IngestRequ
     limits = TrackLimits(progress_seconds=0.0)
     dying = partial(Track, steps=Stopper(12), limits=limits)
     with monkeypatch.context() as patch:
-        patch.setattr(memwal.ingest.unit, "Track", dying)
+        patch.setattr(memwal.ingest.track, "Track", dying)
         assert ingest(table, source)["exit_code"] != 0
     written = sum(len(rows) for rows in wal_rows(table).values())
     assert 0 < written < 200

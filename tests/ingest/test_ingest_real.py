@@ -10,8 +10,7 @@ import pytest
 import memwal.ingest
 from memwal.errors import Usage
 from memwal.ingest import open_writer
-from memwal.ingest.coordinator.commands import State
-from memwal.ingest.coordinator.ports import Closed, FlushFailed
+from memwal.ingest.coordinator.ports import Closed, FlushFailed, State
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table

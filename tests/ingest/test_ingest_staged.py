@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import memwal.ingest.unit
 import pyarrow as pa
 import pytest
 
-import memwal.ingest.unit
+import memwal.ingest.track
 from memwal.ingest.plan import make_id
 from memwal.ingest.track import Track, TrackLimits
 from memwal.store.records.ingests import Rounds
@@ -29,13 +30,13 @@ def test_staged_rows_are_written_once_whatever_stops_a_unit(tmp_path, monkeypatc
     for nth in (3, 5, 8):
         limits = TrackLimits(progress_seconds=0.0 if nth == 5 else 1e9)
         monkeypatch.setattr(
-            memwal.ingest.unit,
+            memwal.ingest.track,
             "Track",
             lambda nth=nth, limits=limits, **more: Track(steps=Stopper(nth), limits=limits, **more),
         )
         report = ingest(table, source)
         assert report["exit_code"] != 0 and "Stop" in report["error"]
-    monkeypatch.setattr(memwal.ingest.unit, "Track", partial(Track, limits=TrackLimits()))
+    monkeypatch.setattr(memwal.ingest.track, "Track", partial(Track, limits=TrackLimits()))
     report = ingest(table, source)
     assert (report["exit_code"], report["rows"], report["rows_deleted"]) == (0, 200, 40)
     assert report["resumed"]

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import Usage
-from memwal.ingest.sources import json_lines
+from memwal.ingest.sources import text_files
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.row_locations import Places
+from memwal.ingest.sources.splits import Places
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import Sieve
 from memwal.read import open_table
@@ -258,7 +258,7 @@ def test_lines_that_are_refused(tmp_path, text, told) -> None:
 
 
 def test_columns_of_later_lines(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(json_lines, "_BATCH_ROWS", 1)
+    monkeypatch.setattr(text_files, "_BATCH_ROWS", 1)
     text = '{"id": 1, "n": 1, "s": null}\n{"id": 2, "n": 1, "s": null, "N": 2}'
     with pytest.raises(Usage, match="line 2: the table has no column 'N'"):
         read_lines(tmp_path, text)

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import memwal
-import memwal.ingest.unit
+import memwal.ingest.track
 from memwal.errors import MemWalError, Refused, StandDown, Unsupported, Usage
 from memwal.ingest.spark.writer import BatchWriter, Sink, StoredRows
 from memwal.ingest.track import Track
@@ -136,7 +136,7 @@ def test_a_write_that_was_stopped_goes_on_under_its_id(tmp_path, monkeypatch, st
     writer, rows = planned(table), rows_of(range(9), 1)
     stored = [task(writer, rows)]
     with monkeypatch.context() as patch:
-        patch.setattr(memwal.ingest.unit, "Track", partial(Track, steps=Stopper(nth)))
+        patch.setattr(memwal.ingest.track, "Track", partial(Track, steps=Stopper(nth)))
         with pytest.raises(MemWalError, match=r"option id = (write-[0-9a-f-]+)$") as error:
             writer.commit(stored)
     before = staged_files(table)
@@ -192,7 +192,7 @@ def test_a_batch_is_written_once_and_none_is_passed(tmp_path, monkeypatch, stall
     with pytest.raises(Refused, match="batch 1 comes again, and a later one was written"):
         batch(1, rows_of([9], 9))
     with monkeypatch.context() as patch:
-        patch.setattr(memwal.ingest.unit, "Track", partial(Track, steps=Stopper(4)))
+        patch.setattr(memwal.ingest.track, "Track", partial(Track, steps=Stopper(4)))
         with pytest.raises(MemWalError, match="Stop"):
             batch(4, rows_of([4, 5, 6], 4))
     batch(4, rows_of([4, 5, 6], 4))
@@ -208,7 +208,7 @@ def test_a_batch_that_comes_again_without_rows_is_finished_by_the_next(
     """Spark takes it for written then; what it stored the first time is all there."""
     table = make(tmp_path / "t", **SPEC)
     with monkeypatch.context() as patch:
-        patch.setattr(memwal.ingest.unit, "Track", partial(Track, steps=Stopper(4)))
+        patch.setattr(memwal.ingest.track, "Track", partial(Track, steps=Stopper(4)))
         with pytest.raises(MemWalError, match="Stop"):
             write_batch(table, 1, rows_of([4, 5, 6], 4))
     write_batch(table, 1, rows_of([]))
@@ -228,11 +228,11 @@ def test_a_driver_that_wakes_up_writes_nothing_again(tmp_path, monkeypatch, step
         if taken == step and not slept:
             slept.append(step)
             with monkeypatch.context() as patch:
-                patch.setattr(memwal.ingest.unit, "Track", Track)
+                patch.setattr(memwal.ingest.track, "Track", Track)
                 write_batch(table, 0, rows_of(range(9), 0))
                 write_batch(table, 1, rows_of(range(9), 1))
 
-    monkeypatch.setattr(memwal.ingest.unit, "Track", partial(Track, steps=sleep))
+    monkeypatch.setattr(memwal.ingest.track, "Track", partial(Track, steps=sleep))
     with pytest.raises(MemWalError, match=r"another run of this ingest|was fenced"):
         write_batch(table, 0, rows_of(range(9), 0))
     assert slept

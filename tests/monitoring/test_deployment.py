@@ -19,7 +19,7 @@ from memwal.config import WatchSettings, load_config
 from memwal.errors import EXIT_CORRUPTION, LASTING_EXITS
 from memwal.jobs.watch.probes import Pages, Pulse
 from memwal.run.metrics.sink import NO_METRICS
-from memwal.testing.clock import ManualClock
+from memwal.testing.objects import ManualClock
 from tests.architecture.test_pages import blocks, unknown
 from tests.monitoring.test_rules import FILE as RULES_FILE
 from tests.monitoring.test_rules import promtool

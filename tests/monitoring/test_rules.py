@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import memwal
-from memwal.run.metrics.catalogue import METRICS
+from memwal.run.metrics.telemetry import METRICS
 from tests.architecture.test_pages import unknown, words_of
 
 FILE = Path(memwal.__file__).parent / "monitoring" / "rules.yml"

@@ -17,8 +17,8 @@ import pytest
 
 from memwal.cli import main
 from memwal.errors import Usage
-from memwal.read.keys import parse_keys
 from memwal.read.output import check_file, write_file
+from memwal.read.table import parse_keys
 from memwal.rows.json_values import rows_to_json
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table

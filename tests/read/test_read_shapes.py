@@ -21,7 +21,7 @@ from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus,
 from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import Incomplete
-from memwal.read.store import held_rows, newest_rows
+from memwal.read.store import newest_rows, winners
 from memwal.read.store.wal_rows import Moved
 from memwal.store.tables.datasets import LanceTables
 from tests.support import builders, garbage_runs
@@ -155,7 +155,7 @@ def test_payload_of_held_rows(
     table: Table, monkeypatch: pytest.MonkeyPatch, whole_bytes_max: int
 ) -> None:
     """With and without payload among what is held."""
-    monkeypatch.setattr(held_rows, "_WHOLE_BYTES_MAX", whole_bytes_max)
+    monkeypatch.setattr(winners, "_WHOLE_BYTES_MAX", whole_bytes_max)
     (shard,) = table.shards
     table.flush(shard, Put([2, 20], 700), Delete([3]))
     table.flush(shard, Put([20], 800))

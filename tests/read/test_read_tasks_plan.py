@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.model import FlushedGeneration, ShardId
-from memwal.read.plan.sources import ReadPlan, ShardRead
-from memwal.read.plan.tasks import plan_tasks
+from memwal.read.plan.sources import ReadPlan, ShardRead, plan_tasks
 
 Sizes = Sequence[int | None]
 

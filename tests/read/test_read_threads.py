@@ -8,7 +8,7 @@ import pytest
 
 from memwal.errors import BadCredentials
 from memwal.read import open_table
-from memwal.read.store.generation_cache import BYTES_MAX, Kept, share_opened
+from memwal.read.store.sources import KEPT_BYTES_MAX, Kept, share_opened
 from memwal.read.store.threads import map_in_order
 from tests.support import builders
 from tests.support.builders import Put
@@ -32,10 +32,10 @@ def test_work_inside_work_and_work_that_ends_early_leave_nothing_behind() -> Non
 def test_what_is_kept_has_a_bound_and_the_oldest_goes() -> None:
     kept = Kept[str]()
     for name in "abc":
-        kept.keep(name, name.upper(), BYTES_MAX // 3)
+        kept.keep(name, name.upper(), KEPT_BYTES_MAX // 3)
     assert kept.find("a") == "A"
-    kept.keep("d", "D", BYTES_MAX // 3)
-    kept.keep("d", "E", BYTES_MAX // 3)
+    kept.keep("d", "D", KEPT_BYTES_MAX // 3)
+    kept.keep("d", "E", KEPT_BYTES_MAX // 3)
     assert [kept.find(name) for name in "abcd"] == ["A", None, "C", "E"]
 
 

@@ -29,7 +29,7 @@ from memwal.read import Nearest, ReadPlan, Search, open_table
 from memwal.read.explain import explain
 from memwal.read.plan.request import ReadRequest
 from memwal.read.spark import MemWalDataSource
-from memwal.read.store import text_search
+from memwal.read.store import search as searches
 from memwal.run.stores import Stores
 from tests.support.texts import INDEX, KEY, SETTINGS, TextTable, make_texts, rows_of, zipf_texts
 
@@ -74,7 +74,7 @@ def text(rng: random.Random) -> str | None:
 def maintained(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether generations have indexes of their own; if not, how long their copies go without."""
     if request.param == "copies that are indexed":
-        monkeypatch.setattr(text_search, "_SEARCHES_MAX", 1)
+        monkeypatch.setattr(searches, "_SEARCHES_MAX", 1)
     return bool(request.param == "own indexes")
 
 

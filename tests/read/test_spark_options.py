@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from memwal.config import STORAGE_OPTIONS_VARIABLE
 from memwal.errors import Refused, Unsupported, Usage
 from memwal.read.spark import register
-from memwal.read.spark_options import parse_names, parse_settings, write_names
-from memwal.read.spark_types import check_schema, convert_batch, convert_schema
+from memwal.read.spark_options import (
+    check_schema,
+    convert_batch,
+    convert_schema,
+    parse_names,
+    parse_settings,
+    write_names,
+)
 
 # ---- options
 

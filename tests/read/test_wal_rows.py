@@ -18,7 +18,7 @@ from memwal.model import ShardId, ShardView, TableView
 from memwal.read.store.wal_rows import Moved, StoredWalRows, UnflushedRows
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries, WalLimits
-from memwal.store.tables.lineage import Renamed
+from memwal.store.tables.generations import Renamed
 from tests.support import builders, wal_tables
 from tests.support.builders import Delete, Put, Rows, Table
 from tests.support.wal_tables import abandon, entry_file, rewrite

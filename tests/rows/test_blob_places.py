@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memwal.rows.blob_places import is_below
+from memwal.store.tables.blobs import is_below
 
 FOLDERS = ("/data/t", "file:///data/media%20files/", "s3://bucket/media", "s3://whole")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.model import ShardId, ShardView
-from memwal.rows.holes import Cause, Hole, find_holes, hole_text
+from memwal.rows.progress import Cause, Hole, find_holes, hole_text
 from tests.support.views import make_shard
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from memwal.errors import Unsupported
 from memwal.rows import policy_operators
-from memwal.rows.pairwise import OperatorError, Pairwise
-from memwal.rows.policy_operators import BUILT_IN, find_operator
+from memwal.rows.policy_operators import BUILT_IN, OperatorError, Pairwise, find_operator
 from tests.support.policy_model import OPERATORS, append, folded
 
 _SMALL = st.none() | st.integers(-50, 50)

@@ -59,7 +59,7 @@ _JOBS = ("jobs/merge", "jobs/garbage", "jobs/snapshot", "jobs/checkpoint", "rows
 _FILES = (
     "ingest/values/shape.py",
     "ingest/routing.py",
-    "ingest/overlapping_shards.py",
+    "ingest/target.py",
     "run/stores.py",
     "run/policy_choice.py",
 )

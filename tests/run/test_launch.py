@@ -20,7 +20,7 @@ from memwal.errors import (
     Usage,
     WorkerDied,
 )
-from memwal.jobs.garbage.apply.delete import Deletion
+from memwal.jobs.garbage.apply.deletions import Deletion
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.unit import GarbageUnit, unpack_deleted
 from memwal.model import TableView

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memwal.sharding.murmur import Tail, hash_bytes, hash_words
+from memwal.sharding.encoding import Tail, hash_bytes, hash_words
 
 M = 0xFFFFFFFF
 values = st.lists(st.binary(max_size=60) | st.binary(min_size=40, max_size=300), max_size=20)

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from memwal.model import ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.sharding import engine
-from memwal.sharding.evaluate import compute_values
+from memwal.sharding.evaluate import Rule, compute_values
 from memwal.sharding.predicate import Predicate, predicate_of
 from memwal.sharding.pruning import Verdict, prune, shard_filter
-from memwal.sharding.rules import Rule
 from memwal.sharding.spec import read_spec
 from memwal.sharding.values import Value, as_comparable, encode_value
 from tests.sharding.specs import a_field, a_spec, sources_for

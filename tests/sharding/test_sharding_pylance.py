@@ -18,8 +18,7 @@ from lance.schema import LanceSchema
 
 from memwal.errors import Unsupported, Usage
 from memwal.model import ShardField, ShardSpec
-from memwal.sharding.evaluate import compute_values
-from memwal.sharding.rules import Rule, rule_of
+from memwal.sharding.evaluate import Rule, compute_values, rule_of
 from memwal.sharding.spec import read_spec, spec_of
 from memwal.store.objects.local import LocalObjects
 from memwal.store.tables.manifests import TableManifests

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from memwal.errors import Refused, Unsupported, Usage
 from memwal.sharding import engine
 from memwal.sharding.encoding import hash_by_spec, hash_several_by_spec
-from memwal.sharding.evaluate import check_spec, compute_values
-from memwal.sharding.rules import Rule
+from memwal.sharding.evaluate import Rule, check_spec, compute_values
 from tests.sharding.specs import a_field, a_spec, one_column, sources_for
 
 INTEGERS = [pa.type_for_alias(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]

@@ -22,13 +22,12 @@ from memwal.errors import (
 )
 from memwal.format import layout
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
-from memwal.jobs.garbage.apply.delete import Deleter
+from memwal.jobs.garbage.apply.deletions import Deleter
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import IndexCatchupJob
-from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
@@ -37,8 +36,8 @@ from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
 from memwal.ports import Steps
 from memwal.store.records.lease import StoredLeases
-from memwal.store.shards.fencing import ShardClaim
 from memwal.store.shards.manifests import Fenced
+from memwal.store.shards.writers import ShardClaim
 from tests.simulation.lake import decode_changes, encode_changes
 from tests.simulation.pylance_claims import PylanceClaims
 from tests.simulation.scheduler import Actor

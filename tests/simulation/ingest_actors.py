@@ -15,10 +15,9 @@ from memwal.errors import Corruption
 from memwal.ingest.progress import resume
 from memwal.model import ShardId
 from memwal.store.records.ingests import PlanRecord, Round
-from memwal.store.shards.fencing import ShardClaim
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries, WalLimits
-from memwal.store.shards.writers import Claim, Tip
+from memwal.store.shards.writers import Claim, ShardClaim, Tip
 from tests.simulation.actors import OUTCOMES, Jobs, Session
 from tests.simulation.scheduler import Actor, Violation
 from tests.simulation.sim_ports import SimStores

@@ -6,7 +6,7 @@ from tests.simulation.mutation_list import Mutation, mutations
 
 BAD_VALUES: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/ingest/progress/corrected.py",
+        "memwal/ingest/progress/identity.py",
         "tests/ingest/test_ingest_bad_values.py -k 'may_not_be_mended or got_longer'",
         (
             "ingest: what is written of a mended file is not compared",
@@ -61,7 +61,7 @@ BAD_VALUES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/values/rejects.py",
+        "memwal/ingest/values/writable_rows.py",
         "tests/ingest/test_ingest_bad_values.py "
         "-k 'aside_each_once or can_not_be_one or next_run or two_runs'",
         (

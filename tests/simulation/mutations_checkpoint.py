@@ -125,7 +125,7 @@ CHECKPOINT = (
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/apply/delete.py",
+        "memwal/jobs/garbage/apply/deletions.py",
         ORDER,
         (
             "checkpoint: with it goes anybody's tag",

@@ -9,7 +9,7 @@ _SIMULATED = "tests/simulation/test_clones.py"
 
 CLONES: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/rows/inherited.py",
+        "memwal/rows/progress.py",
         _TESTS,
         (
             "clones: a shard below its progress is used",
@@ -107,7 +107,7 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/apply/__init__.py",
+        "memwal/jobs/index_catchup/apply.py",
         "tests/store/test_inherited.py -k nothing_is_hidden",
         (
             "clones: indexes are called caught up with progress of another table",
@@ -125,7 +125,7 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/rows/inherited.py",
+        "memwal/rows/progress.py",
         _SIMULATED,
         (
             "simulated: clones: a shard below its progress is used",

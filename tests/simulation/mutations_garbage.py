@@ -112,7 +112,7 @@ _SWEEPS = (
         ),
     ),
     *mutations(
-        f"{_JOB}/apply/outcome.py",
+        f"{_JOB}/apply/deletions.py",
         "tests/jobs/garbage/test_garbage_sweep.py",
         (
             "sweep: what was seen before the lease is written",
@@ -135,7 +135,7 @@ _SWEEPS = (
         ),
     ),
     *mutations(
-        f"{_JOB}/store/sweeps.py",
+        f"{_JOB}/store/__init__.py",
         "tests/jobs/garbage/test_garbage_sweep.py",
         (
             "sweep: an edited document is taken",
@@ -662,7 +662,7 @@ _INGESTS = mutations(
 
 _DONE = (
     *mutations(
-        f"{_JOB}/apply/drop.py",
+        f"{_JOB}/apply/deletions.py",
         APPLY,
         (
             "drop: a shard that was sealed meanwhile is touched",
@@ -686,7 +686,7 @@ _DONE = (
         ),
     ),
     *mutations(
-        f"{_JOB}/apply/delete.py",
+        f"{_JOB}/apply/deletions.py",
         APPLY,
         (
             "delete: the lease is not asked",
@@ -710,17 +710,21 @@ _DONE = (
         ),
     ),
     *mutations(
-        f"{_JOB}/apply/delete.py",
+        f"{_JOB}/apply/deletions.py",
         PLAN,
         (
             "delete: an item's objects are not checked",
             '    if file.path != path and not file.path.startswith(f"{path}/"):',
             "    if False:",
         ),
-        ("delete: items are not checked", "        check_item(item)", "        pass"),
+        (
+            "delete: items are not checked",
+            "    for item in deletes:\n        check_item(item)",
+            "    for item in deletes:\n        pass",
+        ),
     ),
     *mutations(
-        f"{_JOB}/apply/drop.py",
+        f"{_JOB}/apply/deletions.py",
         "",
         (
             "simulated: the writer's epoch is bumped by a drop",
@@ -1020,7 +1024,7 @@ _NUMBERED = (
         ),
     ),
     *mutations(
-        f"{_JOB}/apply/prune.py",
+        f"{_JOB}/apply/deletions.py",
         _NUMBERED_TESTS,
         (
             "numbered: highest first",
@@ -1039,8 +1043,8 @@ _NUMBERED = (
         ),
         (
             "numbered: a lost lease is not noticed",
-            "            self.before_commit()",
-            "            pass",
+            "_CHECKED_EVERY == 0:\n            self.before_commit()",
+            "_CHECKED_EVERY == 0:\n            pass",
         ),
     ),
     *mutations(

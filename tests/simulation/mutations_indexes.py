@@ -15,7 +15,7 @@ _COMPACTION = "tests/jobs/compaction/test_compaction_apply.py"
 
 INDEXES: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/jobs/index_catchup/plan/__init__.py",
+        "memwal/jobs/index_catchup/plan.py",
         f"{_PLAN} {_APPLY}",
         (
             "catch-up: unknown index names pass",
@@ -79,7 +79,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/plan/__init__.py",
+        "memwal/jobs/index_catchup/plan.py",
         _TABLES,
         (
             "catch-up: segments of an empty full-text index forget its stop words",
@@ -120,7 +120,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/plan/costs.py",
+        "memwal/jobs/index_catchup/plan.py",
         _COSTS,
         (
             "catch-up: records are believed whatever they say",
@@ -130,7 +130,7 @@ INDEXES: tuple[Mutation, ...] = (
         ("catch-up: costs go by rows alone", "rows * per_row + size * per_byte", "rows * per_row"),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/apply/__init__.py",
+        "memwal/jobs/index_catchup/apply.py",
         _APPLY,
         (
             "catch-up: the goal is not checked",
@@ -175,7 +175,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/apply/totals.py",
+        "memwal/jobs/index_catchup/apply.py",
         _APPLY,
         (
             "catch-up: coverage is all that counts",

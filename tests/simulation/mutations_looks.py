@@ -8,7 +8,7 @@ _LOOKS = "tests/jobs/watch/test_looks.py -m 'not integration'"
 
 LOOKS = (
     *mutations(
-        "memwal/store/shards/manifest_memory.py",
+        "memwal/store/shards/manifests.py",
         "tests/store/test_manifest_memory.py -m 'not integration'",
         (
             "memory: a manifest is known by its name",
@@ -37,7 +37,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/store/shards/manifest_memory.py",
+        "memwal/store/shards/manifests.py",
         _LOOKS,
         (
             "memory: what was read shows more than a listing that lags",
@@ -46,7 +46,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/store/shards/manifest_memory.py",
+        "memwal/store/shards/manifests.py",
         "tests/store/test_manifest_file.py -m 'not integration'",
         (
             "memory: a file on disk may be damaged",
@@ -79,7 +79,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/jobs/watch/store/base.py",
+        "memwal/jobs/watch/store/__init__.py",
         _LOOKS,
         (
             "looks: a version of the same number is the same one",
@@ -152,7 +152,7 @@ LOOKS = (
         ),
     ),
     *mutations(
-        "memwal/jobs/watch/store/table_look.py",
+        "memwal/jobs/watch/store/__init__.py",
         _LOOKS,
         (
             "looks: what is dropped during a look is a hole",

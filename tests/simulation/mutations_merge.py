@@ -7,7 +7,7 @@ from tests.simulation.mutation_list import Mutation, mutations
 PLAN = "tests/jobs/merge/test_merge_plan.py"
 FAKE = "tests/jobs/merge/test_merge.py -m 'not integration'"
 APPLY = "tests/jobs/merge/test_merge_apply.py"
-_PLAN = "memwal/jobs/merge/plan/shard.py"
+_PLAN = "memwal/jobs/merge/plan.py"
 _APPLY = "memwal/jobs/merge/apply/shard.py"
 
 _PLANNED = mutations(
@@ -73,8 +73,8 @@ _PLANNED = mutations(
     ),
     (
         "merge: tombstones stay out",
-        "        deletes = Deletes.SAME_COMMIT",
-        "        deletes = Deletes.NONE",
+        "    ):\n        deletes = Deletes.SAME_COMMIT",
+        "    ):\n        deletes = Deletes.NONE",
     ),
     (
         "merge: the order of generations is not checked",
@@ -96,7 +96,7 @@ _SHARED_RULES = (
         ),
     ),
     *mutations(
-        "memwal/rows/lineage.py",
+        "memwal/rows/progress.py",
         PLAN,
         (
             "merge: an index of unknown age passes",
@@ -255,7 +255,7 @@ _DONE = mutations(
 
 _WATCH = (
     *mutations(
-        "memwal/jobs/merge/apply/refresh_watch.py",
+        "memwal/jobs/merge/apply/shard.py",
         "tests/jobs/merge/test_refresh_watch.py",
         (
             "watch: a lease that was claimed since the view is nothing",
@@ -327,8 +327,8 @@ _SIMULATED = (
         ),
         (
             "simulated: tombstones stay out",
-            "        deletes = Deletes.SAME_COMMIT",
-            "        deletes = Deletes.NONE",
+            "    ):\n        deletes = Deletes.SAME_COMMIT",
+            "    ):\n        deletes = Deletes.NONE",
         ),
     ),
     *mutations(
@@ -410,7 +410,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/commit.py",
+        "memwal/jobs/merge/store/commits.py",
         _ON_LANCE,
         (
             "merge: Lance retries a stale commit",
@@ -419,7 +419,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan/shard.py",
+        "memwal/jobs/merge/plan.py",
         "tests/faults/test_merge_midrun.py -k no_version",
         (
             "merge: deletes alone, if many, are a commit without their mark",
@@ -446,7 +446,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan/shared_commits.py",
+        "memwal/jobs/merge/plan.py",
         "tests/jobs/merge/test_unknown_sizes.py -k estimated",
         (
             "merge: what is estimated shares commits",
@@ -491,7 +491,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/commit.py",
+        "memwal/jobs/merge/store/commits.py",
         _ON_LANCE,
         (
             "merge: a conflict is a fault like any other",
@@ -648,7 +648,7 @@ _SNAPSHOT = (
 )
 
 _LINEAGE = mutations(
-    "memwal/store/tables/lineage.py",
+    "memwal/store/tables/generations.py",
     "tests/store/test_lineage.py",
     (
         "lineage: a version of the same number in a table made anew is the known one",

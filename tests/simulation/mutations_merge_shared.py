@@ -9,7 +9,7 @@ _REAL = "tests/jobs/merge/test_merge_shared.py -k local"
 _PLANNED = "tests/jobs/merge/test_merge_shared_plan.py"
 
 _PLAN = mutations(
-    "memwal/jobs/merge/plan/shared_commits.py",
+    "memwal/jobs/merge/plan.py",
     _PLANNED,
     (
         "shared: an unguarded fold takes part",
@@ -51,7 +51,7 @@ _PLAN = mutations(
 )
 
 _ROOM = mutations(
-    "memwal/jobs/merge/plan/shard.py",
+    "memwal/jobs/merge/plan.py",
     _PLANNED,
     (
         "shared: no bound on shards",
@@ -113,7 +113,7 @@ _APPLY = mutations(
 )
 
 _STORE = mutations(
-    "memwal/jobs/merge/store/shared_commits.py",
+    "memwal/jobs/merge/store/commits.py",
     _REAL,
     (
         "shared: a key in two shards is written twice",
@@ -144,7 +144,7 @@ _STORE = mutations(
 
 _TURNS = (
     *mutations(
-        "memwal/jobs/merge/store/commit_queue.py",
+        "memwal/jobs/merge/store/commits.py",
         "tests/jobs/merge/test_turns.py -k not_alone",
         (
             "turns: nobody waits before one was refused",
@@ -153,7 +153,7 @@ _TURNS = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/shared_commits.py",
+        "memwal/jobs/merge/store/commits.py",
         "tests/jobs/merge/test_turns.py -k knows_whether",
         (
             "turns: what has few new keys waits as well",

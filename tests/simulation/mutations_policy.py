@@ -71,7 +71,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/rows/pairwise.py",
+        "memwal/rows/policy_operators.py",
         _OPERATORS,
         (
             "policy: a user's operator may change the type",
@@ -160,7 +160,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store/policy_merge.py",
+        "memwal/jobs/merge/store/base_table.py",
         _MERGE,
         (
             "policy: rows of the base are the latest, whatever the view",
@@ -179,7 +179,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/tables/stored_policy.py",
+        "memwal/store/tables/policy_rows.py",
         _MERGE,
         (
             "policy: keys that Lance does not compare are taken",

@@ -82,7 +82,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/former_merges.py",
+        "memwal/rows/progress.py",
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: what is not merged",
@@ -96,7 +96,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/store/tables/former_indexes.py",
+        "memwal/store/records/former_merges.py",
         "tests/store/test_settled.py",
         (
             "settled: history goes on behind a restore",
@@ -201,7 +201,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/former_merges.py",
+        "memwal/rows/progress.py",
         "tests/jobs/garbage/test_garbage_settled.py",
         (
             "settled: garbage deletes what comes after the first that is listed",
@@ -210,7 +210,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/apply/outcome.py",
+        "memwal/jobs/garbage/apply/deletions.py",
         "tests/jobs/garbage/test_garbage_settled.py",
         (
             "settled: garbage leaves it to others to record what it needs",
@@ -237,7 +237,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/rows/former_merges.py",
+        "memwal/rows/progress.py",
         "tests/store/test_settled.py",
         (
             "settled: what is listed may be settled",
@@ -269,7 +269,7 @@ _INIT = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan/shard.py",
+        "memwal/jobs/merge/plan.py",
         "tests/jobs/merge/test_formats.py -k legacy",
         (
             "merge: a table in the legacy format is tried again and again",

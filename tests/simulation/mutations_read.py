@@ -72,7 +72,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/rows/holes.py",
+        "memwal/rows/progress.py",
         "tests/rows/test_holes_plan.py",
         (
             "holes: those at the end are passed",
@@ -112,7 +112,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan/shared_commits.py",
+        "memwal/jobs/merge/plan.py",
         "tests/store/test_holes.py -k 'several'",
         (
             "holes: a shard with one shares commits",
@@ -177,7 +177,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store/text_search.py",
+        "memwal/read/store/search.py",
         "tests/read/test_search_limit.py",
         (
             "search: rows that a flush has deleted count for nothing",
@@ -200,7 +200,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store/text_search.py",
+        "memwal/read/store/search.py",
         "tests/read/test_search.py -k 'lacks_rows or stop_words or ranks or ties'",
         (
             "search: an index that lacks rows is believed",
@@ -314,7 +314,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/plan/tasks.py",
+        "memwal/read/plan/sources.py",
         "tests/read/test_spark_requests.py -k wal",
         (
             "spark: rows of the WAL are older than generations",
@@ -332,7 +332,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/tables/lance_texts.py",
+        "memwal/store/tables/lance_calls.py",
         "tests/store/test_lance_errors.py",
         (
             "errors: a path is looked at from each of its slashes",
@@ -439,7 +439,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/shards/arrow_streams.py",
+        "memwal/store/shards/wal.py",
         "tests/store/test_wal_entries.py -k cut_off",
         (
             "WAL: damage counts as torn",

@@ -174,7 +174,7 @@ _PLACES = (
         ),
     ),
     *mutations(
-        "memwal/store/shards/fencing.py",
+        "memwal/store/shards/writers.py",
         f"tests/store/test_fencing.py {_FAST} -k leave_no_hole",
         (
             "spec: a sentinel leaves a hole below it",

@@ -203,7 +203,7 @@ _SHARD_MANIFESTS = mutations(
 
 _FENCES = (
     *mutations(
-        "memwal/store/shards/fencing.py",
+        "memwal/store/shards/writers.py",
         _FENCING,
         (
             "fencing: no sentinel",
@@ -247,7 +247,7 @@ _FENCES = (
         ),
     ),
     *mutations(
-        "memwal/store/shards/fencing.py",
+        "memwal/store/shards/writers.py",
         "",
         (
             "simulated: the epoch is not verified before an update",
@@ -289,7 +289,7 @@ _FENCES = (
         ),
     ),
     *mutations(
-        "memwal/store/shards/arrow_streams.py",
+        "memwal/store/shards/wal.py",
         "tests/store/test_wal_entries.py",
         (
             "wal: compression as of old is none",
@@ -563,7 +563,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/objects/links.py",
+        "memwal/store/objects/local.py",
         _FOREIGN,
         (
             "foreign: links are looked for on the way only",
@@ -577,7 +577,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/rows/blob_places.py",
+        "memwal/store/tables/blobs.py",
         "tests/rows/test_blob_places.py",
         (
             "blobs: a folder's name may go on",
@@ -639,7 +639,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/tables/data_files.py",
+        "memwal/store/tables/manifests.py",
         _FOREIGN,
         ("foreign: a generation may be a shallow clone", "    if others:", "    if False:"),
         (
@@ -830,7 +830,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/objects/retries.py",
+        "memwal/store/objects/base.py",
         "tests/store/test_s3_faults.py",
         (
             "retries: requests have no deadline",
@@ -920,7 +920,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/objects/put_proof.py",
+        "memwal/store/objects/opening.py",
         "tests/store/test_put_proof.py -m 'not integration'",
         (
             "proof: a store whose second put wins will do",

@@ -18,9 +18,9 @@ from memwal.errors import AlreadyExists, Missing
 from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
 from memwal.ports import Objects
-from memwal.store.shards.fencing import ShardClaim, sentinel_bytes
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
+from memwal.store.shards.writers import ShardClaim, sentinel_bytes
 
 Stall = Callable[[], None]
 

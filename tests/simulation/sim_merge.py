@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memwal.errors import Missing, StoreUnavailable
-from memwal.jobs.merge.plan.shard import CommitShape, Deletes, FoldFacts
+from memwal.jobs.merge.plan import CommitShape, Deletes, FoldFacts
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, TableView
 from tests.simulation.lake import Version

@@ -19,10 +19,10 @@ from memwal.format import codec, layout
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.jobs.garbage.ports import Expired
 from memwal.jobs.garbage.store import StoredGarbageEvidence
-from memwal.jobs.index_catchup.ports import BuiltSegment
+from memwal.jobs.index_catchup.apply import BuiltSegment
 from memwal.jobs.merge.ports import Fold
+from memwal.jobs.snapshot.apply import Found
 from memwal.jobs.snapshot.plan import Stored
-from memwal.jobs.snapshot.ports import Found
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,
@@ -35,11 +35,11 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.store.records.lease import StoredLeases
-from memwal.store.shards.fencing import ShardFencing
 from memwal.store.shards.inherited import InheritedProgress
 from memwal.store.shards.listing import list_shards
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots
+from memwal.store.shards.writers import ShardFencing
 from memwal.store.tables.manifests import TableManifests
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.simulation.lake import KEY_FIELD, Lake, decode_changes

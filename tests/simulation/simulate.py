@@ -17,7 +17,7 @@ from uuid import UUID
 from rich.console import Console
 
 from memwal.format import layout
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.model import ShardId
 from memwal.testing import MemoryBucket
 from tests.simulation import checkpoint_actors

@@ -24,8 +24,8 @@ from memwal.jobs.wait.apply import Waiter
 from memwal.jobs.wait.plan import Until, choose_target
 from memwal.model import ShardId, TableView
 from memwal.read.store.wal_rows import StoredWalRows
-from memwal.store.shards.fencing import ShardClaim
 from memwal.store.shards.wal import WalEntries, WalLimits
+from memwal.store.shards.writers import ShardClaim
 from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
 from tests.simulation.lake import Progress, Version, decode_changes

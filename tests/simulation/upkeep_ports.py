@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import TypeVar
 
 from memwal.errors import LostRace, Missing
+from memwal.jobs.compaction.apply import RewrittenFragments
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
-from memwal.jobs.compaction.ports import RewrittenFragments
 from tests.simulation.lake import Lake, Version
 from tests.simulation.sim_ports import SimStores
 

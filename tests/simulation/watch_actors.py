@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import LeaseHeld, MemWalError
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.watch.apply import Watch
-from memwal.jobs.watch.model import Look, Round
-from memwal.jobs.watch.plan import Target, WatchLimits
+from memwal.jobs.watch.plan import Look, Round, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
 from memwal.model import TableView
 from tests.simulation.actors import Jobs

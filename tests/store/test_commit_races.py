@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from memwal.errors import LostRace, Missing, OutcomeUnknown, StoreUnavailable
+from memwal.jobs.compaction.apply import RewrittenFragments
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
-from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.index_catchup.ports import SegmentTask
+from memwal.jobs.index_catchup.apply import SegmentTask
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import CommitShape, Deletes, Join
+from memwal.jobs.merge.plan import CommitShape, Deletes, Join
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher

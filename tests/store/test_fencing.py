@@ -16,9 +16,9 @@ from memwal.format import layout
 from memwal.format.replay import Standing, replay
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
 from memwal.ports import Objects
-from memwal.store.shards.fencing import ShardClaim, ShardFencing, sentinel_bytes
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
+from memwal.store.shards.writers import ShardClaim, ShardFencing, sentinel_bytes
 from memwal.testing import Fault, FaultyObjects
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from memwal.cli import main
 from memwal.format import layout
 from memwal.model import TableView
-from memwal.rows.holes import Cause, Hole, find_holes
+from memwal.rows.progress import Cause, Hole, find_holes
 from memwal.run.stores import Stores
 from memwal.store.tables.view import StoredViews
 from memwal.testing import Call, HookedObjects

@@ -364,7 +364,7 @@ def test_a_merge_that_slips_in_is_not_overwritten(
 ) -> None:
     """One that took its view before the lease was claimed."""
     from memwal.jobs.init import store as init_store
-    from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
+    from memwal.jobs.merge.apply.shard import RefreshWatch
 
     table = deep_clone(source, tmp_path / "clone.lance")
     put(table, 11)

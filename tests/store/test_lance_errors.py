@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from memwal.store.tables.datasets import tidy_text
+from memwal.store.tables.lance_calls import tidy_text
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from memwal.errors import Refused
 from memwal.jobs.merge.apply.shard import check_shard_lineage
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import TableView
-from memwal.store.tables.lineage import Lineage
+from memwal.store.tables.generations import Lineage
 from memwal.store.tables.view import StoredViews
 from memwal.testing import Call, HookedObjects
 from tests.support import builders

@@ -13,7 +13,7 @@ import pytest
 
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest, StoredFile
-from memwal.store.shards.manifest_memory import (
+from memwal.store.shards.manifests import (
     MEMORIES,
     ManifestFile,
     ManifestMemory,

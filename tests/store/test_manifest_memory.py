@@ -8,7 +8,7 @@ import pytest
 
 from memwal.format import layout
 from memwal.model import ShardId, ShardManifest, StoredFile
-from memwal.store.shards.manifest_memory import ManifestMemories, ManifestMemory
+from memwal.store.shards.manifests import ManifestMemories, ManifestMemory
 from tests.support import builders
 from tests.support.builders import Put
 from tests.support.stores import Address

@@ -18,7 +18,7 @@ from memwal.errors import StoreUnavailable, Unsupported
 from memwal.ingest import open_writer
 from memwal.ports import Clock, Objects
 from memwal.read import open_table
-from memwal.store.objects import put_proof
+from memwal.store.objects import opening
 from tests.support import builders
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
@@ -146,7 +146,7 @@ def test_an_ingest_that_another_process_began_is_refused(
 ) -> None:
     words = arguments(unsound, ("ingest", SOURCE, "--shard", SHARD), source)
     with monkeypatch.context() as patch:
-        patch.setattr(put_proof, "_proven", {unsound.stores.objects.store})
+        patch.setattr(opening, "_proven", {unsound.stores.objects.store})
         patch.setattr(memwal.ingest.apply.Track, "run", _fails)
         assert CliRunner().invoke(app, words).exit_code == 1
     before = stored(unsound)
@@ -195,7 +195,7 @@ def test_a_pass_with_nothing_to_do_pays_nothing() -> None:
 def test_a_process_proves_a_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tables of a store, one of another: four requests for each store."""
     proofs: list[str] = []
-    prove = put_proof.prove_put_if_absent
+    prove = opening.prove_put_if_absent
 
     def counted(objects: Objects, clock: Clock) -> None:
         before = sum(objects.counts.as_dict()[kind] for kind in ("put", "get", "list", "delete"))
@@ -203,8 +203,8 @@ def test_a_process_proves_a_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
         after = sum(objects.counts.as_dict()[kind] for kind in ("put", "get", "list", "delete"))
         proofs.append(f"{objects.store}: {after - before}")
 
-    monkeypatch.setattr(put_proof, "_proven", set())
-    monkeypatch.setattr(put_proof, "prove_put_if_absent", counted)
+    monkeypatch.setattr(opening, "_proven", set())
+    monkeypatch.setattr(opening, "prove_put_if_absent", counted)
     with S3Server() as server:
         one, other = server.make_bucket(), server.make_bucket()
         uris = [f"s3://{one}/a", f"s3://{one}/b", f"s3://{other}/c"]

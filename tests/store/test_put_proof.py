@@ -10,7 +10,7 @@ import pytest
 
 from memwal.errors import AlreadyExists, MemWalError, StoreUnavailable, Unsupported
 from memwal.ports import Objects
-from memwal.store.objects.put_proof import ensure_put_if_absent, prove_put_if_absent
+from memwal.store.objects.opening import ensure_put_if_absent, prove_put_if_absent
 from memwal.testing import Call, Fault, FaultyObjects, HookedObjects, ManualClock, MemoryObjects
 
 T = TypeVar("T")

@@ -18,8 +18,7 @@ from memwal.store.shards.listing import (
     newest_manifest,
     wal_entries,
 )
-from memwal.store.shards.manifest_memory import ManifestMemory
-from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.manifests import ManifestMemory, ShardManifests
 from memwal.testing import MemoryObjects
 from tests.support import builders
 from tests.support.builders import Put

@@ -15,10 +15,9 @@ from botocore.exceptions import ReadTimeoutError
 from memwal.config import load_config, resolve_table
 from memwal.errors import StoreUnavailable, Usage
 from memwal.run.process import logs
-from memwal.store.objects.base import StoreLimits
+from memwal.store.objects.base import StoreLimits, Waits
 from memwal.store.objects.opening import open_objects
 from memwal.store.objects.s3 import S3Objects
-from memwal.store.objects.waits import Waits
 from memwal.testing import ManualClock
 
 STORE = "http://store:9000/bucket"

@@ -11,9 +11,8 @@ import pytest
 from memwal.errors import Corruption, Refused
 from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
-from memwal.store.shards.arrow_streams import count_decoded_bytes, is_cut_off
-from memwal.store.shards.fencing import sentinel_bytes
-from memwal.store.shards.wal import WalEntries, WalLimits
+from memwal.store.shards.wal import WalEntries, WalLimits, count_decoded_bytes, is_cut_off
+from memwal.store.shards.writers import sentinel_bytes
 from memwal.testing import Fault, FaultyObjects, MemoryObjects
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")

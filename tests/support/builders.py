@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from memwal.format import layout
 from memwal.jobs.merge.apply.shard import ShardMerger
-from memwal.jobs.merge.plan.shard import JoinCosts
+from memwal.jobs.merge.plan import JoinCosts
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from memwal.jobs.merge.plan.shard import FoldFacts
+from memwal.jobs.merge.plan import FoldFacts
 from memwal.model import (
     FlushedGeneration,
     IndexEntry,

@@ -9,10 +9,8 @@ from contextlib import AbstractContextManager, suppress
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
-from memwal.ingest.coordinator.broadcast import Published, Subscription
-from memwal.ingest.coordinator.commands import Reached, State
-from memwal.ingest.coordinator.core import WriteCoordinator, check_process
-from memwal.ingest.coordinator.ports import Closed, Delta, FlushFailed
+from memwal.ingest.coordinator.core import Published, Subscription, WriteCoordinator, check_process
+from memwal.ingest.coordinator.ports import Closed, Delta, FlushFailed, Reached, State
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
 SnapshotT = TypeVar("SnapshotT")

@@ -4,20 +4,148 @@ A file with another address is another file. A file of the same size is taken fo
 reading it, when its etag is the same, or its time where an etag is not known. Otherwise its bytes
 are read, and their digest is compared with the recorded one. Of a Lance table, the fragments that
 were appended since are ingested.
+
+An unfinished ingest goes on with corrected sources if the rows that are already written are
+unchanged. Digests of rows depend on their values alone, not on files, buffers or Arrow chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from memwal.errors import Missing, Refused
+from memwal.errors import Missing, Refused, Usage
 from memwal.ingest.sources.files import SourceFiles
-from memwal.store.records.ingests import Format, PlanRecord, SourceFile
+from memwal.ingest.sources.splits import Split, make_splits
+from memwal.ingest.values.shape import Shape
+from memwal.ingest.values.writable_rows import Sieve, Sifted
+from memwal.store.records.ingests import (
+    WHOLE,
+    Format,
+    PlanRecord,
+    ProgressRecord,
+    ReadRecord,
+    Round,
+    SourceFile,
+)
 from memwal.threads import side_by_side
 
+_DIGEST_BYTES = 12
+_DIGESTS: int = 256**_DIGEST_BYTES
+_VECTORS = (pa.float32(), pa.float64(), pa.int8(), pa.uint8())
+Bytes = Any
+
 _READERS_MAX = 8
+_NAMED_MAX = 3
+
+
+def digest_rows(before: str, rows: pa.Table, *more: pa.Array | None) -> str:
+    """The digest `before` extended by these rows; `more` are further columns of them."""
+    digest = hashlib.blake2b(before.encode(), digest_size=_DIGEST_BYTES)
+    for column in (*rows.columns, *more):
+        for part in _list_bytes(column):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def digest_each(rows: pa.Table) -> int:
+    """A digest that does not depend on the rows' order: digests of two tables can be added up.
+
+    NULLs are left out, so that the digest stays the same when the table gets new columns.
+    """
+    digests = [hashlib.blake2b(digest_size=_DIGEST_BYTES) for _ in range(len(rows))]
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        for digest, value in zip(digests, _list_values_of(column), strict=True):
+            if value is not None:
+                digest.update(f"{name} {len(value)};".encode())
+                digest.update(value)
+    return sum_digests(int.from_bytes(digest.digest()) for digest in digests)
+
+
+def sum_digests(digests: Iterable[int]) -> int:
+    """The digest of all rows, from the digests of parts of them (`digest_each`)."""
+    return sum(digests) % _DIGESTS
+
+
+def _list_values_of(column: pa.ChunkedArray) -> Iterator[Bytes | None]:
+    """Each row's value as bytes, whose encoding depends on the type alone."""
+    for chunk in column.chunks:
+        array = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
+        kind, first, size = array.type, array.offset, 1
+        is_vector = pa.types.is_fixed_size_list(kind) and kind.value_type in _VECTORS
+        valid = array.is_valid().to_pylist()
+        if is_vector:  # avoids Python objects, which are slow
+            kind, size, array = kind.value_type, kind.list_size, array.values
+            array = array.fill_null(0) if array.null_count else array
+            first = first * size + array.offset
+        if is_vector or (_has_width(kind) and kind.bit_width >= 8):
+            width, buffer = kind.bit_width // 8, array.buffers()[1]
+            data = memoryview(buffer or b"")[first * width :]
+            values: Iterator[Bytes] = (
+                data[n * width * size :][: width * size] for n in range(len(chunk))
+            )
+        else:
+            values = (repr(value).encode() for value in array.to_pylist())
+        yield from (value if there else None for value, there in zip(values, valid, strict=True))
+
+
+def _list_bytes(column: pa.ChunkedArray | pa.Array | None) -> Iterator[Bytes]:
+    """The places of NULLs, and then the other values: what is stored under a NULL is arbitrary."""
+    if column is None:
+        yield b"-"
+        return
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # no chunks, or too large for one
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    yield f"{array.type} {len(array)} {array.null_count};".encode()
+    if array.null_count:
+        yield pc.cast(array.is_valid(), pa.uint8()).to_numpy()
+        array = array.drop_null()
+    yield from _list_values(array)
+
+
+def _list_values(array: pa.Array) -> Iterator[Bytes]:
+    """The bytes of an array without NULLs."""
+    kind = array.type
+    if not len(array) or pa.types.is_null(kind):
+        return
+    if pa.types.is_dictionary(kind):
+        yield from _list_bytes(array.dictionary_decode())
+    elif pa.types.is_struct(kind):
+        for member in array.flatten():
+            yield from _list_bytes(member)
+    elif pa.types.is_map(kind):
+        ends = array.offsets.to_numpy()
+        yield np.diff(ends)
+        for members in (array.keys, array.items):
+            yield from _list_bytes(members.slice(ends[0], ends[-1] - ends[0]))
+    elif pa.types.is_nested(kind):
+        if not pa.types.is_fixed_size_list(kind):
+            yield pc.list_value_length(array).to_numpy()
+        yield from _list_bytes(array.flatten())
+    elif pa.types.is_boolean(kind):
+        yield pc.cast(array, pa.uint8()).to_numpy()
+    elif _has_width(kind):
+        width = kind.bit_width // 8
+        yield memoryview(array.buffers()[1])[array.offset * width :][: len(array) * width]
+    else:
+        large = array.cast(pa.large_binary())
+        _, offsets, data = large.buffers()
+        ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
+        yield np.diff(ends)
+        yield memoryview(data or b"")[ends[0] : ends[-1]]
+
+
+def _has_width(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in tests)
 
 
 def select_new(
@@ -75,20 +203,13 @@ def read_digests_of(
 
 
 def is_same(files: SourceFiles, before: SourceFile, now: SourceFile) -> bool:
-    """Whether a file's content is unchanged. Raises Refused when that can't be told."""
+    """Whether a file's content is unchanged."""
     if before.size_bytes != now.size_bytes:
         return False
     if before.etag and now.etag and before.etag == now.etag:
         return True
     if before.stamp == now.stamp and (not before.etag or not now.etag):
         return True
-    if before.digest is None:
-        raise Refused(
-            "MW-I04",
-            f"{now.uri} has another time than when an earlier memwal ingested it, which kept no "
-            f"digest: whether its content is the same can't be told. {_advise(before)} if it has "
-            "changed, ingest it by itself under another --id, or all sources with --again",
-        )
     return files.read_digest(now) == before.digest
 
 
@@ -103,8 +224,6 @@ def check_unchanged(
             changed = "is gone"
         elif file.format is Format.LANCE:
             changed = _find_change(files, file)
-        elif file.digest is None:
-            changed = "" if is_untouched(file, now) else "has changed"
         else:
             changed = "" if is_same(files, file, now) else "has changed"
         if changed:
@@ -116,18 +235,13 @@ def check_unchanged(
             )
 
 
-def is_untouched(before: SourceFile, now: SourceFile) -> bool:
-    """Whether the file has the same size and time."""
-    return (before.size_bytes, before.stamp) == (now.size_bytes, now.stamp)
-
-
 def _find_change(files: SourceFiles, planned: SourceFile) -> str:
     """How the table version that is being ingested has changed; empty if it has not."""
     try:
         now = files.describe_fragments(planned)
     except Missing:
         return f"has no {planned.stamp} any more"
-    return "" if planned.digest in (None, now.digest) else "was written anew"
+    return "" if planned.digest == now.digest else "was written anew"
 
 
 def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> SourceFile | None:
@@ -135,18 +249,6 @@ def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> S
 
     Raises Refused when rows that were ingested have changed.
     """
-    if before.digest is None or before.last_fragment is None:
-        if before.stamp == now.stamp:
-            return None
-        try:
-            told = files.describe_fragments(before)
-        except Missing:
-            raise Refused(
-                "MW-I08",
-                f"{now.uri}: {before.stamp}, which was ingested, is not there any more: what was "
-                "appended since can't be told. --again reads all of it",
-            ) from None
-        before = before.model_copy(update={"digest": told.digest, "last_fragment": told.last})
     if files.describe_fragments(now, before.last_fragment).digest != before.digest:
         raise Refused(
             "MW-I09",
@@ -165,8 +267,77 @@ def _find_appended(files: SourceFiles, before: SourceFile, now: SourceFile) -> S
     return now.model_copy(update=found)
 
 
-def _advise(before: SourceFile) -> str:
-    if "://" in before.uri:
-        return "Leave it out of the sources if it is;"
-    seconds, nanos = divmod(int(before.stamp), 10**9)
-    return f"If it is, give it back its time (touch -d @{seconds}.{nanos:09});"
+def add_to_read(read: ReadRecord, rows: int, sifted: Sifted) -> ReadRecord:
+    """The record of what was read of a split, extended by a chunk of `rows` rows."""
+    rejected = [reject.row for reject in sifted.rejects]
+    digest = digest_rows(f"{read.digest} {rows} {rejected}", sifted.rows, sifted.deleted)
+    return ReadRecord(rows=read.rows + rows, digest=digest)
+
+
+def _take_mended(
+    files: SourceFiles, plan: PlanRecord, there: Sequence[SourceFile], *, allowed: bool
+) -> PlanRecord:
+    """The plan, with its files as they are now if they changed; raises Refused unless `allowed`."""
+    try:
+        check_unchanged(files, plan.sources, there)
+    except Refused:
+        now = {file.uri: file for file in there}
+        if not allowed or any(file.uri not in now for file in plan.sources):
+            raise
+        mended = [now[file.uri] for file in plan.sources]
+        sources = tuple(add_digests(files, mended, lambda size_bytes: None))
+        return plan.model_copy(update={"sources": sources, "corrected": True})
+    return plan
+
+
+def settle_sources(
+    files: SourceFiles,
+    shape: Shape,
+    found: Round,
+    plan: PlanRecord,
+    there: Sequence[SourceFile],
+    *,
+    allowed: bool,
+) -> PlanRecord:
+    """The plan with its files as they are now (`there`).
+
+    Files may only differ in rows that are not written yet; that they were corrected is then stored.
+    Raises Refused for files that changed when that is not `allowed`, or in written rows.
+    """
+    mended = _take_mended(files, plan, there, allowed=allowed)
+    if mended is not plan:
+        splits = make_splits(files, mended.sources, shape, plan.chunk_rows)
+        check_read(splits, shape, found.read_progress(WHOLE))
+        found.correct(mended.sources)
+    return mended
+
+
+def check_read(splits: Sequence[Split], shape: Shape, progress: ProgressRecord) -> None:
+    """Read the written part of the sources again. Raises Refused if it has changed."""
+    sieve = Sieve(shape=shape, rows_max=progress.rows_rejected)
+    for place, wanted in enumerate(progress.read):
+        split, found = splits[place], ReadRecord()
+        try:
+            for chunk in split.read(0):
+                if place == progress.split and found.rows >= wanted.rows:
+                    break
+                sifted = sieve.sift(chunk, split.name, found.rows, split.find_place)
+                found = add_to_read(found, len(chunk), sifted)
+        except Usage as error:
+            raise _refuse(splits, place, progress, f" ({error})") from None
+        if found != wanted:
+            raise _refuse(splits, place, progress)
+
+
+def _refuse(
+    splits: Sequence[Split], place: int, progress: ProgressRecord, why: str = ""
+) -> Refused:
+    there = [f"{read.rows:,} of {s.name}" for s, read in zip(splits, progress.read, strict=False)]
+    named = ", ".join(there[:_NAMED_MAX]) + ", …" * (len(there) > _NAMED_MAX)
+    aside = " (rows that were set aside, too)" if progress.rows_rejected else ""
+    return Refused(
+        "MW-I05",
+        f"{splits[place].name}: its first {progress.read[place].rows:,} rows are written, and are "
+        f"not what they were{why}. Bring them back as they were{aside}; under another --id, "
+        f"{progress.rows:,} rows would be counted twice ({named})",
+    )

@@ -9,7 +9,7 @@ counted by its position alone, as the sentinels around it are never collected (i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
-from memwal.ingest.progress.digest import digest_rows
+from memwal.ingest.progress.identity import digest_rows
 from memwal.ingest.values.operations import Kind
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
@@ -73,9 +73,8 @@ class ResumingWriters:
         self.records.check_latest()  # without its sessions, a finished round looks like a new one
         tip = self.tips.get(shard_id)
         done = find_written(self.writers.wal, inner.claim, tip, own)
-        older = {epoch for epoch, session in own.items() if not session.calls_told}
         calls = 0 if tip is None else tip.calls
-        opened = ResumedShard(self, inner, done, calls=calls, begun=begun, older=older)
+        opened = ResumedShard(self, inner, done, calls=calls, begun=begun)
         self.opened[shard_id] = opened
         return opened
 
@@ -143,18 +142,16 @@ class ResumedShard:
         *,
         calls: int,
         begun: Mapping[int, int],
-        older: Collection[int],
     ) -> None:
         """`done` are the entries of the calls from number `calls` on.
 
-        `begun` has, by number of the recorded calls, the position after which each begins; writers
-        of the epochs in `older` recorded no calls.
+        `begun` has, by number of the recorded calls, the position after which each begins.
         """
         self._owner = owner
         self.inner = inner
         self._done = deque(done)
         self._calls = calls
-        self._begun, self._older = begun, older
+        self._begun = begun
         self._last: _Call | None = None
         self._seen: tuple[int, ReadEntry | None] | None = None
         self._tip = inner.tip
@@ -265,23 +262,14 @@ class ResumedShard:
             )
 
     def _is_copy(self, found: Tip, last: _Call) -> bool:
-        """Whether an entry is another copy of the last call's. Raises Refused in doubt."""
+        """Whether an entry is another copy of the last call's."""
         if last.number + 1 in self._begun:
             return found.position <= self._begun[last.number + 1]
         stored = self._read(found.position)
         if stored is None or not self._holds(stored, last):
             return False
-        if len(stored.batches) != last.batches:
-            return False
-        if last.rows.num_rows == 1 and found.writer_epoch in self._older:
-            raise Refused(
-                "MW-I37",
-                f"shard {self.inner.claim.shard_id}: WAL position {found.position} is one row's, "
-                "as the last, and an earlier memwal wrote it, which kept no record of such calls: "
-                "whether it is another row or a copy can't be told. Ingest under another --id, "
-                "which writes all rows again",
-            )
-        return True  # a next call that looks like this one would have been recorded
+        # A next call that looks like this one would have been recorded.
+        return len(stored.batches) == last.batches
 
     def _holds(self, stored: ReadEntry, call: _Call) -> bool:
         rows = pa.Table.from_batches(stored.batches, schema=stored.schema)

@@ -2,15 +2,21 @@
 
 A file is cut into chunks of a fixed number of rows from its beginning, wherever reading starts, so
 that a run which resumes reads the same chunks as the run before it would have.
+
+Of a Lance table, one version is read, or what was appended since an earlier one. Fragments have
+ascending ids, and don't change while rows are only appended. So appended rows are in the fragments
+with higher ids, provided that the earlier fragments are still the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -20,24 +26,106 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
-from memwal.ingest.sources.chunks import cut_batches, find_groups, skip_rows
 from memwal.ingest.sources.columns import SourceColumns
-from memwal.ingest.sources.csv_text import check_separator, open_csv, read_names, read_text
-from memwal.ingest.sources.globs import find_matches, is_pattern
-from memwal.ingest.sources.json_lines import read_json_lines, read_past_bad
-from memwal.ingest.sources.lance_tables import Fragments, count_rows, describe_fragments, read_rows
-from memwal.ingest.sources.standard_input import STANDARD_INPUT, SpooledInput
-from memwal.ingest.values.texts import find_csv_types, parse_columns
+from memwal.ingest.sources.paths import STANDARD_INPUT, SpooledInput, find_matches, is_pattern
+from memwal.ingest.sources.text_files import (
+    check_separator,
+    open_csv,
+    read_json_lines,
+    read_names,
+    read_past_bad,
+    read_text,
+)
+from memwal.ingest.values.numbered_chunks import cut_batches, find_groups, skip_rows
+from memwal.ingest.values.shape import find_csv_types, parse_columns
 from memwal.store.objects.opening import check_encoding, normalise_uri
 from memwal.store.records.ingests import Format, SourceFile
 from memwal.store.tables.datasets import LanceTables
 from memwal.threads import side_by_side
 
+# What decides which rows a fragment has, and their values.
+_TOLD = ("id", "physical_rows", "deletion_file", "overlays")
+_TOLD_OF_FILES = ("path", "fields", "column_indices", "base_id")
+
 _AZURE_KEYS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 _ALIASES = {"access_key": "account_key", "master_key": "account_key", "sas_key": "sas_token"}
-_ALIASES |= {"endpoint_url": "endpoint"}
 # The expiry of a token given as an option is not known, and pyarrow requires one.
 _NEVER = datetime(2100, 1, 1, tzinfo=UTC)
+_FILES_MAX = 100_000
+_READERS_MAX = 16
+_DIGEST_BLOCK_BYTES = 1024 * 1024
+CHUNK_ROWS = 128 * 1024
+_CHUNK_BYTES = 32 * 1024 * 1024
+_SAMPLE_ROWS = 1024
+_GUESSED_BYTES = 256 * 1024
+_BAD_COMPRESSION = re.compile("decompress|inflate|corrupt|truncated compressed", re.IGNORECASE)
+_COMPRESSED = ("", ".gz", ".zst", ".bz2")
+_ENDINGS = {
+    ".parquet": Format.PARQUET,
+    ".pq": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".arrows": Format.ARROW,
+    ".ipc": Format.ARROW,
+    ".feather": Format.ARROW,
+    **{f".csv{more}": Format.CSV for more in _COMPRESSED},
+    **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
+}
+# .json files may hold anything: they are read when named, not when found in a folder.
+_READ_PAST = (Format.CSV, Format.JSONL)
+_NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragments:
+    """The id of the last fragment (-1 without any), and a digest of all of them."""
+
+    last: int
+    digest: str
+
+
+def describe_fragments(dataset: Any, last: int | None = None) -> Fragments:
+    """The fragments with ids up to `last` (None: all)."""
+    found = sorted(dataset.get_fragments(), key=lambda fragment: fragment.fragment_id)
+    kept = [f for f in found if last is None or f.fragment_id <= last]
+    told = []
+    for fragment in kept:
+        metadata = fragment.metadata.to_json()
+        files = [{name: file.get(name) for name in _TOLD_OF_FILES} for file in metadata["files"]]
+        told.append([{name: metadata.get(name) for name in _TOLD}, files])
+    text = json.dumps(told, sort_keys=True, default=str)
+    return Fragments(
+        last=kept[-1].fragment_id if kept else -1,
+        digest=f"fragments:{hashlib.sha256(text.encode()).hexdigest()}",
+    )
+
+
+def count_rows(dataset: Any, file: SourceFile) -> int:
+    """How many rows of the source are read."""
+    chosen = _choose_fragments(dataset, file)
+    if chosen is None:
+        return int(dataset.count_rows())
+    return sum(fragment.count_rows() for fragment in chosen)
+
+
+def read_rows(
+    dataset: Any, file: SourceFile, columns: list[str] | None, first_row: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows from `first_row` on, in the table's order."""
+    chosen = _choose_fragments(dataset, file)
+    if chosen == []:
+        return
+    scan = dataset.scanner(columns=columns, fragments=chosen, offset=first_row, scan_in_order=True)
+    yield from scan.to_batches()
+
+
+def _choose_fragments(dataset: Any, file: SourceFile) -> list[Any] | None:
+    after = file.fragments_after
+    if after is None:
+        return None
+    return [f for f in dataset.get_fragments() if f.fragment_id > after]
+
+
+_ALIASES |= {"endpoint_url": "endpoint"}
 
 
 def open_system(scheme: str, options: Mapping[str, str], account: str = "") -> fs.FileSystem:
@@ -92,32 +180,6 @@ def _shorten(name: str) -> str:
     for prefix in ("aws_", "azure_", "google_", "storage_"):
         name = name.removeprefix(prefix)
     return _ALIASES.get(name, name)
-
-
-_FILES_MAX = 100_000
-_READERS_MAX = 16
-_DIGEST_BLOCK_BYTES = 1024 * 1024
-CHUNK_ROWS = 128 * 1024
-_CHUNK_BYTES = 32 * 1024 * 1024
-_SAMPLE_ROWS = 1024
-_GUESSED_BYTES = 256 * 1024
-_BAD_COMPRESSION = re.compile("decompress|inflate|corrupt|truncated compressed", re.IGNORECASE)
-
-
-_COMPRESSED = ("", ".gz", ".zst", ".bz2")
-_ENDINGS = {
-    ".parquet": Format.PARQUET,
-    ".pq": Format.PARQUET,
-    ".arrow": Format.ARROW,
-    ".arrows": Format.ARROW,
-    ".ipc": Format.ARROW,
-    ".feather": Format.ARROW,
-    **{f".csv{more}": Format.CSV for more in _COMPRESSED},
-    **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
-}
-# .json files may hold anything: they are read when named, not when found in a folder.
-_READ_PAST = (Format.CSV, Format.JSONL)
-_NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
 
 
 class SourceFiles:
@@ -321,7 +383,7 @@ class SourceFiles:
 
         `first_row` is where a chunk of this size ended. If it is not a multiple of `chunk_rows`,
         that was the file's last chunk, and nothing follows. From the first value that does not have
-        its column's type, chunks of CSV are text (`memwal.ingest.sources.csv_text`).
+        its column's type, chunks of CSV are text (`memwal.ingest.sources.text_files`).
         """
         if first_row % chunk_rows:
             return

@@ -4,7 +4,7 @@ A Spark source may give its rows in another order each time, or even other rows.
 can't read from the shuffle: a restarted task would not read what the earlier attempt wrote. Rows
 are stored first, below the round's folder, by tasks that may run as often as Spark likes; the plan
 names the files of the attempts that counted. From then on it is an ingest of files, with one track
-per shard (`memwal.ingest.unit`), and the source is not read again.
+per shard (`memwal.ingest.track`), and the source is not read again.
 
 What goes through the shuffle are not rows but a few blocks of a shard's rows in Arrow format, so
 that types which Spark lacks are kept.
@@ -12,11 +12,14 @@ that types which Spark lacks are kept.
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import count, groupby
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,18 +33,11 @@ from memwal.ingest.request import IngestRequest
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
-from memwal.ingest.sources.row_locations import Places, RowPlace
-from memwal.ingest.spark.blocks import (
-    decode_rows,
-    encode_rows,
-    gather_files,
-    gather_records,
-    pack_block,
-)
+from memwal.ingest.sources.splits import FindPlace, Places, RowPlace
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.numbered_chunks import is_marked
 from memwal.ingest.values.shape import Shape
-from memwal.ingest.values.writable_rows import FindPlace, Sieve, Sifted
+from memwal.ingest.values.writable_rows import Sieve, Sifted
 from memwal.run.stores import open_stores
 from memwal.store.records.ingests import PlanRecord, Round, SourceFile, StagedRecord
 
@@ -55,6 +51,71 @@ _PARTITIONS_MIN = 8
 TABLE = "table"
 _REJECTED = ("", "")
 """The shard and entries that mark blocks of rows that can't be written (lines of JSON)."""
+
+
+def pack_block(
+    shard: tuple[str, str], part: int, place: int, rows: int, data: bytes
+) -> pa.RecordBatch:
+    """One block: some rows of (shard, entries), or lines of JSON of rows that can't be written."""
+    return pa.record_batch(
+        {
+            "shard": [shard[0]],
+            "entries": [shard[1]],
+            "part": pa.array([part], pa.int64()),
+            "place": pa.array([place], pa.int64()),
+            "rows": pa.array([rows], pa.int64()),
+            "data": pa.array([data], pa.binary()),
+        }
+    )
+
+
+def gather_files(
+    blocks: Iterator[dict[str, Any]], file_bytes: int
+) -> Iterator[tuple[str, str, list[bytes], int]]:
+    """(shard, entries, blocks' data, rows) of each file, cut at about `file_bytes`."""
+    for (shard, entries), group in groupby(blocks, key=itemgetter("shard", "entries")):
+        parts: list[bytes] = []
+        rows = size_bytes = 0
+        for block in group:
+            parts.append(block["data"])
+            rows += block["rows"]
+            size_bytes += len(block["data"])
+            if size_bytes >= file_bytes:
+                yield shard, entries, parts, rows
+                parts, rows, size_bytes = [], 0, 0
+        if parts:
+            yield shard, entries, parts, rows
+
+
+def gather_records(files: Iterable[tuple[str, str, str, int]]) -> tuple[StagedRecord, ...]:
+    """What was stored for each shard, from (shard, entries, path, rows) in the rows' order."""
+    by_shard: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for shard, entries, path, rows in files:
+        by_shard.setdefault((shard, entries), []).append((path, rows))
+    return tuple(
+        StagedRecord(
+            shard_id=shard,
+            entries=tuple((name, value) for name, value in json.loads(entries)),
+            files=tuple(path for path, _ in stored),
+            rows=sum(rows for _, rows in stored),
+        )
+        for (shard, entries), stored in sorted(by_shard.items())
+    )
+
+
+def encode_rows(tables: Sequence[pa.Table]) -> bytes:
+    """Tables of one schema as the bytes of an Arrow stream."""
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, tables[0].schema) as stream:
+        for table in tables:
+            stream.write_table(table)
+    return out.getvalue()
+
+
+def decode_rows(data: bytes) -> pa.Table:
+    """The rows of an Arrow stream."""
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()
 
 
 @dataclass(frozen=True, kw_only=True)

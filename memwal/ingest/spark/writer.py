@@ -33,10 +33,9 @@ from memwal.errors import LASTING_EXITS, MemWalError, Unsupported, error_of
 from memwal.format import layout
 from memwal.ingest.job import name_shard, run_ingest
 from memwal.ingest.plan import IngestOptions, StagedRound
-from memwal.ingest.progress.digest import add_digests, digest_each
+from memwal.ingest.progress.identity import digest_each, sum_digests
 from memwal.ingest.sources.columns import make_columns
-from memwal.ingest.spark.blocks import decode_rows, gather_records
-from memwal.ingest.spark.staging import Staging, route_batches
+from memwal.ingest.spark.staging import Staging, decode_rows, gather_records, route_batches
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.shape import Shape
 from memwal.run.progress import LogProgress
@@ -154,7 +153,7 @@ class Sink:
             return
         digests: dict[str, int] = {}
         for file in (file for message in stored for file in message.files):
-            digests[file.shard] = add_digests((digests.get(file.shard, 0), file.digest))
+            digests[file.shard] = sum_digests((digests.get(file.shard, 0), file.digest))
         options = replace(
             self.options,
             request=replace(self.options.request, ingest_id=stored[0].ingest_id),

@@ -1,4 +1,7 @@
-"""Chunks that carry the numbers of their rows in the file, and the rows left out of them. Pure.
+"""Chunks that carry the numbers of their rows in the file, and what in them can't be written. Pure.
+
+Only chunks that don't fit the table are searched. In one that does not, a column is cast in ever
+smaller parts, down to the rows that can't be cast.
 
 A reader that goes on after a bad row leaves it out, and reports it separately.
 """
@@ -6,17 +9,142 @@ A reader that goes on after a bad row leaves it out, and reports it separately.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from memwal.ingest.sources.chunks import cut_batches
-from memwal.ingest.values.findings import Finding
+from memwal.ingest.values.shape import Shape, explain_invalid
+from memwal.rows.json_values import to_json
 
 _MARK = b"memwal.marks"
 LEFT_OUT_MAX = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """A value that can't be written, or a whole row where `column` is None.
+
+    `place` is the row's place in its chunk; None for a row that was left out of the chunks. `row`
+    is its number in the file, from 1.
+    """
+
+    place: int | None
+    reason: str
+    column: str | None = None
+    value: Any = None
+    """As a JSON value."""
+    row: int | None = None
+    data: dict[str, Any] | None = None
+    """The row as JSON values, if it was left out of the chunks."""
+
+
+def find_bad(shape: Shape, chunk: pa.Table, most: int) -> Iterator[Finding]:
+    """The values that the table can't take, column by column, about `most` of each.
+
+    Raises Usage when the column to delete by is not usable.
+    """
+    deleted = shape.read_deleted(chunk, "the source")
+    for field in shape.schema:
+        if field.name not in chunk.column_names:
+            continue
+        column = chunk[field.name].combine_chunks()
+        if column.type != field.type:
+            for place, why in find_failing(column, partial(pc.cast, target_type=field.type), most):
+                yield Finding(
+                    place=place,
+                    column=field.name,
+                    value=show_value(column.slice(place, 1)),
+                    reason=f"is {column.type}, the table's {field.type}: {why}",
+                )
+        for place, why in find_failing(column, _validate, most):
+            value = show_value(column.slice(place, 1))
+            yield Finding(place=place, column=field.name, value=value, reason=why)
+        if column.null_count and not field.nullable:
+            nulls = column.is_null()
+            if deleted is not None and field.name not in shape.key:
+                nulls = pc.and_not(nulls, deleted)
+            for place in pc.indices_nonzero(nulls).to_pylist()[:most]:
+                yield Finding(place=place, column=field.name, reason="may not be NULL, but is")
+
+
+def _validate(part: pa.Array) -> None:
+    try:
+        part.validate(full=True)
+    except pa.ArrowException as error:
+        raise ValueError(explain_invalid(error)) from None
+
+
+def show_value(one: pa.Array) -> Any:
+    """The only value of an array as a JSON value; None if it can't be shown."""
+    try:
+        return to_json(one)[0]
+    except UnicodeDecodeError:
+        is_text = pa.types.is_string(one.type) or pa.types.is_large_string(one.type)
+        [value] = one.cast(pa.large_binary()).to_pylist() if is_text else [None]
+        return value and value.decode(errors="replace")
+
+
+def find_failing(
+    column: pa.Array, convert: Callable[[pa.Array], object], most: int
+) -> list[tuple[int, str]]:
+    """The first `most` places where `convert` raises, in order, with its errors' texts."""
+    found: list[tuple[int, str]] = []
+    parts = [(0, len(column))]
+    while parts and len(found) < most:
+        start, rows = parts.pop()
+        try:
+            convert(column.slice(start, rows))
+        except (pa.ArrowException, ValueError) as error:
+            if rows == 1:
+                found.append((start, str(error).split("\n", 1)[0]))
+            else:
+                half = rows // 2
+                parts += [(start + half, rows - half), (start, half)]
+    return found
+
+
+def find_groups(metadata: pq.FileMetaData, first_row: int) -> tuple[list[int], int]:
+    """The row groups from the one that holds `first_row` on, and the rows in those before."""
+    sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    ends = list(accumulate(sizes))
+    groups = [i for i, end in enumerate(ends) if end > first_row]
+    return groups, (ends[groups[0]] - sizes[groups[0]] if groups else sum(sizes))
+
+
+def skip_rows(
+    batches: Iterator[pa.RecordBatch], rows: int, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """The `columns` (None: all) of all but the first `rows` rows."""
+    for batch in batches:
+        if rows >= batch.num_rows:
+            rows -= batch.num_rows
+            continue
+        left, rows = batch.slice(rows), 0
+        yield left if columns is None else left.select(columns)
+
+
+def cut_batches(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
+    """Batches of any size as tables of `chunk_rows` rows; the last one may be smaller."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            taken = batch.slice(start, chunk_rows - rows)
+            start += taken.num_rows
+            rows += taken.num_rows
+            held.append(taken)
+            if rows == chunk_rows:
+                yield pa.Table.from_batches(held)
+                held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +152,7 @@ class Marks:
     """What a chunk carries.
 
     `first` is the number of its first row, counting those left out; `text` says whether its columns
-    are still text (`csv_text`).
+    are still text (`text_files`).
     """
 
     first: int = 1

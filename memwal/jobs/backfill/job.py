@@ -24,7 +24,7 @@ from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.backfill.workers import Backfill, choose_merge_engine
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.request import MergeRequest
 from memwal.options import narrow
 from memwal.report import (

@@ -13,7 +13,7 @@ from memwal.errors import Usage
 from memwal.format.layout import SYSTEM_INDEXES, find_shard
 from memwal.indexes import find_behind
 from memwal.jobs.backfill.request import BackfillJob
-from memwal.jobs.merge.plan.shard import MergeLimits, choose_generations
+from memwal.jobs.merge.plan import MergeLimits, choose_generations
 from memwal.jobs.merge.request import MergeBounds
 from memwal.model import ShardId, TableView, sum_known
 

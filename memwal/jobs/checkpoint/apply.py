@@ -18,17 +18,53 @@ with its tag, by the next checkpoint of its name or, a day later, by garbage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from memwal.errors import LostRace, MemWalError, Refused
 from memwal.format import layout
 from memwal.jobs.checkpoint.plan import CheckpointLimits, CheckpointRequest, plan_checkpoint
-from memwal.jobs.checkpoint.ports import Checkpoints, ProbedViews, Tags
-from memwal.model import Checkpoint
+from memwal.model import Checkpoint, TableView
 from memwal.ports import Clock, Steps, no_steps
 from memwal.text import iso_time
+
+
+class ProbedViews(Protocol):
+    """Views of a table whose shards can be looked up one by one."""
+
+    def table(self, *, probed: bool = False) -> TableView:
+        """The latest version with every shard; `probed` trusts no listing of manifests."""
+        ...
+
+    def table_version(self) -> int:
+        """The latest version's number."""
+        ...
+
+
+class Checkpoints(Protocol):
+    """The records of a table's checkpoints. Raises Corruption, StoreUnavailable."""
+
+    def list(self) -> Sequence[Checkpoint]:
+        """All stored checkpoints."""
+        ...
+
+    def put(self, checkpoint: Checkpoint) -> None:
+        """Store the checkpoint, replacing its earlier record."""
+        ...
+
+    def remove(self, checkpoint: Checkpoint) -> None:
+        """Mark the checkpoint as expired, then delete its tag and its record."""
+        ...
+
+
+class Tags(Protocol):
+    """Lance's tags."""
+
+    def tag(self, name: str, version: int) -> None:
+        """Tag a version of the base. Raises LostRace when that is gone, StoreUnavailable."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from memwal.errors import Usage
 from memwal.model import Checkpoint, CheckpointShard, ShardView, TableView
-from memwal.rows.holes import find_holes, refuse_hole
+from memwal.rows.progress import find_holes, refuse_hole
 
 HOLDER_CHARACTERS_MAX = 200
 EXPIRES_SECONDS_MAX = 36_500 * 86_400.0

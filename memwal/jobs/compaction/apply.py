@@ -9,7 +9,8 @@ leaves entries missing; the next run of either job sees that as work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.jobs.compaction.plan import (
@@ -19,12 +20,40 @@ from memwal.jobs.compaction.plan import (
     TableFragments,
     choose_tasks,
 )
-from memwal.jobs.compaction.ports import CompactionTable, RewrittenFragments
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport, join_index_errors
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, sum_up
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewrittenFragments:
+    """What one task wrote, not yet committed. `data` is Lance's own description."""
+
+    fragment_ids: tuple[int, ...]
+    data: str = field(repr=False)
+
+
+class CompactionTable(Protocol):
+    """The base table, as compaction needs it."""
+
+    def fragments(self, version: int) -> TableFragments:
+        """The fragments, files and rows of a version."""
+        ...
+
+    def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
+        """What Lance would rewrite in that version, as independent tasks."""
+        ...
+
+    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
+        """Commit rewritten fragments.
+
+        Raises LostRace on a conflict, Unsupported for what Lance can't do, and StoreUnavailable for
+        an error that leaves open whether the commit has landed.
+        """
+        ...
+
 
 Rewritten = RewrittenFragments | MemWalError
 Rewrite = Callable[[Sequence[CompactionTask]], Sequence[Rewritten]]

@@ -9,8 +9,7 @@ from functools import partial
 from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.compaction.request import CompactionRequest
-from memwal.jobs.compaction.store import LanceCompactionTable
-from memwal.jobs.compaction.unit import CompactionUnit, run_compaction_unit
+from memwal.jobs.compaction.store import CompactionUnit, LanceCompactionTable, run_compaction_unit
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, make_catchup_job
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps

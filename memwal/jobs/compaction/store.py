@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lance.optimize import Compaction, RewriteResult
 from lance.optimize import CompactionTask as LanceTask
 
+from memwal.jobs.compaction.apply import RewrittenFragments
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
-from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.run.metrics.spans import span
+from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.lance_calls import call_lance
 
@@ -80,3 +82,15 @@ def _read_task(version: int, task: Any) -> CompactionTask:
         file_bytes=sum(file.file_size_bytes or 0 for f in fragments for file in f.files),
         data=task.json(),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactionUnit(TableUnit):
+    """Rewrite the fragments of one task. Commits nothing, so it needs no lease."""
+
+    task: CompactionTask
+
+
+def run_compaction_unit(unit: CompactionUnit) -> UnitResult[RewrittenFragments]:
+    """Rewrite some fragments in this process. Never raises: other tasks must go on."""
+    return run_unit(unit, lambda stores: LanceCompactionTable(stores.tables).rewrite(unit.task))

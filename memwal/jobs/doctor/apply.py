@@ -7,10 +7,11 @@ then counts the few small objects that stay. All names are new in each run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Barrier, BrokenBarrierError
+from typing import Protocol, runtime_checkable
 
 from memwal.errors import AlreadyExists, Corruption, MemWalError, Missing, Unsupported
 from memwal.jobs.doctor.plan import (
@@ -29,8 +30,7 @@ from memwal.jobs.doctor.plan import (
     judge_permissions,
     judge_race,
 )
-from memwal.jobs.doctor.ports import Scratch, TellsTime
-from memwal.ports import Clock
+from memwal.ports import Clock, Objects
 from memwal.threads import side_by_side
 
 RACERS = 8
@@ -40,6 +40,41 @@ _LISTED = 6
 _TAIL_BYTES = 40
 _START_SECONDS_MAX = 30.0
 _SOME = bytes(range(256)) * 4
+
+
+@runtime_checkable
+class TellsTime(Protocol):
+    """A store whose replies have the time, besides the times of objects in listings."""
+
+    @property
+    def told_nanos(self) -> int | None:
+        """The time in the reply to the last put; None if it had none."""
+        ...
+
+
+class Scratch(Protocol):
+    """A folder that is this run's alone."""
+
+    @property
+    def objects(self) -> Objects:
+        """The folder as an object store."""
+        ...
+
+    def prove_put_if_absent(self) -> None:
+        """Prove put-if-absent, as before a table's first write; raises Unsupported without it."""
+        ...
+
+    def use_lance(self) -> None:
+        """Make a tiny table with Lance, append to it, and read it. Raises Unsupported."""
+        ...
+
+    def remove(self, paths: Iterable[str]) -> int:
+        """Delete the folder, with everything put at `paths`; returns how many objects are left."""
+        ...
+
+    def remove_leftovers(self) -> None:
+        """Delete the folders of earlier, killed runs; what can't be deleted stays."""
+        ...
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ from memwal.jobs.doctor.plan import CHECKS, complete, sum_up
 from memwal.jobs.doctor.report import CheckReport, DoctorReport
 from memwal.jobs.doctor.store import ScratchFolder
 from memwal.report import DONE, FAILED
-from memwal.rows.inherited import check_progress, warn_untouched
+from memwal.rows.progress import check_progress, warn_untouched
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.stores import check_lance_version, open_stores

@@ -13,12 +13,10 @@ from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.format import layout
 from memwal.jobs.doctor.plan import is_denied
 from memwal.ports import Clock, Objects
-from memwal.store.objects.base import StoreLimits
-from memwal.store.objects.links import check_way
-from memwal.store.objects.opening import is_in_bucket, open_objects
-from memwal.store.objects.put_proof import prove_put_if_absent
-from memwal.store.objects.waits import WAITS
-from memwal.store.tables.datasets import is_panic, tidy_text
+from memwal.store.objects.base import WAITS, StoreLimits
+from memwal.store.objects.local import check_way
+from memwal.store.objects.opening import is_in_bucket, open_objects, prove_put_if_absent
+from memwal.store.tables.lance_calls import is_panic, tidy_text
 
 IN_TABLE = f"{layout.STAGING}/doctor"
 BESIDE = "_memwal_doctor"

@@ -28,7 +28,7 @@ from memwal.model import (
     ShardView,
     TableView,
 )
-from memwal.rows.former_merges import is_unrecorded
+from memwal.rows.progress import is_unrecorded
 from memwal.text import iso_time
 
 

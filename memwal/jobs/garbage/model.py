@@ -10,7 +10,7 @@ from typing import Any
 from memwal.format import layout
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, ShardId, ShardManifest, StoredFile
-from memwal.rows.former_merges import SettledRecord
+from memwal.rows.progress import SettledRecord
 
 ORPHAN = "orphan"
 """The report's word for whatever belongs to nothing that is live."""

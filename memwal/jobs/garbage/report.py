@@ -21,8 +21,7 @@ from memwal.text import count_of, iso_time
 
 if TYPE_CHECKING:
     from memwal.jobs.garbage.apply import TableGarbage
-    from memwal.jobs.garbage.apply.delete import Deleted
-    from memwal.jobs.garbage.apply.outcome import Seen
+    from memwal.jobs.garbage.apply.deletions import Deleted, Seen
 
 _NAMED_MAX = 3
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from memwal.errors import MemWalError
 from memwal.jobs.garbage.apply import TableGarbage
-from memwal.jobs.garbage.apply.delete import Deleted, Deleter, Deletion
+from memwal.jobs.garbage.apply.deletions import Deleted, Deleter, Deletion
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.report import report_garbage
 from memwal.ports import Steps, no_steps

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from memwal.errors import MemWalError
-from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob
-from memwal.jobs.index_catchup.plan import CatchupLimits, Method
-from memwal.jobs.index_catchup.plan.costs import PastRun
-from memwal.jobs.index_catchup.ports import SegmentTask
+from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob, SegmentTask
+from memwal.jobs.index_catchup.plan import CatchupLimits, Method, PastRun
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.index_catchup.store import LanceIndexTable
-from memwal.jobs.index_catchup.unit import SegmentUnit, run_segment_unit
+from memwal.jobs.index_catchup.store import LanceIndexTable, SegmentUnit, run_segment_unit
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memwal.errors import Refused
 from memwal.indexes import IndexFacts, TableIndexes
+from memwal.jobs.index_catchup.apply import BuiltSegment, SegmentTask
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
-from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
 from memwal.run.metrics.spans import span
+from memwal.run.stores import Stores
+from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.indexes import LanceIndexes, find_index, index_kind, read_text_index
 from memwal.store.tables.lance_calls import call_lance
@@ -154,3 +156,21 @@ def _check_training_rows(dataset: Any, described: Any) -> None:
 
 def _quote(column: str) -> str:
     return column if "`" in column else ".".join(f"`{part}`" for part in column.split("."))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentUnit(TableUnit):
+    """Build one segment of an index. Commits nothing, so it needs no lease."""
+
+    task: SegmentTask
+
+
+def run_segment_unit(unit: SegmentUnit) -> UnitResult[BuiltSegment]:
+    """Build one segment in this process. Never raises: other indexes must go on."""
+
+    def build(stores: Stores) -> BuiltSegment:
+        started = stores.clock.monotonic_seconds()
+        built = LanceIndexTable(stores.tables).build(unit.task)
+        return replace(built, seconds=stores.clock.monotonic_seconds() - started)
+
+    return run_unit(unit, build)

@@ -10,8 +10,8 @@ from enum import StrEnum
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.format.layout import TOMBSTONE
 from memwal.model import ColumnInfo, ShardField, ShardId, ShardSpec, TableView
-from memwal.rows.inherited import StrangerShard, find_untouched
 from memwal.rows.policy import RowPolicy, is_stored
+from memwal.rows.progress import StrangerShard, find_untouched
 from memwal.text import name_some
 
 # The types that pylance 14.0.2 can hash; it refuses all others.

@@ -6,6 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from memwal.ingest.routing import ShardValues, derive_id
 from memwal.jobs.init.plan import (
     DEFAULT_SPEC,
@@ -110,3 +113,23 @@ def _derive_shard(view: TableView) -> ShardId:
     specs = view.mem_wal.shard_specs
     spec = read_spec(specs[0]) if specs else None
     return derive_id(spec, ShardValues(spec_id=0 if spec is None else spec.spec_id))
+
+
+def show_table(report: InitTableReport) -> list[RenderableType]:
+    """Render the table's setup, the commits that were made, and code that writes to the table.
+
+    The code is not indented, so that it can be copied.
+    """
+    indexes = report.maintained_indexes
+    kept = "every index" if indexes is None else ", ".join(indexes) or "none"
+    key = ", ".join(report.primary_key) or "none"
+    parts: list[RenderableType] = [
+        Text(f"  primary key {key}; spec {report.spec}; indexes that writers maintain: {kept}"),
+        Text(f"  commits: {', '.join(report.steps) or 'none; it was as asked'}"),
+    ]
+    if report.let_go:
+        parts.append(Text(f"  progress that is not theirs: of {', '.join(report.let_go)}"))
+    if report.write:
+        parts += [Text("  to write to it:", style="dim"), Text("")]
+        parts += [Text(line) for line in (*report.write, "")]
+    return parts

@@ -24,10 +24,10 @@ from memwal.sharding.spec import read_spec, sources_of
 from memwal.store.shards.inherited import put_adopted
 from memwal.store.shards.listing import list_shards
 from memwal.store.tables.datasets import columns_of, is_legacy, primary_key_of
+from memwal.store.tables.indexes import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.tables.lance_calls import call_lance
 from memwal.store.tables.manifests import check_table_folder
-from memwal.store.tables.mem_wal_entry import LET_GO_MESSAGE, replace_mem_wal_entry
-from memwal.store.tables.stored_policy import check_fits
+from memwal.store.tables.policy_rows import check_fits
 from memwal.text import count_of
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from memwal.errors import MemWalError, WorkerDied
 from memwal.jobs.merge.apply.shard import foresee_shard
-from memwal.jobs.merge.plan.shard import LeftShard, MergeLimits, choose_shards, size_work
+from memwal.jobs.merge.plan import LeftShard, MergeLimits, choose_shards, size_work
 from memwal.jobs.merge.report import ShardReport, report_dry_run, report_merge
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import (

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from memwal.jobs.merge.plan.shard import CommitShape, FoldFacts
+from memwal.jobs.merge.plan import CommitShape, FoldFacts
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, SharedKey, TableView
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from memwal.errors import Corruption, Refused, Unsupported
-from memwal.jobs.merge.plan.shard import LeftShard, NextCommit
+from memwal.jobs.merge.plan import LeftShard, NextCommit
 from memwal.model import ShardId, ShardView, TableView, sum_known
 from memwal.report import DONE, NOTHING_TO_DO, Part, TableReport, sum_up
 

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError
-from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
-from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits, choose_generations, hold
-from memwal.jobs.merge.plan.shared_commits import group_shards
+from memwal.jobs.merge.plan import JoinCosts, MergeLimits, choose_generations, group_shards, hold
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.store.base_table import LanceMergeTable
-from memwal.jobs.merge.store.commit_queue import HostTurns
+from memwal.jobs.merge.store.commits import HostTurns
 from memwal.model import ShardId, ShardView
 from memwal.report import FAILED
 from memwal.rows.memory import needed_bytes
@@ -24,8 +22,7 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.run.workers import cancel
-from memwal.store.tables.generations import Generations
-from memwal.store.tables.lineage import Lineage
+from memwal.store.tables.generations import Generations, Lineage
 
 MergeResult = UnitResult[tuple[ShardReport, ...]]
 

@@ -23,7 +23,7 @@ from memwal.jobs.rescue.plan import (
 )
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardStatus, ShardView, TableView
-from memwal.rows.holes import find_holes, refuse_hole
+from memwal.rows.progress import find_holes, refuse_hole
 from memwal.text import name_some
 
 _NAMED_MAX = 5

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from memwal.errors import EXIT_HELD, EXIT_PARTIAL, EXIT_REFUSED, Refused
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.maintain.report import show_table as show_jobs
 from memwal.jobs.quiesce.plan import Obstacle
 from memwal.jobs.rescue.report import RescueTableReport
 from memwal.report import DONE, HELD, NOTHING_TO_DO, REFUSED, JobOnTable, Part, Section, sum_up
@@ -14,6 +18,8 @@ from memwal.run.reports import sum_up_jobs
 from memwal.text import name_some
 
 _NAMED_MAX = 3
+
+_SHOWN_MAX = 20
 
 
 class ObstacleReport(Section):
@@ -94,3 +100,27 @@ def find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:
         for item in job.report.items
         if item.action == "keep"
     }
+
+
+def show_table(report: QuiesceTableReport) -> list[RenderableType]:
+    """Render a line for each job, and whether the write spec may be changed.
+
+    Obstacles that stay are in the report's error instead.
+    """
+    parts = show_jobs(report)
+    if report.safe:
+        return [*parts, Text("  safe to change the write spec", style="green")]
+    if report.error is None:
+        lines = name_some([o.detail for o in report.in_the_way], _SHOWN_MAX, "reasons")
+        parts.append(Text("  not safe to change the write spec:", style="yellow"))
+        parts += [Text(f"    {line}") for line in lines]
+    if any(o.kind == "listed" and o.stays for o in report.in_the_way):
+        parts.append(
+            Text(
+                "  a generation is dropped once every retained version has it merged; a tag or "
+                "checkpoint keeps its own. --retention 1d expires versions that are older; within "
+                "a day of the merge, with writers stopped, --retention 0s --allow-short-retention",
+                style="dim",
+            )
+        )
+    return parts

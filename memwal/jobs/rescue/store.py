@@ -24,11 +24,11 @@ from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, SignOfLife, StoredShardFile
 from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
-from memwal.store.shards.arrow_streams import is_cut_off
-from memwal.store.shards.fencing import sentinel_bytes
 from memwal.store.shards.manifests import ShardManifests
-from memwal.store.shards.wal import WalEntries, WalLimits
-from memwal.store.tables.datasets import LanceTables, is_panic, is_unsupported, tidy_text
+from memwal.store.shards.wal import WalEntries, WalLimits, is_cut_off
+from memwal.store.shards.writers import sentinel_bytes
+from memwal.store.tables.datasets import LanceTables, is_unsupported
+from memwal.store.tables.lance_calls import is_panic, tidy_text
 
 _FORMAT = 1
 

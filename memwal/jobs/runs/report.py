@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.grid import (
+    Column,
+    build_table,
+    format_count,
+    format_size,
+    numbers,
+    prose,
+    style_outcome,
+    words,
+)
 from memwal.report import RunRecord, TableReport
+
+_ERROR_CHARACTERS_MAX = 160
+AIRFLOW: Column[RunRecord] = prose(
+    "started by Airflow", lambda run: run.airflow.describe() if run.airflow else "-"
+)
 
 
 class RunsTableReport(TableReport):
@@ -10,3 +28,43 @@ class RunsTableReport(TableReport):
 
     runs: tuple[RunRecord, ...] = ()
     unreadable: int = 0
+
+
+RUNS: tuple[Column[RunRecord], ...] = (
+    words("finished", lambda run: run.finished_at[:19].replace("T", " ")),
+    words("job", lambda run: run.job),
+    words("outcome", lambda run: style_outcome(run.outcome)),
+    numbers("seconds", lambda run: f"{run.seconds:.2f}"),
+    words("engine", lambda run: run.engine or "-"),
+    numbers("backlog", lambda run: _format_backlog(run)),
+    prose("what", lambda run: _format_what(run)),
+)
+
+
+def show_table(report: RunsTableReport) -> list[RenderableType]:
+    """Render a line for each run."""
+    columns = (*RUNS, AIRFLOW) if any(run.airflow for run in report.runs) else RUNS
+    none = Text("  no runs recorded", style="dim")
+    parts: list[RenderableType] = [build_table(report.runs, columns) if report.runs else none]
+    if report.unreadable:
+        text = f"  {report.unreadable} run records can't be read"
+        parts.append(Text(text, style="yellow"))
+    return parts
+
+
+def _format_backlog(run: RunRecord) -> str:
+    before, after = run.backlog.generations_before, run.backlog.generations_after
+    if before is None:
+        return "?"
+    return str(before) if after is None else f"{before} -> {after}"
+
+
+def _format_what(run: RunRecord) -> str:
+    """The run's error, or else the numbers in its summary that are not 0."""
+    if text := run.error:
+        return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + "…"
+    return ", ".join(
+        f"{name.replace('_', ' ')} {format_size(value) if 'bytes' in name else format_count(value)}"
+        for name, value in run.summary.items()
+        if value
+    )

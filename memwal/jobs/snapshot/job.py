@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from memwal.errors import MemWalError, Refused
-from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
+from memwal.jobs.snapshot.apply import Found, SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import SnapshotLimits
-from memwal.jobs.snapshot.ports import Found
-from memwal.jobs.snapshot.store import StoredSnapshots
-from memwal.jobs.snapshot.unit import ManifestsUnit, run_manifests_unit
+from memwal.jobs.snapshot.store import ManifestsUnit, StoredSnapshots, run_manifests_unit
 from memwal.model import ShardId, TableView
 from memwal.report import JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout

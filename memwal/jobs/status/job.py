@@ -32,7 +32,7 @@ from memwal.model import (
     TableView,
 )
 from memwal.report import JobReport, TableReport
-from memwal.rows.inherited import warn_untouched
+from memwal.rows.progress import warn_untouched
 from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
 from memwal.run.lease import describe_lease

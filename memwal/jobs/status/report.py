@@ -46,9 +46,8 @@ from memwal.report import (
     TableReport,
     sum_up,
 )
-from memwal.rows.holes import find_holes, refuse_hole
-from memwal.rows.inherited import StrangerShard
 from memwal.rows.policy import policy_document
+from memwal.rows.progress import StrangerShard, find_holes, refuse_hole
 from memwal.text import count_of, format_age, iso_time, name_some
 
 # As long as `memwal rescue` takes a writer for alive, unless it is told otherwise.
@@ -90,7 +89,7 @@ class StorageReport(Section):
 class ShardStatusReport(Part):
     """One shard in `status`.
 
-    `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.rows.holes`.
+    `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.rows.progress`.
     `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
     `manifests` counts those that are stored, stoppers of collected ones included.
     `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.

@@ -11,8 +11,8 @@ from memwal.jobs.verify.report import report_checks
 from memwal.jobs.verify.store import StoredFacts
 from memwal.model import TableView
 from memwal.report import JobReport, TableReport
-from memwal.rows.inherited import warn_untouched
 from memwal.rows.policy import parse_policy
+from memwal.rows.progress import warn_untouched
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.policy_choice import list_policy_warnings
@@ -20,7 +20,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.tables.stored_policy import check_fits
+from memwal.store.tables.policy_rows import check_fits
 
 # The most keys that are held in memory at once to find one that is in two shards.
 _KEYS_COMPARED_MAX = 10_000_000

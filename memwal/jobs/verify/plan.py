@@ -17,7 +17,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.rows.holes import find_holes, first_due, is_at_rest, refuse_hole
+from memwal.rows.progress import find_holes, first_due, is_at_rest, refuse_hole
 from memwal.text import count_of, iso_time, name_some
 
 _NAMED_MAX = 20

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from memwal.errors import Corruption, MemWalError, Refused
 from memwal.jobs.verify.plan import Check
 from memwal.report import DONE, Section, TableReport
+
+_MARKS = {True: ("ok", "green"), False: ("BROKEN", "red"), None: ("not checked", "yellow")}
 
 
 class CheckReport(Section):
@@ -60,3 +65,13 @@ def _tell(wrong: Sequence[Check]) -> str:
 
 def _name(check: Check) -> str:
     return check.name if check.invariant is None else f"invariant {check.invariant}, {check.name}"
+
+
+def show_table(report: VerifyTableReport) -> list[RenderableType]:
+    """Render a line for each check."""
+    return [_format_check(check) for check in report.checks]
+
+
+def _format_check(check: CheckReport) -> Text:
+    mark, style = _MARKS[check.ok]
+    return Text.assemble("  ", (f"{mark:<6}", style), f" {check.name}: {check.detail}")

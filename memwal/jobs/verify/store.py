@@ -30,15 +30,15 @@ from memwal.model import (
 )
 from memwal.ports import Objects
 from memwal.rows.keyset import find_shared_key
-from memwal.rows.lineage import check_lineage
+from memwal.rows.progress import check_lineage
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.data_files import DATA_FOOTER_BYTES, check_data_file
-from memwal.store.tables.datasets import REWINDING, LanceTables, tidy_text
+from memwal.store.tables.datasets import REWINDING, LanceTables
 from memwal.store.tables.generations import Generations
-from memwal.store.tables.manifests import TableManifests
-from memwal.store.tables.mem_wal_entry import lets_go_of_progress
+from memwal.store.tables.indexes import lets_go_of_progress
+from memwal.store.tables.lance_calls import tidy_text
+from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
 from memwal.store.tables.view import StoredViews
 from memwal.threads import side_by_side
 

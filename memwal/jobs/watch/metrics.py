@@ -1,4 +1,4 @@
-"""The metrics of a watch: the state of its tables, their freshness, and results of rounds."""
+"""What a watch tells others of its tables: metrics, and the answers to probes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from memwal.errors import MemWalError
 from memwal.indexes import covering_indexes
-from memwal.jobs.watch.model import Generation, Look
-from memwal.jobs.watch.plan import Lag
+from memwal.jobs.watch.plan import Generation, Lag, Look
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.model import ShardId, TableGauges
 from memwal.ports import Clock

@@ -1,4 +1,4 @@
-"""Judges tables against their freshness targets, and chooses which work begins next. Pure.
+"""What a watch knows of a table, and which work begins next. Pure.
 
 Times are seconds on the watch's own monotonic clock. The time of a flush is converted to it when
 its generation is first seen, and kept: after that, a clock that is wrong or reset changes no age.
@@ -11,15 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError
 from memwal.format.layout import SYSTEM_INDEXES
-from memwal.jobs.merge.plan.shard import choose_shards
+from memwal.jobs.merge.plan import choose_shards
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.status.plan import DueLimits, count_lag, find_due_shards, find_reclaimable
-from memwal.jobs.watch.model import Generation, Look
 from memwal.model import ShardId, ShardView, TableView, sum_known
 
-MERGE, INDEX_CATCHUP = "merge", "index-catchup"
-COMPACTION, SNAPSHOT, GARBAGE = "compaction", "snapshot", "garbage"
-FRESHENING = (MERGE, INDEX_CATCHUP)
+Generation = tuple[ShardId, int]
 
 # How old, as a fraction of the target, a table's oldest generation may get before a round begins;
 # and how many looks a changing table gets in the time of one target.
@@ -28,6 +25,37 @@ _LOOKS_A_TARGET = 4
 # Time is left for this many rounds, so that one that takes longer than the last still ends in time.
 _ROUNDS_SPARED = 2.0
 _UPKEEP_GROWTH_MAX = 24.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What a look found.
+
+    `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
+    listed. `changed` tells whether anything differs from the look before. `requests` counts this
+    look's requests to the store, by operation. `abandoned_shards` is the number of shards with rows
+    that no writer will flush, as counted lately; None where no look could tell.
+    """
+
+    view: TableView
+    flushed_at_nanos: Mapping[Generation, int]
+    changed: bool
+    requests: Mapping[str, int]
+    abandoned_shards: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """Jobs to run on one table, in order, under one lease. `large` rounds go to Spark."""
+
+    table: str
+    jobs: tuple[str, ...]
+    large: bool = False
+
+
+MERGE, INDEX_CATCHUP = "merge", "index-catchup"
+COMPACTION, SNAPSHOT, GARBAGE = "compaction", "snapshot", "garbage"
+FRESHENING = (MERGE, INDEX_CATCHUP)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

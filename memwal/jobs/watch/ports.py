@@ -9,8 +9,7 @@ from typing import Any, Protocol
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.maintain.report import MaintainTableReport
-from memwal.jobs.watch.model import Look, Round
-from memwal.jobs.watch.plan import Lag, Target
+from memwal.jobs.watch.plan import Lag, Look, Round, Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,7 @@ from typing import Any
 
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Usage
-from memwal.jobs.watch.model import Look
-from memwal.jobs.watch.plan import Lag
+from memwal.jobs.watch.plan import Lag, Look
 from memwal.jobs.watch.ports import Observer, RoundEnd
 from memwal.ports import Clock
 from memwal.run.metrics.sink import CONTENT_TYPE, Metrics

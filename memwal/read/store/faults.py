@@ -11,7 +11,8 @@ import pyarrow as pa
 from memwal.errors import Corruption, MemWalError, Missing, Refused, StoreUnavailable, Usage
 from memwal.read.plan.request import Moment
 from memwal.read.plan.sources import Incomplete
-from memwal.store.tables.datasets import GONE, is_panic, tidy_text
+from memwal.store.tables.datasets import GONE
+from memwal.store.tables.lance_calls import is_panic, tidy_text
 
 T = TypeVar("T")
 

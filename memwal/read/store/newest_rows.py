@@ -11,7 +11,7 @@ tests/read/test_read_pylance.py):
 - `LsmVectorSearchPlanner` looks into indexes only: rows that no index covers yet are left out, all
   rows when there is no index. It may also give fewer than k rows.
 
-A read goes one of three ways. Held: small generations are read whole, once (see `held_rows`). Keys
+A read goes one of three ways. Held: small generations are read whole, once (see `winners`). Keys
 first: all pending keys are folded (as the merge does), winners are read, and the base without the
 pending keys. Candidates first: when a filter or a limit leaves few rows, those are read, and only
 their keys are looked up in the generations.
@@ -26,14 +26,19 @@ from itertools import chain
 import pyarrow as pa
 
 from memwal.read.plan.sources import ReadPlan
-from memwal.read.store.held_rows import HeldRows, may_hold, rows_to_hold
-from memwal.read.store.keys import collect_keys, collect_wanted_keys
-from memwal.read.store.opened_read import OpenRead
-from memwal.read.store.search import Search
-from memwal.read.store.sources import Base, Batches, Found, Listed, Part, Rows
-from memwal.read.store.text_search import TextSearch
+from memwal.read.store.search import NearestSearch, TextSearch
+from memwal.read.store.sources import Base, Batches, Found, Listed, OpenRead, Part, Rows
 from memwal.read.store.threads import choose_threads, map_in_order, scan_ahead
-from memwal.read.store.winners import OpenShard, Verdict, list_parts
+from memwal.read.store.winners import (
+    HeldRows,
+    OpenShard,
+    Verdict,
+    collect_keys,
+    collect_wanted_keys,
+    list_parts,
+    may_hold,
+    rows_to_hold,
+)
 from memwal.rows.keyset import KeySet
 
 # Generations that take less, all together, are held.
@@ -67,7 +72,9 @@ class NewestRows(OpenRead):
 
     def _read(self) -> Batches:
         if self._plan.nearest is not None:
-            search = Search(self._plan.nearest, self._base, self._parts, self._rows, self._threads)
+            search = NearestSearch(
+                self._plan.nearest, self._base, self._parts, self._rows, self._threads
+            )
             return search.run(self._drop_superseded)
         if self._search is not None:
             return self._search.run(self._plan.primary_key, self._plan.limit, self._drop_superseded)
@@ -105,7 +112,7 @@ class NewestRows(OpenRead):
             plans = {p.listed: self._search.explain_scan(p) for p in self._parts if p.listed}
             return self._base.explain_scan(self._search.rows()), plans
         if self._plan.nearest is not None:
-            search = Search(self._plan.nearest, self._base, self._parts, rows, self._threads)
+            search = NearestSearch(self._plan.nearest, self._base, self._parts, rows, self._threads)
             rows = search.rows(self._plan.nearest.k)
         scanned = self._rows_to_hold() if self._holds else rows
         texts = map_in_order(lambda part: part.explain_scan(scanned), self._parts, self._threads)

@@ -10,18 +10,16 @@ import pyarrow as pa
 
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.read.plan.sources import ReadPlan, ShardRead
-from memwal.read.store.generation_cache import Kept
 from memwal.read.store.newest_rows import NewestRows
-from memwal.read.store.opened_read import OpenRead
 from memwal.read.store.policy_read import FoldedRows
-from memwal.read.store.sources import Base, Part
+from memwal.read.store.sources import Base, Kept, OpenRead, Part
 from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.read.store.winners import OpenShard
 from memwal.rows.align import Alignment
 from memwal.store.tables.blobs import BlobReader, read_schema
 from memwal.store.tables.datasets import columns_of
 from memwal.store.tables.generations import Generations, Source
-from memwal.store.tables.stored_policy import read_policy
+from memwal.store.tables.policy_rows import read_policy
 
 # What an opened generation takes in memory, about.
 _SOURCE_BYTES = 32 * 1024

@@ -21,11 +21,9 @@ from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.faults import guard
-from memwal.read.store.held_rows import match_filter, may_name
-from memwal.read.store.keys import collect_wanted_keys
-from memwal.read.store.opened_read import OpenRead
-from memwal.read.store.sources import Base, Batches, Listed, Rows, match_rows
+from memwal.read.store.sources import Base, Batches, Listed, OpenRead, Rows, match_rows
 from memwal.read.store.threads import choose_threads, map_in_order
+from memwal.read.store.winners import collect_wanted_keys, match_filter, may_name
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold, find_expired

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 import lance
 import numpy as np
 import pyarrow as pa
 
+from memwal.errors import BadCredentials, StoreUnavailable
 from memwal.format import layout
-from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.read.plan.request import DISTANCE, SCORE, Search
+from memwal.read.plan.sources import ReadPlan
 from memwal.read.store.faults import guard, guard_each
-from memwal.read.store.generation_cache import BYTES_MAX, Kept
 from memwal.read.store.texts import Settings, build_query, index_texts
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask
+from memwal.rows.memory import Memory
 from memwal.store.tables.blobs import BlobReader, as_storage, as_type, blob_columns
+from memwal.store.tables.datasets import new_session
 from memwal.store.tables.generations import Source, as_base_rows
 
-Batches = Iterator[pa.RecordBatch]
-_KEYS = Kept[pa.Table]()
-# Files of generations, open to take rows: to open one takes as long as to take a thousand. Few, as
-# a process may not have many open, and small, as their room is not free before they are closed.
-_FILES = Kept[Any]()
-_FILES_MAX = 256
-Listed = tuple[ShardId, int]
-"""A shard and the number of one of its generations."""
+T = TypeVar("T")
 
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+_ACCESSES_MAX = 4
+# A process may be given other credentials in these.
+_ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
+
+_FILES_MAX = 256
 _TOMBSTONE = pa.field(layout.TOMBSTONE, pa.bool_())
 # In memory only: where a row of a copy came from.
 _ORIGIN = "__memwal_origin"
@@ -37,6 +44,92 @@ _ORIGIN = "__memwal_origin"
 _TAKEN_ROWS_MAX = 8192
 # Parts of the names of types that a scan may give in another form (blobs).
 _SCANNED_TYPES = ("binary", "extension")
+
+
+class Kept(Generic[T]):
+    """A least-recently-used cache of things that never change, by unique names.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._things: dict[str, tuple[T, int]] = {}
+        self._bytes = 0
+        self._lock = Lock()
+
+    def find(self, name: str) -> T | None:
+        """What is kept under the name."""
+        with self._lock:
+            found = self._things.pop(name, None)
+            if found is None:
+                return None
+            self._things[name] = found  # now the most recently used
+            return found[0]
+
+    def keep(self, name: str, thing: T, size_bytes: int) -> None:
+        """Keep a thing, and drop the least recently used while all are over `KEPT_BYTES_MAX`."""
+        with self._lock:
+            self._bytes += size_bytes - self._things.pop(name, (None, 0))[1]
+            self._things[name] = (thing, size_bytes)
+            while self._bytes > KEPT_BYTES_MAX:
+                self._bytes -= self._things.pop(next(iter(self._things)))[1]
+
+    def drop(self, name: str) -> None:
+        """Drop what is kept under the name."""
+        with self._lock:
+            self._bytes -= self._things.pop(name, (None, 0))[1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """What reads with the same access to a store share: Lance's session, opened generations.
+
+    `number` identifies it in the names of other things that are kept.
+    """
+
+    access: str
+    session: Any
+    number: int = field(default_factory=count(1).__next__)
+    sources: Kept[Source] = field(default_factory=Kept)
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Forget it for tables that are opened later, when the store can't be read in the block.
+
+        Credentials that are in neither the options nor the environment may have expired.
+        """
+        try:
+            yield
+        except (BadCredentials, StoreUnavailable):
+            _OPENED.drop(self.access)
+            raise
+
+
+_OPENED = Kept[Opened]()
+
+
+def share_opened(
+    uri: str, storage_options: Mapping[str, str], memory_bytes_max: int | None = None
+) -> Opened:
+    """What earlier reads with the same credentials and memory limit opened, or a new one."""
+    remote = "://" in uri
+    variables = [i for i in os.environ.items() if remote and i[0].startswith(_ENVIRONMENT)]
+    access = repr((sorted(storage_options.items()), sorted(variables), memory_bytes_max))
+    found = _OPENED.find(access)
+    if found is None:
+        memory = Memory(bytes_max=memory_bytes_max)
+        found = Opened(access=access, session=new_session(memory))
+        _OPENED.keep(access, found, KEPT_BYTES_MAX // _ACCESSES_MAX)
+    return found
+
+
+Batches = Iterator[pa.RecordBatch]
+_KEYS = Kept[pa.Table]()
+# Files of generations, open to take rows: to open one takes as long as to take a thousand. Few, as
+# a process may not have many open, and small, as their room is not free before they are closed.
+_FILES = Kept[Any]()
+Listed = tuple[ShardId, int]
+"""A shard and the number of one of its generations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +271,7 @@ class Part:
 
     def identify(self, schema: pa.Schema) -> str | None:
         """What stands for the generation's rows in a schema; None where they are not to be kept."""
-        if self.listed is None or (self.in_memory_bytes or BYTES_MAX) >= BYTES_MAX:
+        if self.listed is None or (self.in_memory_bytes or KEPT_BYTES_MAX) >= KEPT_BYTES_MAX:
             return None
         return f"{self.where} {self.source.identity} {schema}"
 
@@ -210,7 +303,7 @@ class Part:
         if session is None:
             session = fragments[0].open_session(columns=list(columns), with_row_address=True)
             if self.listed is not None and self.in_memory_bytes is not None:
-                size = max(self.in_memory_bytes, BYTES_MAX // _FILES_MAX)
+                size = max(self.in_memory_bytes, KEPT_BYTES_MAX // _FILES_MAX)
                 _FILES.keep(name, session, size)
         taken = session.take(range(fragments[0].physical_rows))
         batches: Sequence[pa.RecordBatch] = taken.to_batches()
@@ -362,3 +455,61 @@ def trim(batches: Batches, schema: pa.Schema, limit: int | None) -> Batches:
 
 def _project(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(n) for n in schema.names], schema=schema)
+
+
+class OpenRead(ABC):
+    """One opened read; each `start` reads again."""
+
+    def __init__(self, plan: ReadPlan, base: Base, schema: pa.Schema) -> None:
+        """`schema` is the base's. Raises Usage for a filter that Lance does not take."""
+        self._plan = plan
+        self._base = base
+        self._scanned = pa.schema([schema.field(name) for name in plan.scanned])
+        self._rows = Rows(schema=self._scanned, predicate=plan.predicate)
+        self.warnings: Sequence[str] = ()
+        shown = list(self._scanned)[: len(plan.columns)]
+        if plan.nearest is not None:
+            shown.append(pa.field(DISTANCE, pa.float32()))
+        if plan.search is not None:
+            shown.append(pa.field(SCORE, pa.float32()))
+        self.schema = pa.schema(shown, metadata=schema.metadata)
+        if plan.filter is not None:
+            # By itself, so that its parentheses are its own.
+            base.explain_scan(Rows(schema=self._scanned, predicate=plan.filter))
+
+    def start(self) -> Batches:
+        """The rows, in `schema`, in no promised order; a search gives the best first.
+
+        Which rows win is decided before this returns, and `warnings` are set then; payload is read
+        as it is consumed. Raises Missing when something that the plan names is gone,
+        before this returns or later; Usage for a request that Lance refuses; Refused, Corruption,
+        StoreUnavailable.
+        """
+        self.warnings = ()
+        if self._plan.limit == 0:
+            return iter(())
+        return trim(self._read(), self.schema, self._plan.limit)
+
+    @property
+    @abstractmethod
+    def way(self) -> str:
+        """How the read goes about it, for people."""
+
+    @abstractmethod
+    def _read(self) -> Batches:
+        """The rows, perhaps with other columns and more of them."""
+
+    @abstractmethod
+    def explain_plans(self) -> tuple[str, Mapping[Listed, str | None]]:
+        """Lance's plans: for the base, and for each generation.
+
+        None where Lance scans a copy in memory, or nothing. Raises Usage, Missing.
+        """
+
+    @abstractmethod
+    def list_own_indexes(self) -> dict[Listed, frozenset[str]]:
+        """Names of the indexes that each generation has."""
+
+    def _warn(self, shared: SharedKey | None) -> None:
+        if shared is not None:
+            self.warnings = (f"{self._plan.uri}: {shared}",)

@@ -30,21 +30,19 @@ from memwal.model import (
     VersionManifest,
     sum_known,
 )
-from memwal.read.plan.sources import ReadPlan, ShardRead
-from memwal.read.plan.tasks import GenerationRead, ReadTask, list_sources
-from memwal.read.store.keys import collect_keys
+from memwal.read.plan.sources import GenerationRead, ReadPlan, ReadTask, ShardRead, list_sources
 from memwal.read.store.opening import open_read, open_rows
 from memwal.read.store.policy_read import Folding, open_pending
 from memwal.read.store.sources import Base, Batches, Listed, Part, Rows
 from memwal.read.store.threads import choose_threads, map_in_order
-from memwal.read.store.winners import OpenShard, Verdict, fold_shard
+from memwal.read.store.winners import OpenShard, Verdict, collect_keys, fold_shard
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet
 from memwal.rows.policy import RowPolicy
 from memwal.store.tables.blobs import read_schema
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.generations import Generations
-from memwal.store.tables.stored_policy import read_policy
+from memwal.store.tables.policy_rows import read_policy
 
 Addresses = np.ndarray[tuple[int], np.dtype[np.uint64]]
 

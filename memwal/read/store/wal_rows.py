@@ -29,7 +29,7 @@ from memwal.rows import align, fold
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import ReadEntry, StoredEntry, WalEntries
 from memwal.store.tables.blobs import blob_columns
-from memwal.store.tables.lineage import Renamed
+from memwal.store.tables.generations import Renamed
 
 _FIELD_ID = b"lance:field_id"
 # Rows are folded when they have grown by so much since the last time.

@@ -30,7 +30,7 @@ from memwal.clock import SystemClock
 from memwal.model import TableGauges
 from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS
 from memwal.run.metrics.sink import Counts, Metrics, Stage
-from memwal.store.tables.lance_metrics import join_lance
+from memwal.store.tables.lance_calls import join_lance
 from memwal.text import one_line, shorten
 
 # Above its default limit of 2,000 series OpenTelemetry sums the rest up without a table's name.

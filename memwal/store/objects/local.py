@@ -1,4 +1,8 @@
-"""Objects as local files. A reader sees a file whole or not at all."""
+"""Objects in a local folder, and its symbolic links.
+
+A symbolic link where none may be is Corruption: whoever may write below the table could link to
+what only we may read, or have us delete elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +17,80 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memwal import errors
+from memwal.errors import Corruption, StoreUnavailable
 from memwal.format import layout
 from memwal.model import StoredFile
 from memwal.ports import DeleteResult, check_folder, check_object_path
 from memwal.store.objects.base import SizedObjects
 from memwal.store.objects.full_disk import add_hint
-from memwal.store.objects.links import check_way
 
 # Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
 # file system and can be linked or renamed into place. A killed run may leave a file here.
 _STAGING = layout.STAGING
-
 # Nothing is reached through a link here: what lies in these folders is the table's own.
 _UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")
-
 # Only folders at or below a flushed generation are removed when they become empty. A generation's
 # folder name holds a random part and belongs to one flush, so once something in it was deleted
 # nobody writes there again. `_mem_wal/<shard>`, its `manifest/` and `wal/`, and the folders of the
 # base table are all places where a live writer may be about to create a file: removing them
 # between its mkdir and its open would make that write fail.
 _GENERATION_FOLDER = re.compile(r"^(_mem_wal/[^/]+/[0-9a-f]{8}_gen_[0-9]+)/")
-
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.ENOSYS}
+
+
+def check_way(root: str, path: str) -> None:
+    """Raise Corruption for a symbolic link among the folders from `root` to `path`, or at its end.
+
+    `root` itself, and what leads there, may be one.
+    """
+    way = root
+    for name in path.split("/"):
+        way = f"{way}/{name}"
+        if os.path.islink(way):  # noqa: PTH114
+            raise _link_found(way)
+
+
+def check_unlinked(root: str, folder: str) -> None:
+    """Raise Corruption for a symbolic link on the way from `root` to `folder`, or anywhere in it.
+
+    For files that Lance opens by name, following links. A link that is put there between this look
+    and Lance's goes unnoticed: that takes write access below the table on this host, and the right
+    instant. Raises StoreUnavailable for a folder that can't be read; a missing one has no links.
+    """
+    check_way(root, folder)
+    link = find_link(f"{root}/{folder}")
+    if link is not None:
+        raise _link_found(link)
+
+
+def find_link(folder: str) -> str | None:
+    """A symbolic link anywhere in a folder, which itself may be one; None without any.
+
+    Raises StoreUnavailable for a folder that can't be read.
+    """
+    try:
+        return next(_walk_links(folder), None)
+    except OSError as error:
+        raise StoreUnavailable(f"{folder}: {error.strerror or type(error).__name__}") from None
+
+
+def _walk_links(folder: str) -> Iterator[str]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield entry.path
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _walk_links(entry.path)
+
+
+def _link_found(path: str) -> Corruption:
+    return Corruption(
+        "MW-O12",
+        f"{path} is a symbolic link: what a MemWAL holds, and what memwal keeps, has to lie in the "
+        "table's own folder",
+    )
 
 
 class LocalObjects(SizedObjects):

@@ -1,4 +1,9 @@
-"""Opens the object store that an address names.
+"""Opens an object store by its address, and proves what writers need of it.
+
+Put-if-absent is proved by trying it, before anything is written. All that keeps two writers apart
+hangs on it: WAL entries, shard manifests, the lease, and
+the commits that Lance makes by itself. Some servers that speak S3's protocol ignore
+`If-None-Match`, and then each put of a name replaces the one before it, without an error.
 
 A new store takes a module of its own, its scheme in `_BUCKET_STORES` and a case in `open_objects`.
 """
@@ -8,14 +13,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
 from memwal import errors
 from memwal.config.namespaces import OPTION
 from memwal.config.namespaces import SCHEME as NAMESPACES
+from memwal.errors import AlreadyExists, MemWalError, Missing, StoreUnavailable, Unsupported
+from memwal.format import layout
 from memwal.ports import Clock, Objects
 from memwal.store.objects.base import StoreLimits, limit_wait
+
+_FIRST, _SECOND = b"first", b"second"
+_ATTEMPTS_MAX = 3
+# Remembered by this process alone: a file that vouches for a store could be forged, or copied along
+# with a table to a store for which it was never true.
+_proven: set[str] = set()
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -27,6 +41,60 @@ _CONTAINER_AT_HOST = re.compile(
 )
 # Options that make one address lead to different places.
 _PLACES = ("endpoint", "account_name", "base_url")
+
+
+def ensure_put_if_absent(objects: Objects, clock: Clock) -> None:
+    """Prove put-if-absent, once a process for each store. Raises as `prove_put_if_absent` does."""
+    if objects.store not in _proven:
+        prove_put_if_absent(objects, clock)
+        _proven.add(objects.store)
+
+
+def prove_put_if_absent(objects: Objects, clock: Clock) -> None:
+    """Put a scratch object twice: the second put has to fail. Four requests.
+
+    Raises Unsupported when it does not, StoreUnavailable when that can't be settled,
+    BadCredentials. The scratch object is removed; one that a fault leaves behind is garbage.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        path = f"{layout.STAGING}/{clock.new_id()}"
+        try:
+            first, second = _create(objects, path, _FIRST), _create(objects, path, _SECOND)
+            stored = _read_stored(objects, path)
+        finally:
+            with suppress(MemWalError):
+                objects.delete([path])
+        # What is stored decides, not the answers alone: a put whose reply was lost is sent again,
+        # and then meets what it wrote itself.
+        if first and stored == _SECOND:
+            raise Unsupported(
+                "MW-O11",
+                f"{objects.uri}: this store does not keep put-if-absent (If-None-Match: * on S3): "
+                "the second put of a name replaced the first. Writers, Lance's own too, would "
+                "overwrite each other's rows and commits, so nothing was written: upgrade or "
+                "reconfigure the store, or move the table to one that keeps it",
+            )
+        if not second and stored == _FIRST:
+            return
+    raise StoreUnavailable(
+        f"{objects.uri}: whether this store keeps put-if-absent could not be settled: what was put "
+        "was not read back; nothing was written, run again"
+    )
+
+
+def _create(objects: Objects, path: str, data: bytes) -> bool:
+    try:
+        objects.put_if_absent(path, data)
+    except AlreadyExists:
+        return False
+    return True
+
+
+def _read_stored(objects: Objects, path: str) -> bytes | None:
+    try:
+        return objects.get(path, len(_SECOND))
+    except Missing:
+        return None
 
 
 def open_objects(

@@ -76,8 +76,8 @@ class SourceFile(_Stored):
 
     `stamp` changes when its contents do: a time, or a version. `etag` is the store's; with the same
     one, contents are the same. `digest` is of the contents themselves: of a file's bytes, or of
-    what a table's version has; records of older builds have none. Of a table, `last_fragment` is
-    its last one, and only those after `fragments_after` are read: what was appended since.
+    what a table's version has, and set before a round begins. Of a table, `last_fragment` is its
+    last one, and only those after `fragments_after` are read: what was appended since.
     """
 
     uri: str
@@ -182,8 +182,6 @@ class SessionRecord(_Stored):
     run_id: str
     writer_epoch: int = Field(ge=1)
     start_position: int = Field(ge=0)
-    calls_told: bool = False
-    """Whether calls that look like the last one are recorded; older builds did not."""
 
 
 class CallRecord(_Stored):
@@ -321,7 +319,6 @@ class Round:
             run_id=self.run_id,
             writer_epoch=writer_epoch,
             start_position=start_position,
-            calls_told=True,
         )
         folder = f"{self.folder}/sessions/{shard_id}"
         self._create(f"{folder}/{layout.sequence_name(writer_epoch)}", session)

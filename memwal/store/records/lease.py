@@ -28,7 +28,7 @@ from memwal.errors import (
 from memwal.format import layout
 from memwal.model import LeaseClaim, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
-from memwal.store.objects.retries import retry
+from memwal.store.objects.base import retry
 from memwal.store.records.process import is_gone, this_holder, this_task
 from memwal.text import iso_time
 

@@ -1,4 +1,4 @@
-"""Finds shards that are strangers to the table's merge progress (`memwal.rows.inherited`).
+"""Finds shards that are strangers to the table's merge progress (`memwal.rows.progress`).
 
 A shard below its progress is one for its manifest alone. Where the rows that hide go further than
 the progress, its first generation tells: it may not be younger than the version that first called
@@ -30,7 +30,7 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.ports import Objects
-from memwal.rows.inherited import (
+from memwal.rows.progress import (
     Origin,
     StrangerShard,
     is_below,

@@ -30,8 +30,8 @@ from memwal.format import codec, layout
 from memwal.model import FlushedGeneration, MemWalState, ShardId, ShardManifest
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.sharding.values import encode_value
-from memwal.store.tables.data_files import check_data_file
-from memwal.store.tables.datasets import is_panic, tidy_text
+from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.manifests import check_data_file
 
 FIELD_PREFIX = "region_field_"
 _CONFIRMED = f"{layout.MAINTENANCE}/snapshot.json"

@@ -29,10 +29,10 @@ from memwal.indexes import SmallFragments
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
-from memwal.store.objects.links import check_unlinked
-from memwal.store.objects.waits import WAITS
-from memwal.store.tables.data_files import check_own_files
-from memwal.store.tables.lance_texts import tidy_text as tidy_text
+from memwal.store.objects.base import WAITS
+from memwal.store.objects.local import check_unlinked
+from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.manifests import check_own_files
 
 _BATCH_ROWS_MAX = 8192
 
@@ -46,11 +46,6 @@ _UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", 
 def lance_version() -> str:
     """The installed pylance's version."""
     return str(lance.__version__)
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether Lance's Rust code panicked, as on torn files; in Python that is no `Exception`."""
-    return type(error).__name__ == "PanicException"
 
 
 def new_session(memory: Memory = UNLIMITED) -> Any:
@@ -290,7 +285,7 @@ class LanceTables:
     def file_rows(self, path: str) -> int | None:
         """The row count of a single Lance file by its metadata; None when that can't be told.
 
-        Its footer must have been checked before (see `memwal.store.tables.data_files`).
+        Its footer must have been checked before (see `memwal.store.tables.manifests`).
         """
         try:
             reader = LanceFileReader(f"{self._uri}/{path}", **self._opening)

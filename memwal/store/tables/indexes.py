@@ -1,16 +1,27 @@
-"""What the base table's indexes cover, as Lance describes them."""
+"""What the base table's indexes cover, and the commit that replaces the MemWAL index's entry.
+
+Lance accepts a commit of an entry from a stale version and reports no conflict: it overwrites newer
+progress. So callers must read the entry just before the commit, and check afterwards what landed in
+between.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from memwal.errors import Missing
+import lance
+from lance.commit import CommitConflictError
+from lance.dataset import Index
+
+from memwal.errors import LostRace, Missing, StoreUnavailable
+from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.store.tables.datasets import LanceTables
-from memwal.store.tables.lance_calls import call_lance
+from memwal.store.tables.lance_calls import call_lance, tidy_text
 
 # Of a vector index's statistics only the partition sizes are needed; its centroids are large.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
@@ -25,6 +36,10 @@ _KINDS = {
     "ZoneMap": "ZONEMAP",
     "BloomFilter": "BLOOMFILTER",
 }
+
+LET_GO_MESSAGE = "memwal: lets go of inherited merge progress"
+"""The commit message that marks a commit which lowers progress on purpose."""
+_TYPE_URL = "/lance.table.MemWalIndexDetails"
 
 
 class LanceIndexes:
@@ -124,3 +139,49 @@ def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int,
     else:
         total = tuple(sum(column) for column in zip(*sizes, strict=True))
     return [total, found.get(first, ())]
+
+
+def replace_mem_wal_entry(
+    tables: LanceTables,
+    *,
+    version: int,
+    index_uuid: str,
+    created_at_millis: int,
+    details: bytes,
+    message: str | None = None,
+) -> int:
+    """Replace the entry that `version` has; returns the version that landed.
+
+    Raises LostRace for a conflict, StoreUnavailable for an error with an open outcome.
+    """
+    entry = Index(
+        uuid=index_uuid,
+        name=layout.MEM_WAL_INDEX_NAME,
+        fields=[],
+        dataset_version=version,
+        fragment_ids=set(),
+        index_version=0,
+        created_at=datetime.fromtimestamp(created_at_millis / 1000, UTC),
+        index_details=(_TYPE_URL, details),
+    )
+    base = tables.at(version)
+    operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
+    try:
+        landed = lance.LanceDataset.commit(
+            base, operation, read_version=version, max_retries=0, commit_message=message
+        )
+    except CommitConflictError as error:
+        raise LostRace(tidy_text(error)) from None
+    except (OSError, ValueError, RuntimeError) as error:
+        text = tidy_text(error)
+        if "conflict" in text.lower():
+            raise LostRace(text) from None
+        raise StoreUnavailable(text) from None
+    return int(landed.version)
+
+
+def lets_go_of_progress(tables: LanceTables, version: int) -> bool:
+    """Whether a version's commit lowered progress on purpose, as it was not of its shards."""
+    transaction = tables.transaction(version)
+    said = {} if transaction is None else transaction.transaction_properties or {}
+    return LET_GO_MESSAGE in said.values()

@@ -1,15 +1,19 @@
-"""Calls into Lance that may commit, and what their errors mean."""
+"""Calls into Lance that may commit, what its errors mean, and its metrics."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
-from memwal.store.tables.datasets import is_panic, tidy_text
+from memwal.store.objects.full_disk import add_hint
 
 T = TypeVar("T")
+
+# A place in Lance's source. The lookbehind lets a match begin only at the start of a path, so that
+# the search takes linear time.
+_RUST_SOURCE = re.compile(r",? ?(?<![\w./@+~-])/[\w./@+~-]*\.rs:\d+(:\d+)?")
 
 _CONFLICT = re.compile(
     r"commit conflict|preempted by concurrent|too many concurrent writers|"
@@ -17,6 +21,17 @@ _CONFLICT = re.compile(
     re.IGNORECASE,
 )
 _CANT = re.compile(r"invalid user input|not supported|not enough rows|unsupported", re.IGNORECASE)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether Lance's Rust code panicked, as on torn files; in Python that is no `Exception`."""
+    return type(error).__name__ == "PanicException"
+
+
+def tidy_text(error: BaseException) -> str:
+    """An error's first line, without places in Lance's source, and with advice for a full disk."""
+    text = _RUST_SOURCE.sub("", str(error).split("\n", 1)[0]).strip()
+    return add_hint(text.replace("?.", "?")) or type(error).__name__
 
 
 def call_lance(call: Callable[[], T]) -> T:
@@ -44,3 +59,12 @@ def _as_ours(error: Exception) -> MemWalError:
     if _CANT.search(text) or isinstance(error, NotImplementedError | TypeError | KeyError):
         return Unsupported("MW-E02", text)
     return StoreUnavailable(text)
+
+
+def join_lance(meter_provider: Any) -> None:
+    """Export Lance's metrics beside ours, under Lance's names, if this Lance has any."""
+    try:
+        from lance.otel import instrument_lance_metrics
+    except ImportError:
+        return
+    instrument_lance_metrics(meter_provider)

@@ -37,9 +37,8 @@ from memwal.errors import (
     Usage,
 )
 from memwal.ports import Clock
-from memwal.store.objects.base import StoreLimits, limit_wait
-from memwal.store.objects.waits import WAITS
-from memwal.store.tables.lance_texts import tidy_text
+from memwal.store.objects.base import WAITS, StoreLimits, limit_wait
+from memwal.store.tables.lance_calls import tidy_text
 
 EXPIRY = "expires_at_millis"
 _OPENING = "storage."

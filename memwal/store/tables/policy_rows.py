@@ -1,23 +1,56 @@
-"""All rows of generations, superseded ones too, and the base's rows of some keys."""
+"""A table's row-merge policy, and the rows that a fold by it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from memwal.errors import Refused, StoreUnavailable
+from memwal.errors import Refused, StoreUnavailable, Unsupported
 from memwal.format import layout
-from memwal.model import FlushedGeneration
+from memwal.model import FlushedGeneration, TableView
+from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.keyset import KeySet, key_predicate
+from memwal.rows.policy import RowPolicy, parse_policy
+from memwal.rows.policy_fold import check_policy
 from memwal.store.tables.generations import Source, as_base_rows
 
 # Up to so many keys are looked up by a filter, which a key index answers; more by a scan.
 _NAMED_KEYS_MAX = 1000
 # A larger part of the base is scanned rather than taken row by row.
 _TAKEN_PART_MAX = 1 / 8
+
+
+def read_policy(view: TableView, opened: Callable[[int], Any]) -> RowPolicy | None:
+    """The table's policy, if it has one. `opened` opens a version of the base.
+
+    Raises Refused, Unsupported for one that can't be kept, and what `opened` raises.
+    """
+    if view.policy_text is None:
+        return None
+    policy = parse_policy(view.policy_text)
+    check_fits(policy, view, opened(view.version).schema)
+    return policy
+
+
+def check_fits(policy: RowPolicy, view: TableView, schema: pa.Schema) -> None:
+    """Raise Refused or Unsupported when the table can't have the policy."""
+    check_policy(policy, schema, view.primary_key)
+    types = key_types(view)
+    if not new_keys_are_compared(types):
+        raise Unsupported(
+            "MW-P05",
+            f"{view.uri}: a key of type {', '.join(types)} can't go with a row-merge policy: Lance "
+            "would not notice that a key is inserted twice at a time",
+        )
+
+
+def key_types(view: TableView) -> tuple[str, ...]:
+    """The key columns' types, by name."""
+    by_name = {column.name: column.type_text for column in view.columns}
+    return tuple(by_name[key] for key in view.primary_key)
 
 
 def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Schema) -> pa.Table:

@@ -31,9 +31,9 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.ports import Objects
-from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
-from memwal.store.records.former_merges import SettledRecords, list_named
+from memwal.rows.progress import find_holes
+from memwal.store.records.former_merges import SettledRecords, TableHistory, list_named
 from memwal.store.shards.inherited import InheritedProgress
 from memwal.store.shards.listing import (
     ShardListing,
@@ -42,13 +42,13 @@ from memwal.store.shards.listing import (
     newest_manifest,
     wal_entries,
 )
-from memwal.store.shards.manifest_memory import (
+from memwal.store.shards.manifests import (
     MEMORIES,
     SHARDS_MIN,
     ManifestFile,
+    ShardManifests,
     find_cache_folder,
 )
-from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots
 from memwal.store.tables.datasets import (
     LanceTables,
@@ -57,8 +57,7 @@ from memwal.store.tables.datasets import (
     is_legacy,
     primary_key_of,
 )
-from memwal.store.tables.former_indexes import TableHistory
-from memwal.store.tables.lineage import StoredLineage
+from memwal.store.tables.generations import StoredLineage
 from memwal.store.tables.manifests import check_table_folder, require_mem_wal
 from memwal.threads import side_by_side
 

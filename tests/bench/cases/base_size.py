@@ -9,7 +9,7 @@ from unittest import mock
 import lance
 
 from memwal.jobs.merge import unit as _units
-from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits
+from memwal.jobs.merge.plan import JoinCosts, MergeLimits
 from tests.bench.harness import Bench
 from tests.bench.merging import Merged, fresh_copy, merge_copy
 from tests.bench.tables import make_base, new_shards, pending

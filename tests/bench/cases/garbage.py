@@ -11,7 +11,7 @@ from statistics import median
 
 import lance
 
-from memwal.jobs.garbage.apply.delete import make_deletions
+from memwal.jobs.garbage.apply.deletions import make_deletions
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, ShardEvidence
 from memwal.jobs.garbage.plan import plan_garbage

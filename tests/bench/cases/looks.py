@@ -16,7 +16,7 @@ import numpy as np
 
 from memwal.config import Config, resolve_table
 from memwal.format import codec, layout
-from memwal.jobs.watch.model import Look
+from memwal.jobs.watch.plan import Look
 from memwal.jobs.watch.store import StoredLooks
 from memwal.model import ShardId
 from memwal.run.stores import open_stores

@@ -6,7 +6,7 @@ import shutil
 import statistics
 from pathlib import Path
 
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from tests.bench.harness import Bench
 from tests.bench.merging import Merged, merge_copy
 from tests.bench.tables import make_base, new_shards, pending

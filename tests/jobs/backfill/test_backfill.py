@@ -21,7 +21,7 @@ from memwal.jobs.backfill import job as _backfill
 from memwal.jobs.backfill.job import BackfillOptions, run_backfill
 from memwal.jobs.backfill.plan import Backlog
 from memwal.jobs.backfill.request import BackfillRequest
-from memwal.jobs.merge.plan.shard import CommitShape
+from memwal.jobs.merge.plan import CommitShape
 from memwal.jobs.merge.store.base_table import LanceFold
 from memwal.model import ShardStatus
 from memwal.report import JobReport

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.jobs.backfill.plan import Backlog, estimate_bytes, sort_largest_first
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 
 BACKLOGS = st.lists(
     st.builds(

@@ -12,7 +12,7 @@ from memwal.format import layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointLimits, CheckpointRequest, check_request
-from memwal.jobs.garbage.apply.delete import check_below
+from memwal.jobs.garbage.apply.deletions import check_below
 from memwal.jobs.garbage.kinds import check_item
 from memwal.jobs.garbage.model import plan_delete
 from memwal.model import Checkpoint, ShardId, StoredFile, TableView

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from memwal.errors import Corruption, LeaseHeld, LostRace, MemWalError, StoreUnavailable
-from memwal.jobs.compaction.apply import Compactor
+from memwal.jobs.compaction.apply import Compactor, RewrittenFragments
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
-from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport
 from memwal.testing import ManualClock

@@ -21,8 +21,7 @@ from memwal.jobs.doctor.apply import RACERS, Doctor
 from memwal.jobs.doctor.plan import CHECKS, Check, Round, judge_clock, judge_race, sum_up
 from memwal.jobs.doctor.store import BESIDE, IN_TABLE
 from memwal.ports import DeleteResult, Objects
-from memwal.store.objects.opening import open_objects
-from memwal.store.objects.put_proof import prove_put_if_absent
+from memwal.store.objects.opening import open_objects, prove_put_if_absent
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.faults.s3proxy import S3Proxy, Toxics
 from tests.support import builders

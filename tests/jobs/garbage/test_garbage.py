@@ -24,7 +24,7 @@ from memwal.jobs.garbage.store import versions as retained_versions
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import ShardStatus
-from memwal.store.shards.fencing import ShardFencing
+from memwal.store.shards.writers import ShardFencing
 from tests.support import builders, snapshot_files
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table

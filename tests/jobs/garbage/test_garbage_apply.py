@@ -10,8 +10,7 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, Refused
 from memwal.format import layout
-from memwal.jobs.garbage.apply.delete import Deleted, Deleter, Deletion
-from memwal.jobs.garbage.apply.drop import GenerationDropper
+from memwal.jobs.garbage.apply.deletions import Deleted, Deleter, Deletion, GenerationDropper
 from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DeleteResult

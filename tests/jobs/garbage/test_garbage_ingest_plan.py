@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply.delete import make_deletions
+from memwal.jobs.garbage.apply.deletions import make_deletions
 from memwal.jobs.garbage.kinds import ingest
 from memwal.jobs.garbage.kinds.ingest import IngestRound, StagedRows
 from memwal.jobs.garbage.look import Look

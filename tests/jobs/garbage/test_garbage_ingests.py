@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from memwal.errors import StoreUnavailable, Unsupported
-from memwal.jobs.garbage.apply.delete import Deleter, make_deletions
+from memwal.jobs.garbage.apply.deletions import Deleter, make_deletions
 from memwal.jobs.garbage.kinds import ingest as kind
 from memwal.jobs.garbage.kinds.ingest import IngestRound
 from memwal.jobs.garbage.look import Look

@@ -13,7 +13,7 @@ import pytest
 from memwal.errors import LeaseHeld, LostRace, Missing, OutcomeUnknown, StoreUnavailable
 from memwal.format import codec, layout
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply.prune import NumberedDeleter
+from memwal.jobs.garbage.apply.deletions import NumberedDeleter
 from memwal.jobs.garbage.kinds import check_item, lease_claim, shard_manifest
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (
@@ -40,8 +40,7 @@ from memwal.ports import DeleteResult
 from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects
-from memwal.testing.clock import ManualClock
-from memwal.testing.objects import MemoryObjects
+from memwal.testing.objects import ManualClock, MemoryObjects
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 GRACE_SECONDS = 60

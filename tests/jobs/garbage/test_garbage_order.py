@@ -9,7 +9,7 @@ import pytest
 
 from memwal.errors import LeaseHeld
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
-from memwal.jobs.garbage.apply.delete import Deleter
+from memwal.jobs.garbage.apply.deletions import Deleter
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.model import FlushedGeneration
 from memwal.testing import ManualClock

@@ -19,7 +19,7 @@ from memwal.errors import Corruption, Refused, Usage
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply.delete import check_below, make_deletions
+from memwal.jobs.garbage.apply.deletions import check_below, make_deletions
 from memwal.jobs.garbage.kinds import KINDS, leftover, snapshot
 from memwal.jobs.garbage.kinds.generation import split_stages
 from memwal.jobs.garbage.kinds.snapshot import SnapshotFolder

@@ -11,11 +11,11 @@ import pytest
 
 from memwal.errors import Corruption, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.garbage.apply.outcome import Seen, add_before
+from memwal.jobs.garbage import store
+from memwal.jobs.garbage.apply.deletions import Seen, add_before
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, GarbagePlan, Item
 from memwal.jobs.garbage.report import GarbageTableReport
-from memwal.jobs.garbage.store import sweeps
 from memwal.model import ShardId
 from memwal.store.objects.local import LocalObjects
 from tests.support import garbage_runs as runs
@@ -42,7 +42,7 @@ def swept(tmp_path: Path, **facts: Any) -> Table:
 
 
 def document(table: Table) -> Path:
-    return Path(table.uri) / sweeps.PATH
+    return Path(table.uri) / store.PATH
 
 
 def flush(table: Table, place: int = 0, *, keys: int = 700) -> None:
@@ -219,7 +219,7 @@ def rewritten(**changes: Any) -> Callable[[Table], None]:
     def rewrite(table: Table) -> None:
         found = json.loads(document(table).read_text())
         body = found["sweep"] | changes
-        stored = {"format": 1, "sha256": sweeps._digest(body), "sweep": body}
+        stored = {"format": 1, "sha256": store._digest(body), "sweep": body}
         document(table).write_text(json.dumps(stored))
 
     return rewrite
@@ -287,7 +287,7 @@ def test_one_that_cant_be_read_ends_no_run(tmp_path: Path, monkeypatch: pytest.M
     before, get = document(table).read_bytes(), LocalObjects.get
 
     def fail(self: LocalObjects, path: str, *limit: Any) -> bytes:
-        if path == sweeps.PATH:
+        if path == store.PATH:
             raise StoreUnavailable("slow down")
         return get(self, path, *limit)
 

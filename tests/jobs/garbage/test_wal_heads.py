@@ -13,8 +13,8 @@ import pytest
 from memwal.errors import Unsupported
 from memwal.format import layout
 from memwal.jobs.garbage.store import versions, wal_heads
-from memwal.store.shards.fencing import sentinel_bytes
 from memwal.store.shards.wal import WalEntries
+from memwal.store.shards.writers import sentinel_bytes
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
 from tests.support.s3server import S3Server

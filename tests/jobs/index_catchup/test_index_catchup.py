@@ -19,8 +19,7 @@ from memwal.jobs.index_catchup.job import (
     read_past_runs,
     run_index_catchup,
 )
-from memwal.jobs.index_catchup.plan import Method, measure_imbalance
-from memwal.jobs.index_catchup.plan.costs import CORRECTION_MAX, COSTS
+from memwal.jobs.index_catchup.plan import CORRECTION_MAX, COSTS, Method, measure_imbalance
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.report import JobReport
 from tests.support import builders

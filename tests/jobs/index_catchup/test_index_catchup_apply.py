@@ -18,10 +18,8 @@ from memwal.errors import (
     Usage,
 )
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
-from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob
-from memwal.jobs.index_catchup.plan import CatchupLimits, Method
-from memwal.jobs.index_catchup.plan.costs import PastRun
-from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
+from memwal.jobs.index_catchup.apply import Built, BuiltSegment, IndexCatchupJob, SegmentTask
+from memwal.jobs.index_catchup.plan import CatchupLimits, Method, PastRun
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import ShardId, TableView
 from memwal.testing import ManualClock

@@ -20,6 +20,7 @@ from memwal.indexes import (
 )
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
+    IndexCosts,
     IndexPlan,
     Method,
     check_names,
@@ -29,7 +30,6 @@ from memwal.jobs.index_catchup.plan import (
     plan_index,
     plan_indexes,
 )
-from memwal.jobs.index_catchup.plan.costs import IndexCosts
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import ShardId
 

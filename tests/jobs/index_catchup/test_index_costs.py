@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.indexes import FragmentFacts, IndexFacts
-from memwal.jobs.index_catchup.plan import CatchupLimits, group_fragments
-from memwal.jobs.index_catchup.plan.costs import (
+from memwal.jobs.index_catchup.plan import (
     CORRECTION_MAX,
     COSTS,
     TELLING_SECONDS_MIN,
+    CatchupLimits,
     PastRun,
+    group_fragments,
 )
 
 TEXTS = IndexFacts(name="texts", kind="INVERTED", columns=("t",), segments=(), row_bytes=4096.0)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from memwal.config import ResolvedTable, Settings
 from memwal.jobs.inspect.job import run_inspect
-from memwal.jobs.inspect.show import show_wal
+from memwal.jobs.inspect.report import show_wal
 from memwal.model import ShardId
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table

@@ -14,9 +14,8 @@ from memwal.format import layout
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
-from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.maintain.report import MaintainTableReport, show_table
 from memwal.jobs.maintain.request import MaintainRequest
-from memwal.jobs.maintain.show import show_table
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardStatus
 from memwal.store.records.lease import StoredLeases

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest

@@ -9,7 +9,7 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
 from memwal.jobs.merge.apply.shard import ShardMerger, keep_fold
-from memwal.jobs.merge.plan.shard import MergeLimits, NextCommit
+from memwal.jobs.merge.plan import MergeLimits, NextCommit
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, TableView

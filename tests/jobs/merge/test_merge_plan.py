@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memwal.errors import Refused, Unsupported
 from memwal.invariants import InvariantBroken
-from memwal.jobs.merge.plan.shard import (
+from memwal.jobs.merge.plan import (
     Deletes,
     FoldFacts,
     Join,
@@ -38,8 +38,8 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.rows.keys import new_keys_are_compared
-from memwal.rows.lineage import check_lineage
 from memwal.rows.memory import needed_bytes
+from memwal.rows.progress import check_lineage
 from memwal.text import parse_bytes
 from tests.support.views import FACTS, make_generation, make_shard
 
@@ -208,8 +208,8 @@ def test_a_commit_out_of_order_is_stopped_whatever_chose_it(
     def newest_first(view: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
         return tuple(reversed(view.pending)) if view.pending[0].generation == 1 else view.pending
 
-    monkeypatch.setattr("memwal.jobs.merge.plan.shard.choose_generations", newest_first)
-    monkeypatch.setattr("memwal.jobs.merge.plan.shard.check_shard", lambda view, request: None)
+    monkeypatch.setattr("memwal.jobs.merge.plan.choose_generations", newest_first)
+    monkeypatch.setattr("memwal.jobs.merge.plan.check_shard", lambda view, request: None)
     with pytest.raises(InvariantBroken):
         plan_commit(shard(1, 2), ALL, MergeLimits())
 

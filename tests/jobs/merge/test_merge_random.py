@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits
+from memwal.jobs.merge.plan import JoinCosts, MergeLimits
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit

@@ -11,7 +11,7 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StandDown, StoreUnavailable
 from memwal.jobs.merge.apply.shared_commits import ATTEMPTS_MAX, SharedMerger
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest

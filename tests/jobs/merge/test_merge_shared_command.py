@@ -14,7 +14,7 @@ from memwal.errors import WorkerDied
 from memwal.format import layout
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
 from memwal.run.tables import OpenTable

@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.jobs.merge.plan.shard import (
+from memwal.jobs.merge.plan import (
+    SHARED_BYTES_MAX,
     Deletes,
     FoldFacts,
     Join,
     JoinCosts,
     MergeLimits,
     NextCommit,
-)
-from memwal.jobs.merge.plan.shared_commits import (
-    SHARED_BYTES_MAX,
     choose_folds,
     choose_plans,
     group_shards,

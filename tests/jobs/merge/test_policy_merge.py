@@ -18,19 +18,12 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import LostRace, MemWalError, StoreUnavailable
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan.shard import (
-    CommitShape,
-    Deletes,
-    Join,
-    JoinCosts,
-    MergeLimits,
-    shape_commit,
-)
+from memwal.jobs.merge.plan import CommitShape, Deletes, Join, JoinCosts, MergeLimits, shape_commit
 from memwal.jobs.merge.ports import CommitStats
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.store import policy_merge as policy_merge
-from memwal.jobs.merge.store.policy_merge import LancePolicyFold
+from memwal.jobs.merge.store import base_table as policy_merge
+from memwal.jobs.merge.store.base_table import LancePolicyFold
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.jobs.status.job import run_status
 from memwal.model import ShardId

@@ -21,10 +21,10 @@ import pytest
 from memwal.clock import SystemClock
 from memwal.errors import LostRace, StandDown
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
-from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.merge.store.commit_queue import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostTurns
+from memwal.jobs.merge.store.commits import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostTurns
 from memwal.testing import ManualClock
 from memwal.testing.tables import ManualTurns
 from tests.jobs.merge.merge_worlds import BASE, Fake, Where, where
@@ -268,7 +268,7 @@ def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path) -> None:
     turns.lost()
     code = (
         "import sys, time; from pathlib import Path; from memwal.clock import SystemClock\n"
-        "from memwal.jobs.merge.store.commit_queue import HostTurns\n"
+        "from memwal.jobs.merge.store.commits import HostTurns\n"
         "with HostTurns('t', SystemClock(), folder=Path(sys.argv[1])).turn() as held:\n"
         "    print(held, flush=True); time.sleep(600)"
     )
@@ -380,7 +380,7 @@ def test_a_process_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) ->
     HostTurns("t", SystemClock(), folder=tmp_path / "turns").lost()
     code = (
         "import os, signal, sys; from pathlib import Path; from memwal.clock import SystemClock\n"
-        "from memwal.jobs.merge.store.commit_queue import HostTurns\n"
+        "from memwal.jobs.merge.store.commits import HostTurns\n"
         "turns = HostTurns('t', SystemClock(), folder=Path(sys.argv[1]))\n"
         "with turns.turn():\n"
         "    child = os.fork()\n"

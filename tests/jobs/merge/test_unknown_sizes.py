@@ -13,8 +13,7 @@ import pytest
 
 from memwal.cli import main
 from memwal.format import layout
-from memwal.jobs.merge.plan.shard import MergeLimits
-from memwal.jobs.merge.plan.shared_commits import group_shards
+from memwal.jobs.merge.plan import MergeLimits, group_shards
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId

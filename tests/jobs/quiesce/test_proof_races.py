@@ -19,14 +19,11 @@ import pytest
 from memwal.errors import LostRace, Missing
 from memwal.format import codec, layout
 from memwal.model import MemWalState, ShardId, ShardManifest, ShardView, TableView, VersionManifest
-from memwal.rows.former_merges import SettledRecord
-from memwal.rows.holes import find_holes
+from memwal.rows.progress import SettledRecord, find_holes
 from memwal.run.former_merges import keep_proof
-from memwal.store.records.former_merges import SettledRecords
+from memwal.store.records.former_merges import SettledRecords, TableHistory
 from memwal.store.shards.manifests import ShardManifests
-from memwal.store.tables.former_indexes import TableHistory
-from memwal.testing.clock import ManualClock
-from memwal.testing.objects import MemoryObjects
+from memwal.testing.objects import ManualClock, MemoryObjects
 from tests.support.sampling import many
 from tests.support.views import make_generation
 

@@ -16,8 +16,7 @@ from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot import job as snapshot_job
 from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests, resolve_specs
 from memwal.jobs.snapshot.report import SnapshotTableReport
-from memwal.jobs.snapshot.store import snapshot_schema, to_lance_bytes, to_table
-from memwal.jobs.snapshot.unit import ManifestsUnit
+from memwal.jobs.snapshot.store import ManifestsUnit, snapshot_schema, to_lance_bytes, to_table
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,

@@ -16,7 +16,7 @@ from memwal.jobs.status.plan import (
 )
 from memwal.jobs.status.report import report_status
 from memwal.model import BrokenShard, ShardId, ShardStatus, ShardView, TableView
-from memwal.rows.inherited import StrangerShard
+from memwal.rows.progress import StrangerShard
 from tests.support.views import make_generation, make_shard, make_state, make_view
 
 NOW = 1_000_000 * 10**9

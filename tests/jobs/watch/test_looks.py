@@ -17,14 +17,13 @@ from memwal.config import Config, ResolvedTable, resolve_table
 from memwal.errors import NotATable, StoreUnavailable
 from memwal.format import codec, layout
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.watch.model import Look
-from memwal.jobs.watch.store import StoredLooks
-from memwal.jobs.watch.store.base import find_latest
+from memwal.jobs.watch.plan import Look
+from memwal.jobs.watch.store import StoredLooks, find_latest
 from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects
 from memwal.testing import MemoryBucket, MemoryObjects
-from memwal.testing.clock import ManualClock
+from memwal.testing.objects import ManualClock
 from tests.support import builders, wal_tables
 from tests.support.builders import Delete, Put, Table
 from tests.support.stores import Address

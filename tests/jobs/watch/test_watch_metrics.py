@@ -12,13 +12,12 @@ from memwal.errors import LeaseHeld, MemWalError, StoreUnavailable, WorkerDied
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.watch.metrics import Reached, WatchMetrics, find_fresh
-from memwal.jobs.watch.model import Generation, Look, Round
-from memwal.jobs.watch.plan import Target, assess
+from memwal.jobs.watch.plan import Generation, Look, Round, Target, assess
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.model import ShardId, TableGauges
 from memwal.report import JobOnTable
 from memwal.run.metrics.sink import Counts, Metrics, Stage
-from memwal.testing.clock import ManualClock
+from memwal.testing.objects import ManualClock
 from tests.support.views import make_shard, make_state, make_version, make_view
 
 A, B = ShardId("a"), ShardId("b")

@@ -15,7 +15,7 @@ import pytest
 
 from memwal.errors import Usage
 from memwal.jobs.watch.probes import Endpoint, Pages, Pulse
-from memwal.testing.clock import ManualClock
+from memwal.testing.objects import ManualClock
 
 SECRET = "AKIAVERYSECRET"
 _OTHERS: set[threading.Thread] = set()

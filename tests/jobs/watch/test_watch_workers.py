@@ -18,7 +18,7 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import WorkerDied
 from memwal.format import layout
 from memwal.jobs.maintain.job import MaintainOptions
-from memwal.jobs.watch.model import Round
+from memwal.jobs.watch.plan import Round
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.run.progress import Silent

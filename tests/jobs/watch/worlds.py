@@ -12,8 +12,7 @@ from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.jobs.watch.apply import Watch
-from memwal.jobs.watch.model import Look, Round
-from memwal.jobs.watch.plan import Target, WatchLimits
+from memwal.jobs.watch.plan import Look, Round, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
 from memwal.model import ShardId, ShardStatus, TableView
 from memwal.report import DONE, HELD, NOTHING_TO_DO, JobOnTable, TableReport

@@ -25,10 +25,17 @@ from functools import partial
 
 from memwal.errors import MemWalError, NotATable
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply.delete import Deleted, Deletion, make_deletions
-from memwal.jobs.garbage.apply.drop import Dropped, GenerationDropper
-from memwal.jobs.garbage.apply.outcome import Seen, add_before, find_deciding
-from memwal.jobs.garbage.apply.prune import NumberedDeleter
+from memwal.jobs.garbage.apply.deletions import (
+    Deleted,
+    Deletion,
+    Dropped,
+    GenerationDropper,
+    NumberedDeleter,
+    Seen,
+    add_before,
+    find_deciding,
+    make_deletions,
+)
 from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Sweep, WriterClaim

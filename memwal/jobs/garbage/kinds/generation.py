@@ -6,7 +6,7 @@ manifest has named it for the grace time. The gates of a generation g of shard s
 1. It is merged at EVERY retained version of the base table: main, branches, detached ones. A
    version without a MemWAL index holds nothing. One whose index does not know s holds everything,
    except generations that are listed no more and that a record it names proves to be merged
-   ("settled", `rows/former_merges.py`).
+   ("settled", `rows/progress.py`).
 2. Every index that must cover it has caught up at the latest version. An index or shard that is
    absent from `index_catchup` is not known to be caught up. A settled generation needs no index.
 3. It is merged at the latest version (which 1 implies: the latest version is retained).

@@ -4,17 +4,26 @@ A run takes a fresh view, folds the next prefix and commits it, again and again,
 is merged that was pending when the run started. The next run finds what a killed one left behind
 in its own fresh view (invariant 8); the mark is part of the commit that writes the rows
 (invariant 1).
+
+A merge that runs without the lease keeps away from a snapshot refresh. A refresh may lower merge
+progress until it has repaired it, a moment later. A merger that takes its view in between folds
+generations again that the base already has. If it merges them in parts, or deletes ahead of its
+mark, and the repair comes before it is done, then progress says more than the base has (invariant
+1): newer rows are lost. A refresh holds the lease from before its first commit until after its last
+repair, and makes no repair once its claim has lapsed. So it is enough that no refresh held the
+lease between a view and the commits that build on it.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from memwal.errors import (
     Corruption,
     DoesNotFit,
+    LeaseHeld,
     LostRace,
     MemWalError,
     Missing,
@@ -23,7 +32,7 @@ from memwal.errors import (
     StoreUnavailable,
     unexpected,
 )
-from memwal.jobs.merge.plan.shard import (
+from memwal.jobs.merge.plan import (
     CommitShape,
     Deletes,
     JoinCosts,
@@ -37,7 +46,7 @@ from memwal.jobs.merge.plan.shard import (
     plan_commit,
     shape_commit,
 )
-from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable, NoTurns, Turns
+from memwal.jobs.merge.ports import CommitStats, Fold, Leases, MergeTable, NoTurns, Turns
 from memwal.jobs.merge.report import (
     PlannedShard,
     ShardReport,
@@ -47,9 +56,53 @@ from memwal.jobs.merge.report import (
 )
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId, ShardView, TableView
-from memwal.ports import Clock, Steps, Views, back_off, no_steps
+from memwal.ports import LOWERING_JOB, Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
-from memwal.rows.lineage import check_lineage
+from memwal.rows.progress import check_lineage
+
+
+@dataclass(kw_only=True, slots=True)
+class RefreshWatch:
+    """Checks the lease before each view and each writing step of a merge.
+
+    `lease_token` is that of the merge's own lease, if it holds one: no refresh runs meanwhile.
+    """
+
+    leases: Leases
+    lease_token: int | None = None
+    _seen_token: int = field(default=0, init=False)
+
+    def before_view(self) -> None:
+        """Remember the newest claim. Raises LeaseHeld while a refresh holds the lease."""
+        if self.lease_token is None:
+            self._seen_token = self._newest_token()
+
+    def before_commit(self) -> None:
+        """Raise LostRace when the lease was claimed since the view, LeaseHeld as `before_view`.
+
+        For a merge that holds the lease, raise LeaseHeld when that was lost.
+        """
+        if self.lease_token is not None:
+            self.leases.check(self.lease_token)
+            return
+        token = self._newest_token()
+        if token != self._seen_token:
+            raise LostRace(
+                f"lease token {token} was claimed since the view was taken; a refresh may have "
+                "lowered progress in it"
+            )
+
+    def _newest_token(self) -> int:
+        claim = self.leases.current()
+        if claim is None:
+            return 0
+        if claim.job == LOWERING_JOB and self.leases.is_live(claim):
+            raise LeaseHeld(
+                f"a snapshot refresh by {claim.holder} holds the lease (token {claim.token}) and "
+                "may lower merge progress for a moment; run again when it has ended, or "
+                "`memwal lease break TABLE --reason ...` if the refresh is dead"
+            )
+        return claim.token
 
 
 class ShardRun(ShardTotals):
@@ -120,7 +173,7 @@ class ShardMerger:
     before_commit: Callable[[], None] = lambda: None
     """Called before each writing step; raises when the run has lost its lease."""
     before_view: Callable[[], None] = lambda: None
-    """Called before each view that commits build on (see `refresh_watch`)."""
+    """Called before each view that commits build on (see `RefreshWatch`)."""
     turns: Turns = NoTurns()
 
     def run(

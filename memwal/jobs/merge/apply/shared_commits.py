@@ -22,14 +22,16 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.jobs.merge.apply.shard import ShardMerger, ShardRun
-from memwal.jobs.merge.plan.shard import (
+from memwal.jobs.merge.plan import (
     FoldFacts,
     NextCommit,
     check_table,
+    choose_folds,
     choose_generations,
+    choose_plans,
     plan_commit,
+    shape_shared,
 )
-from memwal.jobs.merge.plan.shared_commits import choose_folds, choose_plans, shape_shared
 from memwal.jobs.merge.ports import Fold, SharedFold
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest

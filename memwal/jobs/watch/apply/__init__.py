@@ -12,8 +12,7 @@ from typing import Any
 
 from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table_state import LOOK, PROGRESS, WatchedTable
-from memwal.jobs.watch.model import Look, Round
-from memwal.jobs.watch.plan import Need, WatchLimits, assess, find_queues, order_tables
+from memwal.jobs.watch.plan import Look, Need, Round, WatchLimits, assess, find_queues, order_tables
 from memwal.jobs.watch.ports import (
     Event,
     Events,

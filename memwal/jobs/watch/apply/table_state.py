@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from memwal.errors import LeaseHeld, MemWalError, error_of
-from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.plan import (
     FRESHENING,
     GARBAGE,
@@ -17,6 +16,7 @@ from memwal.jobs.watch.plan import (
     Behind,
     Lag,
     Need,
+    Round,
     Upkeep,
     Waiting,
     WatchLimits,

@@ -14,19 +14,201 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import BadCredentials, MemWalError, unexpected
+from memwal.errors import BadCredentials, MemWalError, Missing, NotATable, unexpected
+from memwal.format import layout
 from memwal.jobs.status.plan import AbandonedLimits
-from memwal.jobs.watch.model import Look
+from memwal.jobs.watch.plan import Generation, Look
 from memwal.jobs.watch.ports import LookEnd
-from memwal.jobs.watch.store.table_look import SeenTable
+from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
+from memwal.model import BrokenShard, ShardView, StoredFile, TableView, VersionFacts
 from memwal.ports import Clock, Objects
+from memwal.rows.policy import STORED_KEY
+from memwal.rows.progress import find_holes
 from memwal.run.options import choose_limits
 from memwal.store.objects.opening import normalise_uri, open_objects
+from memwal.store.tables.manifests import (
+    TAIL_BYTES,
+    TableManifests,
+    check_table_folder,
+    require_mem_wal,
+)
+
+_ATTEMPTS_MAX = 3
+# A manifest of 10,000 shards fits into this and costs one request; larger ones cost three.
+_TAIL_BYTES_MAX = 8 * 1024 * 1024
+# The most that a watch reads of one table in its own process: a manifest of a million fragments.
+_MANIFEST_BYTES_MAX = 256 * 1024 * 1024
+# A tagged version may outlive the one after it, so that probing for the next version finds nothing.
+# So versions are listed again after this many looks at most.
+_LOOKS_UNLISTED = 10
+# A manifest's last bytes, with its time and the name of its transaction, tell it from others.
+_MARK_BYTES = 8 * 1024
+
+_LOOKS_MAX = 3
+
+
+class LatestVersion:
+    """The latest version of one table; the same object is returned while its file is the same."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._file: StoredFile | None = None
+        self._facts: VersionFacts | None = None
+        self._mark = b""
+        self._unlisted = 0
+
+    def read(self) -> VersionFacts:
+        """What the latest version's manifest says. Raises NotATable, Corruption."""
+        if self._facts is not None and self._is_still_latest(self._facts.manifest.version):
+            return self._facts
+        for _ in range(_ATTEMPTS_MAX):
+            version, file = self._find()
+            self._unlisted = _LOOKS_UNLISTED
+            try:
+                mark = b"" if self._is_listed else self._read_mark(file.path)
+                if self._facts is not None and file == self._file and mark == self._mark:
+                    return self._facts
+                facts = self._read(version, file)
+            except Missing as error:
+                missing = error  # expired since it was listed, so there is a newer one
+                continue
+            self._file, self._facts, self._mark = file, facts, mark
+            return facts
+        raise missing
+
+    @property
+    def _is_listed(self) -> bool:
+        """Whether the store lists in pages: then the newest version costs one request to list."""
+        return self._objects.page_objects > 0
+
+    def _is_still_latest(self, version: int) -> bool:
+        """Whether probes show that this is still the latest version, so that no listing is needed.
+
+        They replace a listing where that takes longer the more versions there are: this version's
+        file has to be unchanged, and the next version's must not exist.
+        """
+        self._unlisted -= 1
+        if self._is_listed or self._file is None or self._unlisted < 0:
+            return False
+        scheme = layout.table_manifest_names(version).index(self._file.path.rpartition("/")[2])
+        following = layout.table_manifest_names(version + 1)[scheme]
+        try:
+            if self._read_mark(self._file.path) != self._mark:
+                return False
+        except Missing:
+            return False
+        return not self._objects.exists(f"{layout.VERSIONS}/{following}")
+
+    def _read_mark(self, path: str) -> bytes:
+        tail, size = self._objects.get_tail(path, _MARK_BYTES)
+        return blake2b(tail, digest_size=16, key=size.to_bytes(8)).digest()
+
+    def _find(self) -> tuple[int, StoredFile]:
+        found = find_latest(self._objects.list(layout.VERSIONS), self._objects.page_objects)
+        if found is None:
+            check_table_folder(self._objects)
+            raise NotATable(f"{self._objects.uri}: its {layout.VERSIONS} folder has no version")
+        return found
+
+    def _read(self, version: int, file: StoredFile) -> VersionFacts:
+        tail_bytes = min(max(file.size_bytes, TAIL_BYTES), _TAIL_BYTES_MAX)
+        manifests = TableManifests(
+            self._objects, tail_bytes=tail_bytes, read_bytes_max=_MANIFEST_BYTES_MAX
+        )
+        return manifests.facts(file.path, version)
+
+
+def find_latest(files: Iterable[StoredFile], page_objects: int) -> tuple[int, StoredFile] | None:
+    """The newest version that is not detached, and its file; None without any.
+
+    With Lance's present naming scheme, a sorted listing has the newest version first. So the first
+    page is enough if its names show that the scheme is used and the listing is sorted.
+    """
+    latest: tuple[int, StoredFile] | None = None
+    is_newest_first, last = True, ""
+    for number, file in enumerate(files, start=1):
+        version = layout.parse_table_manifest_name(file.path.removeprefix(f"{layout.VERSIONS}/"))
+        is_newest_first &= last < file.path
+        last = file.path
+        if version is not None and not layout.is_detached(version):
+            is_newest_first &= file.path.endswith(f"/{layout.table_manifest_names(version)[0]}")
+            if latest is None or version > latest[0]:
+                latest = version, file
+        if number == page_objects and is_newest_first and latest is not None:
+            break
+    return latest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    facts: VersionFacts
+    shards: SeenShards
+    view: TableView
+    flushed: Mapping[Generation, int]
+
+
+class SeenTable:
+    """Looks at one table, and remembers the last look. For one thread at a time."""
+
+    def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
+        self._uri = objects.uri
+        self._base = LatestVersion(objects)
+        self._shards = LatestShards(objects, clock, limits)
+        self._last: _Seen | None = None
+
+    @property
+    def abandoned(self) -> int | None:
+        """How many shards look abandoned; None where no look could tell."""
+        return self._shards.abandoned.count
+
+    def look(self) -> tuple[TableView, Mapping[Generation, int], bool]:
+        """The table's view, when its generations were flushed, and whether anything is new."""
+        last, facts = self._last, self._base.read()
+        for _ in range(_LOOKS_MAX):
+            shards = self._shards.look()
+            if last is not None and last.facts is facts and last.shards == shards:
+                return last.view, last.flushed, False
+            self._last = seen = self._show(facts, shards)
+            if not any(any(find_holes(shard)) for shard in seen.view.shards):
+                break
+            # A generation that was merged and dropped between the two reads looks like a hole.
+            newer = self._base.read()
+            if newer is facts:
+                break
+            facts = newer
+        return seen.view, seen.flushed, True
+
+    def _show(self, facts: VersionFacts, seen: SeenShards) -> _Seen:
+        mem_wal = require_mem_wal(self._uri, facts.manifest)
+        shards = {k: s for k, s in seen.shards.items() if isinstance(s, SeenShard)}
+        view = TableView(
+            uri=self._uri,
+            version=facts.manifest.version,
+            primary_key=facts.primary_key,
+            columns=(),
+            rows=facts.rows,
+            manifest=facts.manifest,
+            mem_wal=mem_wal,
+            shards=tuple(
+                ShardView(manifest=s.manifest, merged_generation=mem_wal.merged.get(k, 0))
+                for k, s in shards.items()
+            ),
+            broken=tuple(s for s in seen.shards.values() if isinstance(s, BrokenShard)),
+            strangers=tuple(seen.strangers),
+            policy_text=facts.manifest.config.get(STORED_KEY),
+        )
+        flushed = {
+            (shard_id, listed.generation): shard.flushed[listed.path]
+            for shard_id, shard in shards.items()
+            for listed in shard.manifest.flushed_generations
+        }
+        return _Seen(facts=facts, shards=seen, view=view, flushed=flushed)
 
 
 @dataclass(frozen=True, slots=True)

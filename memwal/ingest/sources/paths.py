@@ -1,14 +1,27 @@
-"""Expands patterns in source addresses that a shell did not expand, and those in buckets."""
+"""Paths of sources: globs, and standard input.
+
+Standard input is spooled to a file first, and identified by its content. So piped data is ingested
+exactly once, too: when the same bytes are piped again, the run resumes where the run before
+stopped.
+"""
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Sequence
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import PurePosixPath
+from tempfile import NamedTemporaryFile
+from typing import BinaryIO
 
 from pyarrow import fs
+
+from memwal.errors import Unsupported, Usage
 
 _MAGIC = "*?["
 
@@ -47,3 +60,43 @@ def does_match(path: Sequence[str], pattern: Sequence[str]) -> bool:
     if pattern[0] == "**":
         return does_match(path, pattern[1:]) or does_match(path[1:], pattern)
     return fnmatchcase(path[0], pattern[0]) and does_match(path[1:], pattern[1:])
+
+
+STANDARD_INPUT = "-"
+_BLOCK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpooledInput:
+    """The content of standard input, in a file that is deleted when the run ends."""
+
+    path: str
+    size_bytes: int
+    digest: str
+
+
+@contextmanager
+def spool_input(
+    sources: Sequence[str], engine: str, stream: BinaryIO | None = None
+) -> Iterator[SpooledInput | None]:
+    """Read standard input to its end, if it is among the sources. Raises Usage, Unsupported."""
+    if STANDARD_INPUT not in sources:
+        yield None
+        return
+    if engine == "spark":
+        raise Unsupported("MW-I31", "standard input is read by this process only: --engine local")
+    source = stream or sys.stdin.buffer
+    if source.isatty():
+        raise Usage("standard input (-) is the terminal: pipe a file into it")
+    digest, size_bytes = hashlib.sha256(), 0
+    with NamedTemporaryFile(prefix="memwal-input-") as spool:
+        try:
+            while data := source.read(_BLOCK_BYTES):
+                digest.update(data)
+                size_bytes += spool.write(data)
+            spool.flush()
+        except OSError as error:
+            raise Usage(f"standard input could not be kept in {spool.name}: {error}") from None
+        yield SpooledInput(
+            path=spool.name, size_bytes=size_bytes, digest=f"sha256:{digest.hexdigest()}"
+        )

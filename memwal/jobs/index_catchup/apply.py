@@ -13,8 +13,9 @@ collection believes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 from memwal.errors import (
     LeaseHeld,
@@ -24,19 +25,20 @@ from memwal.errors import (
     StoreUnavailable,
     Unsupported,
 )
-from memwal.indexes import Progress, find_behind
-from memwal.jobs.index_catchup.apply.totals import Goal, Look, Run
+from memwal.indexes import FragmentFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan import (
+    COSTS,
+    TELLING_SECONDS_MIN,
     CatchupLimits,
+    IndexCosts,
     IndexPlan,
     Method,
+    PastRun,
     check_names,
     choose_method,
     plan_index,
     plan_indexes,
 )
-from memwal.jobs.index_catchup.plan.costs import COSTS, TELLING_SECONDS_MIN, IndexCosts, PastRun
-from memwal.jobs.index_catchup.ports import BuiltSegment, IndexTable, SegmentTask
 from memwal.jobs.index_catchup.report import (
     IndexCatchupReport,
     IndexCatchupTableReport,
@@ -46,7 +48,144 @@ from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
-from memwal.rows.inherited import check_progress
+from memwal.rows.progress import check_progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentTask:
+    """Build one segment of an index over some fragments of a version, in about `seconds`."""
+
+    version: int
+    index: str
+    kind: str
+    fragments: tuple[FragmentFacts, ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltSegment:
+    """A segment that was written, in `seconds`, but is not committed yet.
+
+    `data` is Lance's own description of it, pickled.
+    """
+
+    index: str
+    data: bytes = field(repr=False)
+    seconds: float = 0.0
+
+
+class IndexTable(Protocol):
+    """The base table, as index catch-up needs it.
+
+    The methods that commit raise LostRace on a conflict, Unsupported for what Lance can't do, and
+    StoreUnavailable for an error that leaves open whether the commit has landed. None of them
+    promises coverage: the caller reads the table again.
+    """
+
+    def facts(self, version: int) -> TableIndexes:
+        """The fragments and indexes of a version."""
+        ...
+
+    def record(self, name: str) -> None:
+        """Commit without indexing, which records progress for every index with full coverage."""
+        ...
+
+    def append(self, name: str, segments_to_merge: int) -> None:
+        """Index the rows of the latest version that the index lacks."""
+        ...
+
+    def retrain(self, name: str, segments_to_merge: int) -> None:
+        """Retrain a vector index on all rows; for another index, merge that many segments."""
+        ...
+
+    def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
+        """Commit segments that were built on `version`; the progress recorded is that version's."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """One version of the table: the progress in its manifest, and what its indexes cover."""
+
+    view: TableView
+    table: TableIndexes
+
+    def recorded(self, name: str) -> Progress:
+        """The progress that the manifest records for an index; empty for none."""
+        return self.view.mem_wal.index_catchup.get(name, {})
+
+    def uncovered_rows(self, name: str) -> int | None:
+        """How many rows the index does not cover; None when there is no such index."""
+        index = self.table.index(name)
+        return None if index is None else self.table.uncovered_rows(index)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """What has to be covered and recorded, which is the state at the start of the run."""
+
+    fragments: frozenset[int]
+    merged: Progress
+
+    def is_reached(self, look: Look, name: str) -> bool:
+        """Whether the index covers the goal's fragments, and records its merge progress."""
+        index = look.table.index(name)
+        if index is None or find_behind(look.recorded(name), self.merged):
+            return False
+        left = {f.fragment_id for f in look.table.uncovered(index)}
+        return not left & self.fragments
+
+
+@dataclass(kw_only=True, slots=True)
+class Run:
+    """The running totals of one index."""
+
+    plan: IndexPlan
+    had_work: bool = False
+    rounds: int = 0
+    conflicts: int = 0
+    faults: int = 0
+    seconds: float = 0.0
+    work_seconds: float = 0.0
+    error: MemWalError | None = None
+    committed: bool = False
+    retrained: bool = False
+    method: Method = Method.NONE
+    reason: str = ""
+    rows: int = 0
+    column_bytes: int = 0
+    expected_seconds: float = 0.0
+
+    @property
+    def owes_retrain(self) -> bool:
+        """Whether a retrain was begun and has not landed, which coverage alone does not show."""
+        return self.method is Method.RETRAIN and not self.retrained
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still something to commit."""
+        return self.error is None and self.plan.has_work
+
+    def begin_round(self) -> None:
+        """Begin one more round; the first round that indexes is the one to report."""
+        self.rounds += 1
+        self.committed = False
+        if self.method is Method.NONE:
+            self.method, self.reason = self.plan.method, self.plan.reason
+            self.rows, self.column_bytes = self.plan.rows, self.plan.column_bytes
+            self.expected_seconds = self.plan.seconds
+
+    def check_refusal(self) -> None:
+        """End the run of an index that can't be caught up at all, with Unsupported."""
+        if self.plan.refusal is not None:
+            self.error = Unsupported("MW-X01", self.plan.refusal)
+
+    def count_fault(self, fault: MemWalError, limits: CatchupLimits) -> None:
+        """Count one more fault; too many of them end the run of the index."""
+        self.faults += 1
+        if self.faults >= limits.fault_attempts_max:
+            self.error = fault
+
 
 Built = BuiltSegment | MemWalError
 Build = Callable[[Sequence[SegmentTask]], Sequence[Built]]

@@ -1,1 +1,0 @@
-"""Which generations of a merge are committed together, and how. Pure."""

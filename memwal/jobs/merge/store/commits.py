@@ -1,0 +1,387 @@
+"""The commits of a merge with their marks, and turns to make them."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from lance.mem_wal import CompactedSsTable
+
+from memwal.errors import LostRace, StoreUnavailable
+from memwal.jobs.merge.plan import CommitShape, Join
+from memwal.jobs.merge.ports import CommitStats
+from memwal.model import ShardId, SharedKey
+from memwal.ports import Clock
+from memwal.rows.keyset import KeySet, find_shared_key, group_batches, key_predicate
+from memwal.run.metrics.spans import span
+from memwal.store.tables.lance_calls import is_panic, tidy_text
+
+REMEMBERED_SECONDS = 600.0
+"""How long after a refused commit a table's merges take turns."""
+
+WAIT_SECONDS_MAX = 120.0
+"""The longest wait for a turn; after that, a merge commits alongside the others."""
+
+_POLL_SECONDS = 0.02
+_KEPT_SECONDS = 86_400.0
+_OPEN = os.O_RDWR | os.O_NOFOLLOW
+
+_CONFLICT = re.compile(
+    r"too many concurrent writers|commit conflict|preempted by concurrent|"
+    r"incompatible transaction|stale sstable|concurrent modification",
+    re.IGNORECASE,
+)
+# Of two concurrent commits that both insert this many keys or more, Lance refuses one.
+_COMPARED_MIN = 200
+_LOOKED_AT_TIMES = 4
+
+
+class HostTurns:
+    """The Turns port: a lock file per table, which the kernel unlocks when its holder dies.
+
+    Of two concurrent commits that insert 200 keys or more, Lance refuses the second, whose join and
+    writes are wasted. Smaller ones both pass, so turns are taken only for a while after a refusal,
+    or after a commit that would have been refused beside another; the file's time says when that
+    was. Where no file can be made, there are no turns.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        clock: Clock,
+        *,
+        waiting: Callable[[], None] = lambda: None,
+        alone: bool = True,
+        folder: Path | None = None,
+    ) -> None:
+        """`waiting` is called while a turn is waited for, and may raise.
+
+        `alone` means that nobody else is known to merge the table now.
+        """
+        self._clock = clock
+        self._waiting = waiting
+        self._alone = alone
+        self._folder = folder or _own_folder()
+        self._name = f"{hashlib.sha256(uri.encode()).hexdigest()[:32]}.turn"
+
+    @contextmanager
+    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+        """See the port."""
+        if not self._alone and inserts_many():
+            self.lost()  # commits would be refused, so turns are taken from now on
+        file = self._open_recent()
+        if file is None:
+            yield False
+            return
+        try:
+            yield self._lock(file)
+        finally:
+            # Closing alone would leave the lock to a process that was forked meanwhile.
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)
+
+    def lost(self) -> None:
+        """See the port."""
+        now = self._clock.now_nanos()
+        with suppress(OSError):
+            if self._folder is None:
+                return
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            if not _is_ours(self._folder):
+                return
+            file = os.open(self._folder / self._name, _OPEN | os.O_CREAT, 0o600)
+            try:
+                os.utime(file, ns=(now, now))
+            finally:
+                os.close(file)
+            for other in self._folder.glob("*.turn"):
+                if now - other.lstat().st_mtime_ns > _KEPT_SECONDS * 1e9:
+                    other.unlink()
+
+    def _open_recent(self) -> int | None:
+        """The lock file, if a commit was refused lately."""
+        if self._folder is None:
+            return None
+        try:
+            if not _is_ours(self._folder):
+                return None
+            path = self._folder / self._name
+            age_nanos = self._clock.now_nanos() - path.lstat().st_mtime_ns
+            return os.open(path, _OPEN) if age_nanos < REMEMBERED_SECONDS * 1e9 else None
+        except OSError:
+            return None
+
+    def _lock(self, file: int) -> bool:
+        deadline = self._clock.monotonic_seconds() + WAIT_SECONDS_MAX
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._clock.monotonic_seconds() >= deadline:
+                    return False
+                self._waiting()
+                # A fixed pace, however long one has waited: polling takes no place in a queue.
+                self._clock.sleep(_POLL_SECONDS * (0.5 + self._clock.random()))
+            except OSError:
+                return False  # a file system without locks
+            else:
+                return True
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether the folder is no link and owned by this user, so that no other user can block us."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
+def _own_folder() -> Path | None:
+    try:
+        return Path(tempfile.gettempdir()) / f"memwal-turns-{os.getuid()}"
+    except OSError:
+        return None  # no folder that can be written to
+
+
+def upsert(
+    base: Any,
+    keys: Sequence[str],
+    rows: Callable[[], pa.Table | pa.RecordBatchReader],
+    *,
+    join: Join,
+    deletes: pa.Table | None,
+    marks: Mapping[ShardId, int],
+    cause: Callable[[], Exception | None] = lambda: None,
+) -> CommitStats:
+    """Write rows, delete keys, and mark, in one commit without a retry on conflict.
+
+    Raises as the Fold port says. `cause` gives the error, if any, of reading rows for the commit.
+    """
+    builder = base.merge_insert(list(keys)).when_matched_update_all().when_not_matched_insert_all()
+    if deletes is not None and len(deletes):
+        builder = builder.when_not_matched_by_source_delete(key_predicate(deletes))
+    return _execute(base, builder, rows, join=join, marks=marks, cause=cause)
+
+
+def delete_keys(
+    base: Any, keys: Sequence[str], dead: pa.Table, *, join: Join, marks: Mapping[ShardId, int]
+) -> CommitStats:
+    """Delete keys by a join, however many, in one commit without a retry on conflict.
+
+    A retry would delete rows that a newer commit put back (seen on pylance 14). Raises as the Fold
+    port says.
+    """
+    builder = base.merge_insert(list(keys)).when_matched_delete()
+    return _execute(base, builder, lambda: dead, join=join, marks=marks)
+
+
+def _execute(
+    base: Any,
+    builder: Any,
+    rows: Callable[[], pa.Table | pa.RecordBatchReader],
+    *,
+    join: Join,
+    marks: Mapping[ShardId, int],
+    cause: Callable[[], Exception | None] = lambda: None,
+) -> CommitStats:
+    builder = builder.conflict_retries(0).use_index(join is Join.INDEX)
+    if marks:
+        builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
+    with span("memwal merge commit", table=base.uri, shards=len(marks)) as tell:
+        stats = run_commit(lambda: builder.execute(rows()), cause)
+        found = CommitStats(
+            rows_inserted=int(stats["num_inserted_rows"]),
+            rows_updated=int(stats["num_updated_rows"]),
+            rows_deleted=int(stats["num_deleted_rows"]),
+        )
+        tell(version=base.version, **asdict(found))
+    return found
+
+
+def run_commit(
+    call: Callable[[], Any], cause: Callable[[], Exception | None] = lambda: None
+) -> Any:
+    """Run a commit; conflicts become LostRace, anything else an error with an open outcome."""
+    try:
+        return call()
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        # An error while reading rows for the commit is raised as it is: not the commit's fault.
+        if (own := cause()) is not None:
+            raise own from None
+        text = tidy_text(error)
+        if _CONFLICT.search(str(error)):
+            raise LostRace(text) from None
+        raise StoreUnavailable(text) from None
+    except BaseException as error:
+        if is_panic(error):
+            raise StoreUnavailable(f"Lance panicked: {tidy_text(error)}") from None
+        raise
+
+
+def count_bytes_read(datasets: Iterable[Any]) -> int:
+    """Bytes read through these datasets since they were last counted."""
+    return sum(int(dataset.io_stats_incremental().read_bytes) for dataset in datasets)
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class SharedMember:
+    """One shard's part: the rows to write, in the base's schema, and the keys to delete.
+
+    `live_found` and `dead_found` say how many of either the base has, once it `is_counted`.
+    """
+
+    rows: pa.Table
+    tombstones: pa.Table
+    live_found: int = 0
+    dead_found: int = 0
+    is_counted: bool = False
+
+
+def share_folds(
+    members: Mapping[ShardId, SharedMember],
+    keys: Sequence[str],
+    base: Any,
+    before: Any,
+    base_rows: int,
+) -> LanceSharedFold | SharedKey | None:
+    """Join the members; None when a shard's keys have another type than the base's.
+
+    If two shards have the same key, that is returned instead: Lance would not notice, and its rows
+    have no order. `base` and `before` are two handles of one version, as a commit moves its handle
+    on.
+    """
+    schema = pa.schema([pa.field(key, base.schema.field(key).type) for key in keys])
+    try:
+        parts = {
+            shard: [_bare(part, schema) for part in (member.rows, member.tombstones)]
+            for shard, member in members.items()
+        }
+    except pa.ArrowException:
+        return None  # a shard's writer had another type for the key
+    every = pa.concat_tables([part for of_shard in parts.values() for part in of_shard])
+    known = KeySet(every.columns)
+    if known.count != len(every):
+        return find_shared_key(parts, keys)
+    return LanceSharedFold(
+        members=members, base=base, before=before, every=every, keys=known, base_rows=base_rows
+    )
+
+
+@dataclass(kw_only=True, eq=False)
+class LanceSharedFold:
+    """The SharedFold port over Lance. The rows of all members are held in memory.
+
+    `every` has the keys of all members, each once; `keys` is the set of them.
+    """
+
+    members: Mapping[ShardId, SharedMember]
+    base: Any
+    before: Any
+    every: pa.Table
+    keys: KeySet
+    base_rows: int
+    _bytes_read: int = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from the base for this commit so far."""
+        self._bytes_read += count_bytes_read((self.base, self.before))
+        return self._bytes_read
+
+    def commit(
+        self, shape: CommitShape, marks: Mapping[ShardId, int]
+    ) -> Mapping[ShardId, CommitStats]:
+        """Upsert all winners and set all marks in one commit (see the port)."""
+        members = self.members.values()
+        rows = pa.concat_tables([member.rows for member in members])
+        dead = pa.concat_tables([_bare(m.tombstones, self.every.schema) for m in members])
+        keys, marks = self.every.column_names, {shard: marks[shard] for shard in self.members}
+        if len(rows) or not len(dead):
+            total = upsert(
+                self.base, keys, lambda: rows, join=shape.join, deletes=dead, marks=marks
+            )
+        else:
+            total = delete_keys(self.base, keys, dead, join=shape.join, marks=marks)
+        return self._count_by_shard(total)
+
+    def _count_by_shard(self, total: CommitStats) -> Mapping[ShardId, CommitStats]:
+        """Split the commit's statistics by shard.
+
+        Lance's own counts are enough where all rows were new, or none; else the keys of the version
+        before the commit are scanned.
+        """
+        live = {shard: len(member.rows) for shard, member in self.members.items()}
+        dead = {shard: len(member.tombstones) for shard, member in self.members.items()}
+        updated, deleted = dict.fromkeys(live, 0), dict.fromkeys(live, 0)
+        mixed = total.rows_inserted > 0 and total.rows_updated > 0
+        if mixed or 0 < total.rows_deleted < sum(dead.values()):
+            expected = (total.rows_updated, total.rows_deleted)
+            if not self._is_counted or self._sum_found() != expected:
+                self._count_found()
+            updated = {shard: member.live_found for shard, member in self.members.items()}
+            deleted = {shard: member.dead_found for shard, member in self.members.items()}
+        if not mixed and total.rows_updated:
+            updated = live
+        if total.rows_deleted in (0, sum(dead.values())):
+            deleted = dead if total.rows_deleted else dict.fromkeys(live, 0)
+        return {
+            shard: CommitStats(
+                rows_inserted=live[shard] - updated[shard],
+                rows_updated=updated[shard],
+                rows_deleted=deleted[shard],
+            )
+            for shard in self.members
+        }
+
+    def inserts_many(self) -> bool:
+        """See the port; False, without a scan, where the base is much larger than the merge."""
+        live = sum(len(member.rows) for member in self.members.values())
+        if live < _COMPARED_MIN or self.base_rows > _LOOKED_AT_TIMES * live:
+            return False
+        if not self._is_counted:
+            self._count_found()
+        return live - self._sum_found()[0] >= _COMPARED_MIN
+
+    @property
+    def _is_counted(self) -> bool:
+        return all(member.is_counted for member in self.members.values())
+
+    def _sum_found(self) -> tuple[int, int]:
+        members = self.members.values()
+        return sum(m.live_found for m in members), sum(m.dead_found for m in members)
+
+    def _count_found(self) -> None:
+        """Count how many of each member's keys the base has, in one scan of its keys."""
+        names = self.every.column_names
+        members = self.members.values()
+        sizes = [size for m in members for size in (len(m.rows), len(m.tombstones))]
+        parts = np.repeat(np.arange(len(sizes)), sizes)[self.keys.sort_rows(self.every.columns)]
+        held = np.zeros(self.keys.count, dtype=bool)  # the base may have a key several times
+
+        def scan() -> None:
+            batches = self.before.scanner(columns=names).to_batches()
+            for group in group_batches(batches):
+                columns = [pa.chunked_array([b.column(name) for b in group]) for name in names]
+                numbers = self.keys.number(columns)
+                held[numbers[numbers >= 0]] = True
+
+        run_commit(scan)
+        found = np.bincount(parts[held], minlength=len(sizes))
+        for place, member in enumerate(members):
+            member.live_found, member.dead_found = map(int, found[2 * place : 2 * place + 2])
+            member.is_counted = True
+
+
+def _bare(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The key columns alone, cast to `schema` and with its metadata."""
+    return pa.table([table[f.name].cast(f.type) for f in schema], schema=schema)
