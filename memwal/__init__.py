@@ -52,7 +52,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in ("Nearest", "Search"):
-        from memwal.cli.read import read
+        from memwal import read
 
         return getattr(read, name)
     from memwal import api

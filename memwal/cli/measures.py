@@ -31,7 +31,7 @@ class Measures:
 
     def begin(self) -> None:
         """Start; raises Usage for an impossible file, Unsupported if OpenTelemetry is missing."""
-        from memwal.run.metrics.sink import start_metrics
+        from memwal.run.metrics.start import start_metrics
 
         if self._place is not None:
             self._file = check_place("--metrics-file", self._place)
@@ -42,7 +42,8 @@ class Measures:
 
         Raises Unsupported if they are to be `shown` and OpenTelemetry is missing.
         """
-        from memwal.run.metrics.sink import NO_METRICS, start_metrics
+        from memwal.run.metrics.sink import NO_METRICS
+        from memwal.run.metrics.start import start_metrics
 
         self._takes_reports = False
         if self._metrics is None or (shown and self._metrics is NO_METRICS):

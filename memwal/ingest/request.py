@@ -6,10 +6,18 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from memwal.format.layout import parse_shard
-from memwal.ingest.sources.paths import SpooledInput
 from memwal.options import Option
 
 Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpooledInput:
+    """The content of standard input, in a file that is deleted when the run ends."""
+
+    path: str
+    size_bytes: int
+    digest: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import pytest
 from scripts import changed_tests as changed
 from tests.support import durations
 
-SHARD = "memwal/jobs/merge/plan/shard.py"
+SHARD = "memwal/jobs/merge/plan.py"
 TEXTS = {
     "tests/airflow/test_page_list.py": "",
     "tests/architecture/test_pages.py": "",

@@ -47,6 +47,7 @@ NO_STAGES = {
     "memwal/jobs/garbage/model.py",
     "memwal/jobs/watch/metrics.py",
     "memwal/jobs/watch/options.py",
+    "memwal/jobs/watch/probes.py",
     "memwal/jobs/watch/workers.py",
 }
 

@@ -25,7 +25,8 @@ from memwal.jobs.watch.probes import Endpoint, Pages, Pulse
 from memwal.model import TableGauges
 from memwal.report import DONE, FAILED, TableReport
 from memwal.run.metrics.catalogue import METRICS
-from memwal.run.metrics.sink import Counts, Metrics, start_metrics
+from memwal.run.metrics.sink import Counts, Metrics
+from memwal.run.metrics.start import start_metrics
 from tests.monitoring.server import Prometheus
 from tests.monitoring.test_rules import FILE as RULES_FILE
 from tests.monitoring.test_rules import RULES

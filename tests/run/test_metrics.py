@@ -18,7 +18,8 @@ from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.model import ShardId, TableGauges
 from memwal.report import JobOnTable, JobReport, TableReport
 from memwal.run.metrics.catalogue import METRICS
-from memwal.run.metrics.sink import NO_METRICS, count_report, name_failure, start_metrics
+from memwal.run.metrics.sink import NO_METRICS, count_report, name_failure
+from memwal.run.metrics.start import start_metrics
 from memwal.run.metrics.telemetry import Telemetry, make_shown_reader
 
 SECOND = 10**9

@@ -26,8 +26,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
+from memwal.ingest.request import SpooledInput
 from memwal.ingest.sources.columns import SourceColumns
-from memwal.ingest.sources.paths import STANDARD_INPUT, SpooledInput, find_matches, is_pattern
+from memwal.ingest.sources.paths import STANDARD_INPUT, find_matches, is_pattern
 from memwal.ingest.sources.text_files import (
     check_separator,
     open_csv,

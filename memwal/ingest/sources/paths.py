@@ -12,7 +12,6 @@ import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import PurePosixPath
@@ -22,6 +21,7 @@ from typing import BinaryIO
 from pyarrow import fs
 
 from memwal.errors import Unsupported, Usage
+from memwal.ingest.request import SpooledInput
 
 _MAGIC = "*?["
 
@@ -64,15 +64,6 @@ def does_match(path: Sequence[str], pattern: Sequence[str]) -> bool:
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpooledInput:
-    """The content of standard input, in a file that is deleted when the run ends."""
-
-    path: str
-    size_bytes: int
-    digest: str
 
 
 @contextmanager

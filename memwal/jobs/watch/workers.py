@@ -23,7 +23,7 @@ from memwal.report import JobReport
 from memwal.run.engines.pool import SharedEngines, Started, has_spark
 from memwal.run.fanout import start_engine
 from memwal.run.lease import ChainLeases
-from memwal.run.metrics.sink import start_metrics
+from memwal.run.metrics.start import start_metrics
 from memwal.run.process import logs
 from memwal.run.progress import Progress, Silent
 from memwal.run.workers import cancel
