@@ -68,7 +68,7 @@ test-ceph: $(READY) ## Run the tests of S3 and of a merge on Ceph's gateway (Deb
 	@MEMWAL_TEST_CEPH=1 $(PYTEST) -q -k s3 tests/store/test_objects.py tests/store/test_clouds.py \
 		tests/jobs/merge/test_merge.py $(PYTEST_ARGS)
 
-test-changed: $(READY) ## Three minutes of what a change can reach: what is not committed, else what main lacks (BASE=, MINUTES=N)
+test-changed: $(READY) $(AIRFLOW_READY) ## Three minutes of what a change can reach: what is not committed, else what main lacks (BASE=, MINUTES=N)
 	@VENV_AIRFLOW=$(VENV_AIRFLOW) $(BIN)/python scripts/changed_tests.py \
 		$(if $(BASE),--base $(BASE)) --minutes $(or $(MINUTES),3) --processes $(TEST_PROCESSES) $(PYTEST_ARGS)
 
