@@ -4,7 +4,7 @@
    g. A base-table commit is one step, conditional as Lance's is: it fails when another commit of the
    shard wrote a common row since the version it was made from. A fold of several generations has
    such a row (its anchor); a fold of one has not, and Lance compares the marks only. That is the
-   guard of memwal/plan/merge.py. Mergers and collector die by being left behind. Indexes are left
+   guard of memwal/jobs/merge/plan.py. Mergers and collector die by being left behind. Indexes are left
    out: their gate is one more lower bound beside the retained versions' own.
 
    Properties: a version that says "merged up to g" has every row up to g, once, newest wins
