@@ -37,8 +37,8 @@ def graph() -> grimp.ImportGraph:
     for test in TEXTS:
         made.add_module(str(changed.module_of(test)))
     for importer, imported in (
-        ("tests.read.test_near", "memwal.jobs.merge.plan.shard"),
-        ("memwal.jobs.merge.job", "memwal.jobs.merge.plan.shard"),
+        ("tests.read.test_near", "memwal.jobs.merge.plan"),
+        ("memwal.jobs.merge.job", "memwal.jobs.merge.plan"),
         ("tests.ingest.test_far", "memwal.jobs.merge.job"),
         ("tests.store.test_lease", "memwal.store.lease"),
     ):
