@@ -34,6 +34,30 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/options.py",
+        "tests/cli/test_requests.py",
+        (
+            "options: a number below its bound is taken",
+            "        if least is not None and value < least:",
+            "        if False:",
+        ),
+        (
+            "options: a word that is none of the choices is taken",
+            "        if self.choices and value not in self._list_known():",
+            "        if False:",
+        ),
+        (
+            "options: a shard's id is not checked",
+            "            return self.option.parse(value)",
+            "            return value",
+        ),
+        (
+            "options: a request of another kind forgets what was asked for",
+            "for f in fields(cast(Any, kind)) if f.name in own}",
+            "for f in fields(cast(Any, kind)) if False}",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/status/report.py",
         "tests/jobs/status/test_due.py -k broken",
         (
