@@ -84,7 +84,7 @@ class Option:
 Shards = Annotated[
     Sequence[str],
     Option(
-        meaning="Only these shards; repeatable. The beginning of an id is enough.",
+        meaning="Only these shards. The beginning of an id is enough.",
         flag="shard",
         metavar="ID",
         parse=parse_shard,

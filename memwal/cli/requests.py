@@ -43,7 +43,10 @@ def _make_parameter(declared: DeclaredOption) -> tuple[Any, Any]:
     if kind is Kind.NUMBER:
         least, most = find_bounds(declared)
         bounds = {"min": least, "max": most}
-    said = typer.Option(flag, metavar=metavar, help=describe_option(declared), **bounds)
+    help_text = describe_option(declared)
+    if kind in (Kind.LIST, Kind.PAIRS):
+        help_text += " Repeatable."
+    said = typer.Option(flag, metavar=metavar, help=help_text, **bounds)
     if kind is Kind.SWITCH:
         default = bool(declared.default)
     value: Any = _TYPES.get(kind) or (declared.type if kind is Kind.NUMBER else str)

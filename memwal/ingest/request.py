@@ -35,12 +35,12 @@ class IngestRequest:
     ] = None
     source_options: Annotated[
         Pairs,
-        Option(meaning="For Spark's reader; repeatable.", flag="option", metavar="KEY=VALUE"),
+        Option(meaning="For Spark's reader.", flag="option", metavar="KEY=VALUE"),
     ] = ()
     renamed: Annotated[
         Pairs,
         Option(
-            meaning="Rename a source's column; repeatable.",
+            meaning="Rename a source's column.",
             flag="map",
             field="map",
             metavar="OLD=NEW",
@@ -49,7 +49,7 @@ class IngestRequest:
     defaults: Annotated[
         Pairs,
         Option(
-            meaning="Value for sources without the column; repeatable.",
+            meaning="Value for sources without the column.",
             flag="default",
             field="default",
             metavar="COLUMN=VALUE",

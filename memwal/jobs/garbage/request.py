@@ -42,7 +42,7 @@ class DeletingRequest(Retention):
     execute: Annotated[
         bool,
         Option(
-            meaning="Drop and delete garbage; without it, or with --dry-run, list it.",
+            meaning="Drop and delete garbage; else, or in a dry run, list it.",
             form="Delete garbage",
         ),
     ] = False

@@ -15,7 +15,7 @@ class CatchupRequest:
 
     indexes: Annotated[
         Sequence[str],
-        Option(meaning="Only these indexes; repeatable.", flag="index", metavar="NAME"),
+        Option(meaning="Only these indexes.", flag="index", metavar="NAME"),
     ] = ()
     method: Annotated[
         Literal["auto", "append", "segments", "retrain"],

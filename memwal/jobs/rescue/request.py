@@ -16,7 +16,7 @@ Idle = Annotated[
 Yes = Annotated[
     bool,
     Option(
-        meaning="Claim without asking. A writer that is alive after all is fenced, and has to be "
+        meaning="Claim the shards without asking. A writer that is alive after all is fenced, and has to be "
         "opened again.",
         form="Claim",
     ),
