@@ -16,8 +16,8 @@ Idle = Annotated[
 Yes = Annotated[
     bool,
     Option(
-        meaning="Claim the shards without asking. A writer that is alive after all is fenced, and has to be "
-        "opened again.",
+        meaning="Claim the shards without asking. A writer that is alive after all is fenced, and "
+        "has to be opened again.",
         form="Claim",
     ),
 ]
