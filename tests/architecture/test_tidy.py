@@ -32,10 +32,10 @@ LONGER_JOBS: dict[str, int] = {}
 LARGER_ROOMS = {
     "airflow_plugins/memwal_airflow": 17,
     "memwal": 25,
-    "memwal/cli": 31,
-    "memwal/ingest": 20,
+    "memwal/cli": 30,
+    "memwal/ingest": 16,
     "memwal/jobs": 20,
-    "memwal/run": 20,
+    "memwal/run": 19,
 }
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of; the
 # demo has a table of its own, and a backfill its workers.
