@@ -15,9 +15,7 @@ from typer.testing import CliRunner
 
 import memwal.ingest.apply
 from memwal.cli.app import app
-from memwal.ingest.plan import make_id
 from memwal.ingest.progress.identity import is_same
-from memwal.ingest.request import IngestRequest
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.track import Track
 from memwal.store.records.ingests import Begun, Rounds
@@ -50,18 +48,6 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "a.parquet"
     pq.write_table(rows_of(range(40)), path)
     return path
-
-
-def forget_digests(table: MemWalTable, request: IngestRequest, ingest_id: str) -> None:
-    """Make a round's plan what an older build wrote."""
-    folder = Path(table.uri, "_maintenance", "ingest", make_id(request))
-    [path] = folder.glob("*/plan.json")
-    plan = json.loads(path.read_text())
-    for file in plan["sources"]:
-        for name in ("digest", "etag", "fragments_after", "last_fragment"):
-            file.pop(name)
-    path.write_text(json.dumps(plan))
-    folder.rename(folder.with_name(ingest_id))
 
 
 def test_a_touched_file_is_not_new(table, source) -> None:
@@ -110,21 +96,6 @@ def test_one_that_was_touched_before_it_was_finished(table, source, monkeypatch,
     assert len(table.read()) == 40
 
 
-def test_an_older_record_of_a_file_that_was_touched(table, source) -> None:
-    """It has no digest: nobody knows whether rows would be written twice."""
-    asked = ("ingest", table.uri, source)
-    request = IngestRequest(sources=(str(source),))
-    assert run(*asked)["exit_code"] == 0
-    forget_digests(table, request, make_id(request))
-    assert run(*asked)["outcome"] == "nothing_to_do"
-    before = source.stat().st_mtime_ns
-    touch(source)
-    refused = run(*asked)
-    assert (refused["exit_code"], refused["outcome"]) == (5, "refused")
-    assert f"touch -d @{before // 10**9}.{before % 10**9:09}" in refused["error"]
-    assert run(*asked, "--again")["rows_written"] == 40
-
-
 def test_the_order_of_the_sources_is_part_of_what_is_asked(table, tmp_path) -> None:
     for n, name in enumerate(("a1", "a2")):
         pq.write_table(rows_of([1, 2], n), tmp_path / f"{name}.parquet")
@@ -168,17 +139,6 @@ def test_a_lance_source_goes_on_behind_what_it_had(table, tmp_path) -> None:
     assert "updated, deleted or rewritten" in refused["error"]
     assert run(*asked, "--again")["rows_written"] == 49
     assert run(*asked)["outcome"] == "nothing_to_do"
-
-
-def test_a_lance_source_that_an_older_build_ingested(table, tmp_path) -> None:
-    uri = str(tmp_path / "s.lance")
-    lance.write_dataset(rows_of(range(30)), uri)
-    request = IngestRequest(sources=(uri,))
-    assert run("ingest", table.uri, uri)["rows_written"] == 30
-    forget_digests(table, request, make_id(request))
-    assert run("ingest", table.uri, uri)["outcome"] == "nothing_to_do"
-    lance.write_dataset(rows_of(range(30, 35)), uri, mode="append")
-    assert run("ingest", table.uri, uri)["rows_written"] == 5
 
 
 def test_a_lance_source_that_grows_before_it_is_finished(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import memwal.ingest.unit
 import pyarrow as pa
 import pytest
 
