@@ -76,7 +76,7 @@ test-nightly: ## Run all tests, with every seed, race and kill that `make test` 
 	@MEMWAL_TEST_FULL=1 $(MAKE) --no-print-directory test
 
 durations: ## Run all tests and renew tests/durations.json, by which they are scheduled
-	@$(MAKE) --no-print-directory test PYTEST_ARGS='--record-durations $(CURDIR)/tests/durations.json'
+	@$(MAKE) --no-print-directory test PYTEST_ARGS=--record-durations=$(CURDIR)/tests/durations.json
 
 test-fast: $(READY) ## Run the tests that take next to no time
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
