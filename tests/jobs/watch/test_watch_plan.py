@@ -205,7 +205,7 @@ def test_garbage_is_collected_only_where_the_configuration_says_so() -> None:
     assert options(silent).choose_target(kept).target.collects
     assert options(told).choose_target(table).target.collects
     assert not choose_round_options(options(silent)).request.execute
-    chosen = choose_round_options(options(told))
+    chosen = choose_round_options(options(told)).request
     assert chosen.execute
-    assert chosen.limits.wal
+    assert chosen.wal
     assert chosen.retention_seconds == 9e5
