@@ -49,6 +49,7 @@ from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.model import Consistency
+from memwal.options import narrow
 from memwal.read.plan.request import parse_consistency
 from memwal.run.keywords import made_for_python, raises_for_python, takes
 from memwal.run.progress import LogProgress
@@ -347,8 +348,10 @@ class Table:
             allow_reinitialised=allow_reinitialised,
         )
 
-    def _ask(self, kind: Callable[..., Options], request: _Dry) -> Options:
-        return self._make_options(kind, dry_run=request.dry_run, request=request)
+    def _ask(self, kind: Any, request: _Dry) -> Any:
+        """Options of that kind. Its own request travels to executors, who may lack this module."""
+        asked = narrow(request, type(kind.request))
+        return self._make_options(kind, dry_run=request.dry_run, request=asked)
 
     def _make_options(self, kind: Callable[..., Options], **options: Any) -> Options:
         return kind(tables=[self._table], **self._options, **options)

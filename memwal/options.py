@@ -95,10 +95,11 @@ Shards = Annotated[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeclaredOption:
-    """A field of a request that is an option. `type` is its type without None."""
+    """A field of a request that is an option. `type` is its type without None, if it has that."""
 
     name: str
     type: Any
+    is_optional: bool
     kind: Kind
     default: Any
     option: Option
@@ -134,8 +135,8 @@ class DeclaredOption:
 
     def check(self, value: Any, name: str, bounds: Bounds) -> Any:
         """Return the value in its normal form. Raises Usage, which calls it `name`."""
-        if value is None:
-            return value
+        if value is None and self.is_optional:
+            return None
         if self.kind in (Kind.LIST, Kind.CHOICES):
             one = [value] if isinstance(value, str) else value
             return tuple(self._check_one(item, name, bounds) for item in one)
@@ -146,15 +147,22 @@ class DeclaredOption:
             raise Usage(f"{name} {value!r}: expected {', '.join(self.choices)}")
         if isinstance(value, str) and self.option.parse is not None:
             return self.option.parse(value)
-        least, most = bounds
+        if value is None:
+            raise Usage(f"{name} None: expected a value")
+        least, most = bounds if isinstance(value, int | float) else (None, None)
         if least is not None and value < least:
             raise Usage(f"{name} {value}: expected {least:g} or more")
         if most is not None and value > most:
             raise Usage(f"{name} {value}: expected {most:g} or less")
         return value
 
+    @property
+    def takes_bool(self) -> bool:
+        """Whether it may be given without a word, or as True and False."""
+        return bool in get_args(self.type)
+
     def _list_known(self) -> tuple[object, ...]:
-        return (*self.choices, True, False) if _takes_bool(self.type) else self.choices
+        return (*self.choices, True, False) if self.takes_bool else self.choices
 
 
 @cache
@@ -175,6 +183,7 @@ def list_options(request: Any) -> tuple[DeclaredOption, ...]:
             DeclaredOption(
                 name=field.name,
                 type=kind,
+                is_optional=is_optional,
                 kind=_find_kind(field.name, kind, is_optional),
                 default=made() if made is not MISSING else field.default,
                 option=option,
@@ -193,9 +202,10 @@ def narrow(request: Any, kind: Callable[..., Request], **more: Any) -> Request:
 def list_settings(request: Any) -> dict[str, Any]:
     """The keys of memwal.toml that a request overrides, with its values."""
     kind: Any = type(request)
-    found = ((d.option.setting, getattr(request, d.name)) for d in list_options(kind))
+    found = ((d, getattr(request, d.name)) for d in list_options(kind) if d.option.setting)
     # A switch that is off says nothing; a 0 does.
-    return {k: v for k, v in found if k is not None and v is not None and v is not False}
+    said = ((d, v) for d, v in found if v is not None and (v or d.kind is not Kind.SWITCH))
+    return {str(declared.option.setting): value for declared, value in said}
 
 
 def _drop_none(kind: Any) -> tuple[Any, bool]:
@@ -203,10 +213,6 @@ def _drop_none(kind: Any) -> tuple[Any, bool]:
         return kind, False
     rest = [part for part in get_args(kind) if part is not type(None)]
     return Union[tuple(rest)], len(rest) < len(get_args(kind))  # noqa: UP007
-
-
-def _takes_bool(kind: Any) -> bool:
-    return bool in get_args(kind)
 
 
 def _find_kind(name: str, kind: Any, is_optional: bool) -> Kind:

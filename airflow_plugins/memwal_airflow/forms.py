@@ -91,8 +91,8 @@ def build_param(declared: DeclaredOption, default: Any = None) -> Param:
                 uniqueItems=True,
             )
         case Kind.DURATION:
-            empty = declared.shown_default or "none"
-            text = f"{text} Such as {declared.option.metavar}; empty: {empty}"
+            empty = "" if "Default:" in text else f"; empty: {declared.shown_default or 'none'}"
+            text = f"{text} Such as {declared.option.metavar}{empty}"
             return Param(
                 default,
                 type=["string", "null"],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from memwal.config import Settings, make_settings
-from memwal.options import Bounds, DeclaredOption, list_options, list_settings
+from memwal.options import Bounds, DeclaredOption, list_options
 
 Request = TypeVar("Request")
 
@@ -19,13 +19,18 @@ def check_request(request: Request, name: Callable[[DeclaredOption], str]) -> Re
     """
     kind: Any = type(request)
     checked = {
-        declared.name: declared.check(
-            getattr(request, declared.name), name(declared), find_bounds(declared)
-        )
+        declared.name: _check(declared, getattr(request, declared.name), name(declared))
         for declared in list_options(kind)
     }
-    make_settings(**list_settings(request))
     return replace(request, **checked)  # type: ignore[type-var]
+
+
+def _check(declared: DeclaredOption, value: Any, name: str) -> Any:
+    """A setting's value may be a text, too, as in the file: `"256MB"`, `"no"`."""
+    checked, key = declared.check(value, name, find_bounds(declared)), declared.option.setting
+    if key is None or checked is None:
+        return checked
+    return getattr(make_settings(**{key: checked}), key)
 
 
 def describe_option(declared: DeclaredOption) -> str:

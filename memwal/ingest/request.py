@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from memwal.format.layout import parse_shard
+from memwal.format.layout import parse_ingest_id, parse_shard
 from memwal.options import Option
 
 Pairs = tuple[tuple[str, str], ...]
@@ -69,6 +69,7 @@ class IngestRequest:
             meaning="The ingest's name. Default: made from sources and options.",
             flag="id",
             metavar="NAME",
+            parse=parse_ingest_id,
         ),
     ] = None
     again: Annotated[bool, Option(meaning="Ingest completely ingested files again.")] = False

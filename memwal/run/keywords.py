@@ -90,14 +90,19 @@ def takes(
     # A writer has one shard: for both, the text's own word is clear.
     others = (declared for declared in list_options(request) if declared.flag != "--shard")
     _NAMES.update(map(_name_keyword, others))
-    meanings = "".join(f"\n{d.name}: {describe_option(d)}" for d in list_options(request))
+    meanings = "".join(
+        f"\n{d.name}: {name_arguments(describe_option(d))}" for d in list_options(request)
+    )
 
     def decorate(
         method: Callable[[Self, Request], Result],
     ) -> Callable[Concatenate[Self, Arguments], Result]:
         @wraps(method)
         def call(self: Self, *args: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-            whole.bind(self, *args, **keywords)
+            try:
+                whole.bind(self, *args, **keywords)
+            except TypeError as error:
+                raise TypeError(f"{method.__qualname__}() {error}") from None
             made = request(*args, **keywords)
             return method(self, check_request(made, lambda declared: declared.name))
 

@@ -176,3 +176,15 @@ def test_an_option_that_is_declared_is_a_field_and_in_the_form(
     found = forms.build_run_params(Config(), "garbage")["pause"]
     assert found.schema["title"] == "Pause"
     assert forms.build_run_fields("garbage")["pause"] == "{{ params.pause }}"
+
+
+def test_odd_values_make_no_option_and_no_text_gives_a_secret_away() -> None:
+    for value in ("", [], None, "None"):
+        assert build("ingest", shard=value, ingest_id=value).list_options() == []
+    assert build("ingest", shard=["ab"]).list_options() == ["--shard=ab"]
+    assert build("index-catchup", method="no").list_options() == ["--method=no"]
+    with pytest.raises(Usage) as caught:
+        build("merge", shards="s3://key:SECRET@lake/x").list_options()
+    assert "SECRET" not in str(caught.value)
+    with pytest.raises(Usage, match="dash"):
+        build("ingest", ingest_id="--again").list_options()

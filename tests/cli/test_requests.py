@@ -16,6 +16,7 @@ from memwal.errors import Usage
 from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import GRACE_SECONDS
@@ -132,3 +133,22 @@ def test_a_request_says_the_same_as_another_kind() -> None:
     assert found == GarbageRequest(
         execute=True, wal=False, retention_seconds=9.0, as_configured=True
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings"),
+    [
+        (MergeRequest(bytes_per_commit_max="5MB"), {"bytes_per_commit_max": 5_000_000}),  # type: ignore[arg-type]
+        (MergeRequest(allow_index_join="no"), {}),  # type: ignore[arg-type]
+        (MergeRequest(allow_index_join=0), {}),  # type: ignore[arg-type]
+        (CompactionRequest(target_rows_per_fragment=1e6), {"target_rows_per_fragment": 10**6}),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_key_takes_its_option_takes_in_python(asked: Any, settings: dict[str, Any]) -> None:
+    assert list_settings(check_request(asked, lambda declared: declared.name)) == settings
+
+
+def test_none_is_a_value_only_where_the_type_says_so() -> None:
+    assert check_request(MergeRequest(until_generation=None), lambda d: d.name) == MergeRequest()
+    with pytest.raises(Usage, match="method None: expected auto, append"):
+        check_request(CatchupRequest(method=None), lambda d: d.name)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import tomllib
@@ -9,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import memwal
 from memwal.errors import JOBS_MODULES
+from memwal.jobs.merge.job import MergeOptions
+from memwal.jobs.merge.report import MergeTableReport
+from memwal.jobs.merge.request import MergeRequest
+from memwal.report import JobReport
 from memwal.run.engines import executors
 from memwal.run.engines.executors import NEEDED, explain_failure, find_fault, find_versions
 
@@ -87,3 +93,48 @@ def test_modules_of_the_extra_are_known() -> None:
     """With those that pylance and boto3 bring, and that memwal imports."""
     needed = {module.partition(".")[0] for module in NEEDED} - {"memwal", "pydantic"}
     assert needed | {"botocore", "lance_namespace"} == JOBS_MODULES
+
+
+# What a terminal needs, and what tasks unpickle: their units, requests and writers.
+ABSENT = "import sys; sys.modules.update(dict.fromkeys(['rich', 'typer', 'click']))\n"
+UNITS = (
+    "memwal.jobs.merge.unit",
+    "memwal.jobs.garbage.unit",
+    "memwal.jobs.compaction.store",
+    "memwal.jobs.index_catchup.store",
+    "memwal.jobs.snapshot.store",
+    "memwal.ingest.spark.staging",
+    "memwal.ingest.spark.writer",
+    "memwal.run.engines.spark",
+    "memwal.read.spark",
+)
+
+
+@pytest.mark.parametrize("module", UNITS)
+def test_what_tasks_import_needs_no_terminal(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{ABSENT}import {module}"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_request_from_python_is_the_job_s_own_where_it_is_unpickled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sent: list[object] = []
+
+    def run_merge(options: MergeOptions, progress: object) -> JobReport:
+        sent.append(options.request)
+        table = MergeTableReport(table="t", outcome="nothing_to_do")
+        return JobReport(job="merge", outcome="nothing_to_do", tables=(table,))
+
+    monkeypatch.setattr("memwal.jobs.merge.job.run_merge", run_merge)
+    memwal.open_table(str(tmp_path / "t")).merge(until_generation=3)
+    assert sent == [MergeRequest(until_generation=3)]
+    pickled = repr(pickle.dumps(sent[0]))
+    done = subprocess.run(
+        [sys.executable, "-c", f"{ABSENT}import pickle; print(pickle.loads({pickled}))"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("MergeRequest("), done.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -57,6 +58,8 @@ _SECONDS_MAX = 7 * 86_400.0
 _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", "none", ""}
 _COMMON_VALUES = ("engine", "lease_seconds", "memory_max")
 _COMMON_SWITCHES = ("no_lease", "allow_untested_lance", "dry_run_only")
+# A template that renders to nothing gives a text.
+_NOTHING = (None, "", "None")
 # Fields that can't be named like their option, because Airflow's operators have such a method.
 _ATTRIBUTES = {"execute": "garbage_execute"}
 # Polling a local folder is cheap; only a triggerer with hundreds of jobs has to save on it.
@@ -227,18 +230,18 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         match declared.kind:
             case Kind.SWITCH | Kind.EITHER:
                 return [flag] if is_true(value) else []
-            case Kind.LIST:
-                found = [value] if isinstance(value, str) and value else list(value or ())
+            case Kind.LIST | Kind.TEXT if declared.kind is Kind.LIST or declared.option.parse:
+                if value in _NOTHING:
+                    return []
+                found = [value] if isinstance(value, str) else list(value or ())
                 return [f"{flag}={_check_value(declared, item)}" for item in found]
             case Kind.PAIRS:
                 return [f"{flag}={name}={given}" for name, given in (value or {}).items()]
             case Kind.CHOICES:
                 found = [choice for choice in declared.choices if choice in (value or ())]
                 return [f"{flag}={','.join(found)}"] if found else []
-            case Kind.CHOICE if str(value).strip().lower() in _TRUE | _FALSE:
+            case Kind.CHOICE if declared.takes_bool and _is_switch(value):
                 return [flag] if is_true(value) else []
-            case Kind.TEXT if declared.option.parse is not None and value:
-                return [f"{flag}={_check_value(declared, value)}"]
         return _give(flag, value)
 
     def check_run(self, context: Context) -> None:
@@ -433,15 +436,28 @@ def _add_fields(kind: type[MemWalJobOperator], options: Sequence[DeclaredOption]
     vars(build)["__signature__"] = inspect.Signature([*before, *fields, rest])
     kind.__init__ = build  # type: ignore[method-assign]
     kind.template_fields = (*kind.template_fields, *map(name_attribute, options))
-    lines = [f":param {o.field}: {describe_option(o).rstrip('.')} (templated)" for o in options]
+    lines = [f":param {o.field}: {_describe(o)} (templated)" for o in options]
     text = inspect.getdoc(kind) or ""
     kind.__doc__ = text + ("\n" if ":param" in text else "\n\n") + "\n".join(lines)
+
+
+def _describe(declared: DeclaredOption) -> str:
+    """Say what a field does; other options in the text are called as fields are."""
+    text = describe_option(declared).rstrip(".")
+    return re.sub("--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), text)
 
 
 def _check_value(declared: DeclaredOption, value: Any) -> str:
     """Return the value if it is safe for a command. Raises Usage."""
     text = check_name(declared.flag.removeprefix("--"), value)
-    return text if declared.option.parse is None else declared.option.parse(text)
+    try:
+        return text if declared.option.parse is None else declared.option.parse(text)
+    except Usage as error:
+        raise Usage(str(error).replace(repr(text), mask(text))) from None
+
+
+def _is_switch(value: Any) -> bool:
+    return str(value).strip().lower() in _TRUE | _FALSE
 
 
 def _name_flag(field: str) -> str:
@@ -449,8 +465,5 @@ def _name_flag(field: str) -> str:
 
 
 def _give(flag: str, value: Any) -> list[str]:
-    """Return option and value as one word, so that no value can be taken for another option.
-
-    A template that renders to nothing gives a text, not None.
-    """
-    return [] if value in (None, "", "None") else [f"{flag}={value}"]
+    """Return option and value as one word, so that no value can be taken for another option."""
+    return [] if value in _NOTHING else [f"{flag}={value}"]

@@ -31,7 +31,6 @@ from pyspark.sql.types import StructType
 from memwal.clock import SystemClock
 from memwal.errors import LASTING_EXITS, MemWalError, Unsupported, error_of
 from memwal.format import layout
-from memwal.ingest.job import name_shard, run_ingest
 from memwal.ingest.plan import IngestOptions, StagedRound
 from memwal.ingest.progress.identity import digest_each, sum_digests
 from memwal.ingest.sources.columns import make_columns
@@ -86,6 +85,9 @@ class Sink:
     @classmethod
     def open(cls, options: IngestOptions, schema: StructType) -> Sink:
         """Look at the table. Raises the error that any row with these columns would meet."""
+        # The driver's alone: tasks import this module, too, and may lack what shows a report.
+        from memwal.ingest.job import name_shard
+
         [table] = options.tables
         stores = open_stores(table.find_uri(), table.storage_options)
         view = stores.views.table()
@@ -171,6 +173,8 @@ class Sink:
                 ),
             ),
         )
+        from memwal.ingest.job import run_ingest
+
         report = run_ingest(options, LogProgress())
         if report.exit_code:
             text = "; ".join(t.error for t in report.tables if t.error) or str(report.error)
