@@ -395,7 +395,8 @@ def test_a_process_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) ->
         "finally:\n"
         "    os.kill(child, signal.SIGKILL)"
     )
-    words = [sys.executable, "-c", code, str(tmp_path / "turns")]
+    # Lance warns of the fork, which is what the test is about.
+    words = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "turns")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "True", "")
 
