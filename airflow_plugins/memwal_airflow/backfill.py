@@ -94,11 +94,12 @@ def add_backfill_tasks(config: Config) -> None:
     fails the run.
     """
     tables = choose_tables(config)
+    how: dict[str, Any] = {name: f"{{{{ params.{name} }}}}" for name in _HOW}
     backfill = MemWalBackfillOperator(
         task_id="backfill",
         tables=tables,
         jobs="{{ params.jobs }}",
-        **{name: f"{{{{ params.{name} }}}}" for name in _HOW},
+        **how,
         **build_run_fields("backfill"),
         enabled="{{ 'merge' in params.jobs or 'index-catchup' in params.jobs }}",
         **build_job_defaults("backfill", config.airflow),
