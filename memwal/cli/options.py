@@ -127,22 +127,6 @@ Shards = Annotated[
         help="Only these shards; repeatable. The beginning of an id is enough.",
     ),
 ]
-UntilGeneration = Annotated[
-    int | None,
-    typer.Option("--until-generation", metavar="N", min=1, help="Merge up to this generation."),
-]
-GenerationsPerCommitMax = Annotated[
-    int | None,
-    typer.Option("--generations-per-commit-max", metavar="N", min=1),
-]
-BytesPerCommitMax = Annotated[
-    str | None,
-    typer.Option(
-        "--bytes-per-commit-max",
-        metavar="256MB",
-        help="In-memory bytes; at least one generation is always taken.",
-    ),
-]
 AllowHoles = Annotated[
     bool, typer.Option("--allow-holes", help="Continue past missing generation numbers.")
 ]

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from memwal.config import Settings, make_settings
 from memwal.errors import Usage
-from memwal.format.layout import parse_shard
 from memwal.text import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from memwal.jobs.index_catchup.plan import Method
+    pass
 
 
 def parse_duration(text: str, option: str) -> float:
@@ -53,22 +52,6 @@ def parse_log_format(name: str | None) -> str | None:
     if name not in (None, "text", "json"):
         raise Usage(f"--log-format {name!r}: expected text or json")
     return name
-
-
-def parse_method(name: str) -> Method | None:
-    """Return an index catch-up method; None for auto."""
-    # Imported late: only index-catchup needs it.
-    from memwal.jobs.index_catchup.plan import Method
-
-    known = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
-    if name not in known:
-        raise Usage(f"--method {name!r}: expected {', '.join(known)}")
-    return known[name]
-
-
-def parse_shards(texts: list[str] | None) -> list[str]:
-    """Parse the values of `--shard`: shard ids, or how they begin."""
-    return [parse_shard(text) for text in texts or ()]
 
 
 def parse_pairs(pairs: list[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
