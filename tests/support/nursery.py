@@ -189,6 +189,8 @@ def preload() -> dict[str, str]:
 def become(request: Mapping[str, Any], added: Mapping[str, str]) -> None:
     """In a fork: take the folder and the environment of the request, and call its function."""
     os.chdir(request["cwd"])
+    # Whoever runs the tests in the background has interrupts ignored, and so have their children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update({**added, **request["env"]})
     function: Any = importlib.import_module(request["module"])
