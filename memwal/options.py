@@ -134,13 +134,17 @@ class DeclaredOption:
         return ",".join(self.default) if self.kind is Kind.CHOICES else self.default
 
     def check(self, value: Any, name: str, bounds: Bounds) -> Any:
-        """Return the value in its normal form. Raises Usage, which calls it `name`."""
+        """Return the value in its normal form. Raises Usage, which calls it `name`.
+
+        Several choices come in the order in which they are declared.
+        """
         if value is None and self.is_optional:
             return None
-        if self.kind in (Kind.LIST, Kind.CHOICES):
-            one = [value] if isinstance(value, str) else value
-            return tuple(self._check_one(item, name, bounds) for item in one)
-        return self._check_one(value, name, bounds)
+        if self.kind not in (Kind.LIST, Kind.CHOICES):
+            return self._check_one(value, name, bounds)
+        items = [value] if isinstance(value, str) else value
+        found = tuple(self._check_one(item, name, bounds) for item in items)
+        return found if self.kind is Kind.LIST else tuple(c for c in self.choices if c in found)
 
     def _check_one(self, value: Any, name: str, bounds: Bounds) -> Any:
         if self.choices and value not in self._list_known():
@@ -229,8 +233,7 @@ def _find_kind(name: str, kind: Any, is_optional: bool) -> Kind:
             return Kind.CHOICES
         return Kind.PAIRS if get_origin(items) is tuple else Kind.LIST
     if kind in (int, float):
-        words = name.split("_")
-        if words[-1] == "seconds" or name.endswith("_seconds_max"):
+        if name.endswith("_seconds"):
             return Kind.DURATION
-        return Kind.SIZE if "bytes" in words else Kind.NUMBER
+        return Kind.SIZE if "bytes" in name.split("_") else Kind.NUMBER
     return Kind.TEXT

@@ -119,14 +119,6 @@ Consistency = Annotated[
 Version = Annotated[
     int | None, typer.Option("--version", metavar="N", min=1, help="Default: the latest.")
 ]
-Shards = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shard",
-        metavar="ID",
-        help="Only these shards; repeatable. The beginning of an id is enough.",
-    ),
-]
 AllowHoles = Annotated[
     bool, typer.Option("--allow-holes", help="Continue past missing generation numbers.")
 ]

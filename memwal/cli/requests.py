@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from memwal.cli.parse import parse_duration, parse_pairs, parse_size
 from memwal.config.requests import check_request, describe_option, find_bounds
-from memwal.errors import Usage
 from memwal.options import DeclaredOption, Kind, list_options
 
 _METAVARS = {Kind.NUMBER: "N", Kind.PAIRS: "K=V", Kind.LIST: "NAME"}
@@ -50,9 +49,9 @@ def _make_parameter(declared: DeclaredOption) -> tuple[Any, Any]:
     if kind is Kind.SWITCH:
         default = bool(declared.default)
     value: Any = _TYPES.get(kind) or (declared.type if kind is Kind.NUMBER else str)
-    return Annotated[
-        value if default is not None or kind in _TYPES else value | None, said
-    ], default
+    if default is None and kind not in _TYPES:
+        value = value | None
+    return Annotated[value, said], default
 
 
 def _read(declared: DeclaredOption, value: Any) -> Any:
@@ -67,14 +66,5 @@ def _read(declared: DeclaredOption, value: Any) -> Any:
         form = declared.option.metavar or "KEY=VALUE"
         return tuple(parse_pairs(value, declared.flag, form).items())
     if declared.kind is Kind.CHOICES:
-        return _read_choices(declared, value)
+        return [name.strip() for name in value.split(",")]
     return value
-
-
-def _read_choices(declared: DeclaredOption, text: str) -> Sequence[str]:
-    """Read texts that commas separate, into the order in which they are declared."""
-    named = [name.strip() for name in text.split(",")]
-    for name in named:
-        if name not in declared.choices:
-            raise Usage(f"{declared.flag} {name!r}: expected {', '.join(declared.choices)}")
-    return [name for name in declared.choices if name in named]

@@ -1,14 +1,15 @@
 """Writing through the MemWAL: the `ingest` command, and the write coordinator behind it.
 
+request       what one may ask of an ingest: its options, declared once
 job           the `ingest` command: tables in, report out
-plan          the request, and the plan of a round; pure
+plan          the id of an ingest, and the plan of a round; pure
 apply         one table's ingest: every step, in order
 track         one track of an ingest, from its source to its end; units of staged rows
 target        the table's columns, routing and limits; shards that overlap
 routing       rows -> shards, by the table's shard spec; pure
 shards        the coordinator's delta and flush handler for a MemWAL table
 check         checks sources before anything is written; what a dry run reports
-report, show  the ingest's part of the document, and how it is displayed
+report        the ingest's part of the document, and how it is displayed
 writer        the writer for programs: `open_writer`
 
 sources       finds source files, and reads them in chunks
@@ -20,22 +21,22 @@ spark         rows staged by Spark, and the writing half of the Spark data sourc
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from memwal.ingest.coordinator.blocking import BlockingCoordinator
-from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import (
-    Closed,
-    CoordinatorLimits,
-    Delta,
-    Flushed,
-    FlushFailed,
-    FlushHandler,
-    Reached,
-    State,
-)
-
 if TYPE_CHECKING:
+    from memwal.ingest.coordinator.blocking import BlockingCoordinator
+    from memwal.ingest.coordinator.core import WriteCoordinator
+    from memwal.ingest.coordinator.ports import (
+        Closed,
+        CoordinatorLimits,
+        Delta,
+        Flushed,
+        FlushFailed,
+        FlushHandler,
+        Reached,
+        State,
+    )
     from memwal.ingest.writer import TableWriter, open_writer
 
 __all__ = [
@@ -54,10 +55,24 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in ("TableWriter", "open_writer"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Imported lazily: the coordinator alone needs no Lance.
-    from memwal.ingest import writer
+_HOMES = {
+    "BlockingCoordinator": "coordinator.blocking",
+    "Closed": "coordinator.ports",
+    "CoordinatorLimits": "coordinator.ports",
+    "Delta": "coordinator.ports",
+    "FlushFailed": "coordinator.ports",
+    "FlushHandler": "coordinator.ports",
+    "Flushed": "coordinator.ports",
+    "Reached": "coordinator.ports",
+    "State": "coordinator.ports",
+    "TableWriter": "writer",
+    "WriteCoordinator": "coordinator.core",
+    "open_writer": "writer",
+}
 
-    return getattr(writer, name)
+
+def __getattr__(name: str) -> object:
+    """Import what programs use when they first use it; a command line needs only requests."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"memwal.ingest.{_HOMES[name]}"), name)

@@ -19,9 +19,7 @@ EXAMPLES = DAGS.parent / "airflow_plugins" / "memwal_airflow" / "example_dags"
 FILES = [*sorted(DAGS.glob("memwal_*.py")), EXAMPLES / "orders_ingest.py"]
 SECONDS_MAX = 1.0
 HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "boto3", "datafusion", "py4j"}
-OF_REQUESTS = re.compile(
-    r"memwal\.(jobs\.\w+(\.request)?|ingest(\.request|\.coordinator.*|\.sources(\.standard_input)?)?)"
-)
+OF_REQUESTS = re.compile(r"memwal\.(jobs\.\w+(\.request)?|ingest(\.request)?)")
 TRIES = 3
 # What a parse adds to a process that has imported what Airflow's own DAG processor has. Each parse
 # has a process of its own, forked from that one: importing Airflow takes most of the time.
@@ -87,7 +85,7 @@ def test_a_dag_file_is_light(file: Path, parsed: dict[str, list[dict[str, Any]]]
         parts = ("keys", "known_names", "names", "namespaces", "requests", "storage_options")
         light |= {f"config.{name}" for name in parts}
         others = of_core - {f"memwal.{name}" for name in light}
-        # Requests, the packages that they are in, and what an ingest's package offers programs.
+        # Requests, and the packages that they are in.
         assert all(OF_REQUESTS.fullmatch(name) for name in others), others
     # The best of three: this machine may be busy, and the limit is about the file.
     assert min(found["seconds"] for found in tries) < SECONDS_MAX
