@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
 
 import memwal.store  # noqa: F401  (says what Lance logs, and Lance is imported later)
 from memwal.config import (
@@ -348,9 +348,9 @@ class Table:
             allow_reinitialised=allow_reinitialised,
         )
 
-    def _ask(self, kind: Any, request: _Dry) -> Any:
+    def _ask(self, kind: Callable[..., Options], request: _Dry) -> Options:
         """Options of that kind. Its own request travels to executors, who may lack this module."""
-        asked = narrow(request, type(kind.request))
+        asked: object = narrow(request, type(cast(Any, kind).request))
         return self._make_options(kind, dry_run=request.dry_run, request=asked)
 
     def _make_options(self, kind: Callable[..., Options], **options: Any) -> Options:

@@ -1,4 +1,7 @@
-"""The ports to the outside world. `apply` reaches storage, tables and time only through them."""
+"""The ports to the outside world, and how to wait by one of them before another attempt.
+
+`apply` reaches storage, tables and time only through these.
+"""
 
 from __future__ import annotations
 

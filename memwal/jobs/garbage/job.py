@@ -56,11 +56,7 @@ class GarbageOptions(RunOptions):
             ingest_idle_seconds=request.ingest_idle_seconds,
             wal=bool(request.wal),
             adopt_orphans=request.adopt_orphans,
-            sweep_seconds=0.0
-            if request.full
-            else self.limits.sweep_seconds
-            if sweep is None
-            else sweep,
+            sweep_seconds=0.0 if request.full else sweep,
         )
 
 
