@@ -25,7 +25,7 @@ MemWalError              exit 1  unexpected; see what it says
 ├── AlreadyExists                put-if-absent found the name taken
 └── Missing                      there is no such object
 
-The message of a Refused, an Unsupported and a Corruption ends with a code that TROUBLE.md explains.
+The message of a Refused, an Unsupported and a Corruption ends with a code (`memwal explain`).
 AlreadyExists and Missing are answers of the object stores, not failures of a run; they never
 leave `apply`. Exit code 3 is for a condition of `status --fail-if` that holds, 6 for several tables
 of which some failed, 130 for a cancelled run.
@@ -96,7 +96,7 @@ class MemWalError(Exception):
 
 
 class _Coded(MemWalError):
-    """An error whose message ends with a code, which leads to its entry in TROUBLE.md.
+    """An error whose message ends with a code, which `memwal explain` explains.
 
     A code stands for one situation for ever: it is never given to another one.
     """
@@ -233,6 +233,12 @@ def make_sendable(error: BaseException) -> Exception:
     return unexpected(error)
 
 
+def find_code(text: str) -> str:
+    """The code at the end of a message; empty if it has none."""
+    found = _CODE.search(text)
+    return found[1] if found else ""
+
+
 def error_of(exit_code: int, outcome: str, text: str) -> MemWalError:
     """The error that goes with an exit code and an outcome in a report."""
     held = LeaseHeld if outcome == LeaseHeld.outcome else LostRace
@@ -246,6 +252,5 @@ def error_of(exit_code: int, outcome: str, text: str) -> MemWalError:
     )
     kind = next((kind for kind in kinds if kind.exit_code == exit_code), MemWalError)
     if issubclass(kind, _Coded):
-        found = _CODE.search(text)
-        return kind(found[1] if found else "", _CODE.sub("", text))
+        return kind(find_code(text), _CODE.sub("", text))
     return kind(text)

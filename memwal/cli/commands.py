@@ -21,7 +21,7 @@ SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status runs wait verify shard inspect",
     "Data": "read checkpoint ingest rescue",
-    "Operate": "init doctor submit lease config schema demo",
+    "Operate": "init doctor explain submit lease config schema demo",
 }
 """All commands, grouped as in --help, in the order of use."""
 

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import FrameType
@@ -23,12 +23,13 @@ from memwal.cli.files import check_place, write_whole
 from memwal.cli.measures import Measures
 from memwal.cli.parse import parse_log_format
 from memwal.clock import SystemClock
-from memwal.errors import EXIT_CANCELLED, MemWalError, Usage, unexpected
+from memwal.errors import EXIT_CANCELLED, MemWalError, Usage, find_code, unexpected
 from memwal.report import DONE, JobReport, TableReport
 from memwal.run.options import choose_run_id
 from memwal.run.process import logs, signals
 
 _TABLES_NAMED_MAX = 20
+_CODES_NAMED_MAX = 5
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 Show = Callable[[Mapping[str, Any], Console], None]
@@ -78,7 +79,9 @@ class ReportPlace:
         return lambda document: objects.put(name, document.encode())
 
 
-_LOOKING = frozenset(("doctor", "inspect", "read", "runs", "shard", "status", "verify", "wait"))
+_LOOKING = frozenset(
+    ("doctor", "explain", "inspect", "read", "runs", "shard", "status", "verify", "wait")
+)
 """Commands that commit nothing."""
 
 
@@ -162,6 +165,7 @@ class Output:
                     continue  # it has just been shown above
                 with logs.about(**(self._facts if table is None else self._describe(table))):
                     stderr().print(f"error: {error}", style="red")
+            name_explanation(error for _, error in _list_errors(report))
         stored = all([self._store(document), self._measure(report)])
         code = 0 if report is None else report.exit_code
         raise SystemExit(code or (0 if stored and shown else 1))
@@ -281,6 +285,16 @@ def _list_errors(report: JobReport) -> Iterator[tuple[TableReport | None, str]]:
         if table.error:
             named = table.error.startswith(table.table)
             yield table, table.error if named else f"{table.table}: {table.error}"
+
+
+def name_explanation(errors: Iterable[str]) -> None:
+    """Name the command that explains the codes of the errors, if they have any.
+
+    A log gets none: who reads it may have no terminal.
+    """
+    codes = list(dict.fromkeys(filter(None, map(find_code, errors))))[:_CODES_NAMED_MAX]
+    if codes and logs.current() is None:
+        stderr().print(f"what to do: memwal explain {' '.join(codes)}")
 
 
 def _summarise(report: JobReport) -> str:

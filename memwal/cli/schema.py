@@ -37,6 +37,7 @@ OTHERS = {
     "shard": "memwal.cli.shard.ShardDocument",
     "watch-event": "memwal.jobs.watch.report.EventDocument",
     "config": "memwal.cli.config.ConfigDocument",
+    "explain": "memwal.cli.explain.ExplainDocument",
     "schema": "memwal.cli.schema.SchemaNames",
 }
 """All other documents, with their classes."""

@@ -11,6 +11,7 @@ import typer
 
 from memwal.cli.console import stderr
 from memwal.cli.options import Master
+from memwal.cli.output import name_explanation
 from memwal.config import read_environment_settings
 from memwal.errors import MemWalError, Usage, unexpected
 
@@ -124,6 +125,7 @@ def submit(
     except (MemWalError, ModuleNotFoundError) as caught:
         error = caught if isinstance(caught, MemWalError) else unexpected(caught)
         stderr().print(f"error: {error}", style="red")
+        name_explanation([str(error)])
         code = error.exit_code
     raise SystemExit(code)
 

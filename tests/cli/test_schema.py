@@ -36,7 +36,7 @@ RUNS = [
     "read T --limit 1 --output D/out.csv",
     "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T", "config",
     "shard T --key k=1",
-    "config --explain", "schema", "demo D/demo",
+    "config --explain", "schema", "explain", "explain MW-W01 w02", "demo D/demo",
 ]  # fmt: skip
 FAILING = [
     "status", "merge", "index-catchup", "snapshot", "garbage", "compaction", "maintain", "backfill",

@@ -57,6 +57,7 @@ init T --primary-key id --dry-run
 init T --primary-key id
 shard T --key id=1
 doctor T
+explain MW-W01
 ingest T ROW --dry-run
 ingest T ROW
 ingest T ROW

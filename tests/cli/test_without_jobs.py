@@ -17,7 +17,7 @@ NEED_LANCE = (
     *("merge T", "status T", "read T", "init T", "maintain T", "watch T", "doctor s3://lake"),
     *("ingest T rows.parquet", "submit merge T", "merge T --report s3://lake/report.json"),
 )
-NEED_NOTHING = ("--version", "--help", "merge --help", "config", "schema merge")
+NEED_NOTHING = ("--version", "--help", "merge --help", "config", "schema merge", "explain W01")
 CALLS = ("merge", "status", "read")
 # One process for all: each would take longer to start than its command does.
 TRY_ALL = f"""
@@ -71,7 +71,7 @@ def test_a_command_that_needs_lance_says_what_to_install(words: str, done: dict[
     assert done[words].code == EXIT_UNSUPPORTED
     error = " ".join(done[words].err.split())
     assert "error: the module " in error
-    assert error.endswith(TOLD)
+    assert error.endswith(f"{TOLD} what to do: memwal explain MW-E13")
     assert "Traceback" not in error
 
 

@@ -1,0 +1,70 @@
+"""`memwal explain`: what the code of a message means, and what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memwal.cli.flags import ReadFlags, command
+from memwal.cli.output import Document
+from memwal.report import Section
+from memwal.trouble import Entry, find_entry, read_entries
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def _complete(incomplete: str) -> list[tuple[str, str]]:
+    return [
+        (code, entry.what) for code, entry in read_entries().items() if code.startswith(incomplete)
+    ]
+
+
+Codes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="CODE...",
+        help="Such as MW-W01. Default: list all codes.",
+        autocompletion=_complete,
+        show_default=False,
+    ),
+]
+
+
+class ExplainDocument(Section):
+    """The entries of the codes, in the order in which they were named."""
+
+    entries: list[Entry]
+
+
+@command()
+def explain(codes: Codes = None, *, flags: ReadFlags) -> Document:
+    """Say what a message's code means, and what to do."""
+    named = dict.fromkeys(codes or read_entries())
+    found = list({entry.code: entry for entry in map(find_entry, named)}.values())
+    return Document(
+        content=ExplainDocument(entries=found).to_json(),
+        show=_show_entries if codes else _show_list,
+    )
+
+
+def _show_entries(content: Mapping[str, Any], console: Console) -> None:
+    # A path or a command can't be copied from folded lines: only a screen gets those.
+    width = get_terminal_size().columns if console.is_terminal else sys.maxsize
+    for number, entry in enumerate(content["entries"]):
+        if number:
+            console.print()
+        console.print(f"{entry['code']} (exit {entry['exit_code']})")
+        for title, text in (("What:", "what"), ("Safe:", "safe"), ("Do:  ", "do")):
+            for line in wrap(f"{title} {entry[text]}", width - 2, subsequent_indent=" " * 6):
+                console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _show_list(content: Mapping[str, Any], console: Console) -> None:
+    for entry in content["entries"]:
+        console.print(f"{entry['code']}  {entry['what']}", markup=False, soft_wrap=True)

@@ -1,0 +1,59 @@
+"""What the page on trouble says about the code of a message.
+
+The page comes with the package, so that a terminal and Airflow can show what it says.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from memwal.errors import Usage
+from memwal.report import Section
+
+_ENTRY = re.compile(
+    r"^### (MW-[A-Z]\d\d)\n\n- \*\*What\*\* \(exit (\d)\): (.*?)\n- \*\*Safe\*\*: (.*?)"
+    r"\n- \*\*Do\*\*: (.*?)(?=\n\n|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_CODE = re.compile(r"(?:MW-?)?([A-Z]\d\d)", re.IGNORECASE)
+
+
+class Entry(Section):
+    """What happened, what is safe, and what to do; `exit_code` is that of the error."""
+
+    code: str
+    exit_code: int
+    what: str
+    safe: str
+    do: str
+
+
+def read_page() -> str:
+    """Return the page."""
+    return files("memwal").joinpath("TROUBLE.md").read_text("utf-8")
+
+
+@cache
+def read_entries() -> dict[str, Entry]:
+    """Read the entries of all codes, in order; links become their texts."""
+    return {
+        code: Entry(
+            code=code, exit_code=int(exit_code), what=_join(what), safe=_join(safe), do=_join(do)
+        )
+        for code, exit_code, what, safe, do in _ENTRY.findall(read_page())
+    }
+
+
+def find_entry(text: str) -> Entry:
+    """Find the entry of a code, such as `MW-W01`, `mw-w01` or `W01`. Raises Usage."""
+    found = _CODE.fullmatch(text.strip(" ()"))
+    entry = found and read_entries().get(f"MW-{found[1].upper()}")
+    if entry:
+        return entry
+    raise Usage(f"no code {text!r}: `memwal explain` lists all")
+
+
+def _join(text: str) -> str:
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(text.split()))

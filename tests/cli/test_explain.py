@@ -1,0 +1,88 @@
+"""`memwal explain`: the page's entries in the terminal, and the errors that lead there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from memwal.cli import main
+from memwal.trouble import read_entries, read_page
+
+Run = Callable[..., tuple[object, str, str]]
+HEADINGS = re.findall(r"^### (MW-\S+)", read_page(), re.MULTILINE)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command; returns its exit code, stdout and stderr."""
+
+    def run_command(*words: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*words])
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return run_command
+
+
+def test_every_heading_of_the_page_is_an_entry() -> None:
+    assert len(HEADINGS) > 100
+    assert list(read_entries()) == HEADINGS
+    for entry in read_entries().values():
+        assert not re.search(r"\]\(|\*\*|\n", entry.what + entry.safe + entry.do), entry.code
+
+
+@pytest.mark.parametrize("text", ["MW-W01", "mw-w01", "W01", "w01", "(MW-W01)"])
+def test_a_code_is_found_as_people_write_it(text: str, run: Run) -> None:
+    _, found, _ = run("explain", text)
+    assert found.startswith("MW-W01 (exit 8)\n  What: a shard's WAL has a missing")
+    assert len(found.splitlines()) == 4  # nothing is folded off a screen
+    (entry,) = json.loads(run("explain", text, "--json")[1])["entries"]
+    assert entry == read_entries()["MW-W01"].to_json()
+
+
+def test_several_codes_and_all(run: Run) -> None:
+    _, found, _ = run("explain", "G03", "MW-W01", "g03")
+    assert re.findall(r"^MW-\S+", found, re.MULTILINE) == ["MW-G03", "MW-W01"]
+    assert [line[:6] for line in run("explain")[1].splitlines()] == HEADINGS
+
+
+@pytest.mark.parametrize("text", ["MW-Z99", "W1", "", "garbage", "MW-W01x"])
+def test_an_unknown_code_is_usage(text: str, run: Run) -> None:
+    code, _, errors = run("explain", text)
+    assert (code, errors.count("`memwal explain` lists all")) == (2, 1)
+
+
+def test_an_error_ends_by_naming_the_command_once(tmp_path: Path, run: Run) -> None:
+    tables = [str(tmp_path / name) for name in ("a.lance", "b.lance")]
+    for table in tables:
+        lance.write_dataset(pa.table({"k": [1]}), table)
+    code, _, errors = run("garbage", *tables, "--ingest-idle", "1h")
+    assert code == 5
+    assert errors.endswith("what to do: memwal explain MW-G03\n")
+    assert errors.count("memwal explain") == 1
+    _, _, logged = run("garbage", tables[0], "--ingest-idle", "1h", "--log-format", "json")
+    assert "MW-G03" in logged
+    assert "memwal explain" not in logged
+
+
+def test_completion_knows_the_codes() -> None:
+    shell = {"_MEMWAL_COMPLETE": "complete_bash", "COMP_WORDS": "memwal explain MW-W"}
+    found = subprocess.run(
+        [Path(sys.executable).with_name("memwal")],
+        env={**os.environ, **shell, "COMP_CWORD": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wanted = [code for code in HEADINGS if code.startswith("MW-W")]
+    assert found.stdout.split() == wanted
