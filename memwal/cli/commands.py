@@ -1,6 +1,7 @@
 """The commands, and the options that come before a command.
 
-Jobs that a request says all about are in `jobs.py`; every other command is in a file of its name.
+Jobs that declare their options in requests, or have next to none, are in `jobs.py`; every other
+command is in a file of its name.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ SECTIONS = {
 }
 """All commands, grouped as in --help, in the order of use."""
 
-_IN_ONE_FILE = {*SECTIONS["Jobs"].split(), "verify", "rescue", "ingest"} - {"watch"}
+_IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *["verify", "rescue", "ingest", "runs", "doctor"]} - {
+    "watch"
+}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 
 

@@ -1,4 +1,4 @@
-"""The commands of the jobs whose options are all declared in their requests."""
+"""The commands of the jobs that declare their options in requests, or have next to none."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.rescue.request import RescueRequest
+from memwal.report import JobReport
 from memwal.text import count_of, format_age
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ Sources = Annotated[
         metavar="SOURCE...",
         help="Files, folders, patterns, Lance tables; local, s3://, gs:// or az://. -: stdin.",
     ),
+]
+Place = Annotated[
+    str,
+    typer.Argument(metavar="URI|TABLE", help="A table, or any folder of a store."),
+]
+RunsMax = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, max=4000, help="The newest N.")
 ]
 
 
@@ -153,6 +161,23 @@ def verify(tables: Tables, *, flags: ReadFlags) -> Job:
     from memwal.run.options import RunOptions
 
     return flags.job(run_verify, RunOptions, tables)
+
+
+@command()
+def doctor(table: Place, *, flags: ReadFlags) -> Job:
+    """Try whether a store keeps what MemWAL writers and jobs need."""
+    from memwal.jobs.doctor.job import run_doctor
+    from memwal.run.options import RunOptions
+
+    return flags.job(run_doctor, RunOptions, table)
+
+
+@command()
+def runs(tables: Tables, limit: RunsMax = 50, *, flags: ReadFlags) -> JobReport:
+    """Show what ran on a table, newest first."""
+    from memwal.jobs.runs.job import run_runs
+
+    return run_runs(flags.tables(tables), limit)
 
 
 @command(RescueFlags)

@@ -122,12 +122,15 @@ def submit(
                 return
             asked.check_archive()
             code = run_command(command, is_driver_here=asked.is_driver_here)
-    except (MemWalError, ModuleNotFoundError) as caught:
-        error = caught if isinstance(caught, MemWalError) else unexpected(caught)
-        stderr().print(f"error: {error}", style="red")
-        name_explanation([str(error)])
-        code = error.exit_code
+    except (MemWalError, ModuleNotFoundError) as error:
+        code = _tell(error if isinstance(error, MemWalError) else unexpected(error))
     raise SystemExit(code)
+
+
+def _tell(error: MemWalError) -> int:
+    stderr().print(f"error: {error}", style="red")
+    name_explanation([str(error)])
+    return error.exit_code
 
 
 def _check(context: typer.Context, job: str, arguments: list[str]) -> None:
