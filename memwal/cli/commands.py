@@ -26,9 +26,7 @@ SECTIONS = {
 }
 """All commands, grouped as in --help, in the order of use."""
 
-_IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *["verify", "rescue", "ingest", "runs", "doctor"]} - {
-    "watch"
-}
+_IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *"doctor ingest rescue runs verify".split()} - {"watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 
 
