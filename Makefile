@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast test-changed test-nightly durations check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
-	model chromium spin prometheus azurite lancedb reference clean distclean
+	model chromium spin prometheus azurite lancedb reference docs docs-serve clean distclean
 
 help: ## List the targets
 	@echo "Usage: make TARGET [PYTHON=python3] [VENV=.venv] [PYTEST_ARGS='-k name']"
@@ -37,8 +37,16 @@ help: ## List the targets
 setup: ## Make .venv (memwal, Spark, Java) and .venv-airflow; the other targets do what they need
 	@$(MAKE) -s --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
 
-reference: $(READY) ## Write REFERENCE.md and DOCUMENTS.md out of the code
+reference: $(READY) ## Write what of docs/ is made out of the code: reference, notes, pictures
 	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/guarantees.py
+	@$(BIN)/python scripts/diagrams.py
+
+docs: $(READY) ## Build the site into site/; a dead link or a page that nothing leads to fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+
+docs-serve: $(READY) ## Show the site on http://127.0.0.1:8000 while its pages change
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 demo: $(READY) ## Make a real table, run every job on it, show before and after
 	@$(BIN)/memwal demo
@@ -159,7 +167,7 @@ lancedb:
 		PYTHON="$(PYTHON)" bash scripts/setup_lancedb.sh >/dev/null || true
 
 clean: ## Remove caches and build leftovers; keeps the environments
-	@rm -rf build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \
+	@rm -rf build dist site spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \
 		.hypothesis .import_linter_cache tests/airflow/.pytest_cache
 	@find . -path ./$(VENV) -prune -o -path ./$(VENV_AIRFLOW) -prune -o \
 		-path ./$(VENV_AIRFLOW_NEXT) -prune -o -path ./$(VENV_LANCEDB) -prune -o \

@@ -5,7 +5,7 @@
     table = memwal.open_table("s3://lake/events", {"aws_region": "eu-west-1"})
     table.merge()
 
-PYTHON.md beside this file has all of the Python API, README.md the map of the package.
+docs/guides/python.md has all of the Python API, README.md beside this file the map of the package.
 """
 
 __version__ = "0.1.0"

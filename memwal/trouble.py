@@ -1,16 +1,20 @@
 """What the page on trouble says about the code of a message.
 
-The page comes with the package, so that a terminal and Airflow can show what it says.
+A wheel brings the page, so that a terminal and Airflow can show what it says; in a checkout it is
+one of the site.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
-from memwal.errors import Usage
+from memwal.errors import MemWalError, Usage
 from memwal.report import Section
+
+_HERE = Path(__file__).parent
+PLACES = (_HERE / "trouble.md", _HERE.parent / "docs" / "operate" / "trouble.md")
 
 _ENTRY = re.compile(
     r"^### (MW-[A-Z]\d\d)\n\n- \*\*What\*\* \(exit (\d)\): (.*?)\n- \*\*Safe\*\*: (.*?)"
@@ -31,8 +35,12 @@ class Entry(Section):
 
 
 def read_page() -> str:
-    """Return the page."""
-    return files("memwal").joinpath("TROUBLE.md").read_text("utf-8")
+    """Return the page, in Markdown. A MemWalError if this installation has none."""
+    for place in PLACES:
+        if place.is_file():
+            return place.read_text("utf-8")
+    tried = " nor ".join(map(str, PLACES))
+    raise MemWalError(f"the page is missing: neither {tried} is there; install lance-memwal again")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Generates memwal/REFERENCE.md and memwal/DOCUMENTS.md from the code that they describe.
+"""Generates reference.md and documents.md in docs/reference/ from the code.
 
 Run it with `make reference`. A test compares the pages with the code.
 """
@@ -23,7 +23,7 @@ from memwal.config.known_names import VARIABLES
 from memwal.run.metrics.telemetry import METRICS
 from memwal.text import name_some
 
-PAGES = Path(__file__).resolve().parents[1] / "memwal"
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _MADE = "Made by `make reference` out of the code, which a test compares it with."
 _LOOK = {field.name for field in fields(ReadFlags)}
 _JOB = {field.name for field in fields(JobFlags)}
@@ -34,7 +34,7 @@ _DEPTH_MAX = 6
 
 def write_pages() -> dict[str, str]:
     """Return the text of every page, by its name."""
-    pages = {"REFERENCE.md": _describe_all(), "DOCUMENTS.md": _describe_documents()}
+    pages = {"reference.md": _describe_all(), "documents.md": _describe_documents()}
     return {
         name: re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
         for name, lines in pages.items()
@@ -42,10 +42,11 @@ def write_pages() -> dict[str, str]:
 
 
 def _describe_all() -> Iterator[str]:
-    yield f"# Reference\n\n{_MADE} What `--json` prints: [DOCUMENTS.md](DOCUMENTS.md).\n"
+    yield "# Commands and settings\n"
+    yield f"{_MADE} What `--json` prints: [JSON documents](documents.md).\n"
     yield from _describe_commands()
     yield from _describe_keys()
-    yield "## Metrics\n\nHow to get them: [METRICS.md](METRICS.md).\n"
+    yield "## Metrics\n\nHow to get them: [metrics](../operate/metrics.md).\n"
     labels = {m.name: ", ".join(f"`{label}`" for label in m.labels) or "-" for m in METRICS}
     rows = ((f"`{m.name}`", m.kind, labels[m.name], m.text.rstrip(".")) for m in METRICS)
     yield from _table(("metric", "kind", "labels", "meaning"), rows)
@@ -128,7 +129,7 @@ def _describe_keys() -> Iterator[str]:
     yield (
         "## memwal.toml\n\n`memwal config --explain` tells the same. `[tables.NAME]` takes the "
         "keys of `[defaults]`, too. A unit may also\nbe written with the value "
-        '(`"256MB"`, `"90s"`). What goes where: [OPERATING.md](OPERATING.md#configuration).\n'
+        '(`"256MB"`, `"90s"`). What goes where: [configuration](../operate/configuration.md).\n'
     )
     keys = list(list_keys())
     for section in dict.fromkeys(key["section"] for key in keys):
@@ -151,7 +152,7 @@ def _describe_key(key: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _describe_exits() -> Iterator[str]:
-    where = "[GUARANTEES.md](GUARANTEES.md#when-something-fails)"
+    where = "[trouble](../operate/trouble.md#when-something-fails)"
     yield f"## Exit codes\n\nWhat to do about each: {where}.\n"
     meanings = {
         errors.EXIT_DONE: "done, or nothing to do",
@@ -239,8 +240,8 @@ def _fields(page: str) -> set[str]:
 def main() -> None:
     """Write the pages, unless a field has gone and the version is unchanged."""
     pages = write_pages()
-    documents = PAGES / "DOCUMENTS.md"
-    lost = check_version(pages["DOCUMENTS.md"], documents.read_text()) if documents.exists() else []
+    documents = PAGES / "documents.md"
+    lost = check_version(pages["documents.md"], documents.read_text()) if documents.exists() else []
     if lost:
         shown = ", ".join(name_some(lost, 10, "more"))
         raise SystemExit(f"raise VERSION in memwal/cli/schema.py, or bring back: {shown}")

@@ -17,7 +17,7 @@ from tests.support import builders
 from tests.support.builders import Delete, Put
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "memwal" / "PYTHON.md"
+PAGE = ROOT / "docs" / "guides" / "python.md"
 
 
 def named(heading: str) -> set[str]:

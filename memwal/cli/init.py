@@ -60,8 +60,8 @@ AdoptClone = Annotated[
     bool,
     typer.Option(
         "--adopt-clone",
-        help="Of a clone, a branch, or a copy without _mem_wal: let go of merge progress that is "
-        "not of the shards beside it, so that rows written there are merged. See LANCEDB.md.",
+        help="Of a clone, a branch, or a copy without _mem_wal: let go of merge progress of other "
+        "shards, so that rows written there are merged.",
     ),
 ]
 

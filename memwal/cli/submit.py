@@ -49,8 +49,8 @@ Ship = Annotated[
     bool | None,
     typer.Option(
         "--ship/--no-ship",
-        help="Whether this memwal goes into --py-files, for a driver on the cluster too; any other "
-        "sends it to the executors by itself. Not set: yes, unless the master is local.",
+        help="Puts this memwal into --py-files, as a driver on the cluster needs; others send it "
+        "by themselves. Not set: yes, unless the master is local.",
     ),
 ]
 Archives = Annotated[

@@ -272,13 +272,14 @@ def test_what_the_wheels_are_called_and_require(tmp_path: Path) -> None:
 
 
 def test_our_wheel_has_one_package(tmp_path: Path) -> None:
-    """A user's own `jobs/` stays theirs. Types and the Spark application come along."""
+    """A user's own `jobs/` stays theirs. What it needs comes along."""
     with zipfile.ZipFile(build_wheel(ROOT, tmp_path)) as archive:
         held = set(archive.namelist())
     folders = {name.split("/")[0] for name in held}
     assert "memwal" in folders
     assert all(name.startswith("lance_memwal-") for name in folders - {"memwal"})
-    assert {"memwal/py.typed", "memwal/cli/application.py", "memwal/PYTHON.md"} <= held
+    assert {"memwal/py.typed", "memwal/cli/application.py"} <= held
+    assert {name for name in held if name.endswith(".md")} == {"memwal/trouble.md"}
 
 
 def test_a_wheel_holds_what_the_package_needs(tmp_path: Path) -> None:

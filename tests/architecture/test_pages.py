@@ -1,4 +1,4 @@
-"""The pages: links lead somewhere, and the commands in them have options that exist."""
+"""The pages: links lead somewhere, commands have options that exist, sentences can be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ import typer
 from memwal.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
-README_LINES_MAX = 150
+README_WORDS_MAX = 650
+SENTENCE_WORDS_MAX = 35
+CELL_WORDS_MAX = 25
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -70,14 +72,14 @@ def anchors(page: str) -> set[str]:
 
 
 def test_there_are_pages() -> None:
-    assert {"README.md", "memwal/GUARANTEES.md", "memwal/ingest/README.md"} <= set(PAGES)
+    assert {"README.md", "docs/promises/guarantees.md", "docs/guides/ingest.md"} <= set(PAGES)
     found = [command for page in PAGES for command in commands(page)]
     assert len([c for c in found if c.startswith("memwal ")]) > 30
     assert len([c for c in found if c.startswith("make ")]) > 10
 
 
 def test_the_readme_is_for_newcomers() -> None:
-    assert len(text_of("README.md").splitlines()) <= README_LINES_MAX, "move something to a page"
+    assert len(text_of("README.md").split()) <= README_WORDS_MAX, "move something to a page"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -156,3 +158,53 @@ def test_code_can_be_read(page: str) -> None:
         ast.parse(code)
     for code in blocks(page, "toml"):
         tomllib.loads(code)
+
+
+# ---- sentences
+
+
+def count_words(text: str) -> int:
+    """Code counts as one word, the address of a link as none."""
+    text = re.sub(r"`[^`]*`", "code", text)
+    text = re.sub(r"\]\([^)]*\)|<[^>]+>", " ", text)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def prose(text: str) -> Iterator[str]:
+    """Paragraphs, items of lists and headings, each on one line, without code."""
+    text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) |#)", text):
+        if not block.startswith("    "):
+            yield " ".join(block.split())
+
+
+def sentences(text: str) -> Iterator[str]:
+    for block in prose(text):
+        hidden = re.sub(r"`[^`]*`", lambda code: re.sub(r"[.?!]", "_", code[0]), block)
+        ends = [match.end() for match in re.finditer(r"[.?!][)\"*”]*\s", hidden)]
+        for start, end in zip([0, *ends], [*ends, len(block)], strict=True):
+            yield block[start:end].strip()
+
+
+def cells(text: str) -> Iterator[str]:
+    for row in re.findall(r"^\|(.*)\|$", text, re.MULTILINE):
+        yield from re.split(r"(?<!\\)\|", row)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p == "README.md" or p.startswith("docs/")])
+def test_sentences_and_cells_are_short(page: str) -> None:
+    text = text_of(page)
+    assert [s for s in sentences(text) if count_words(s) > SENTENCE_WORDS_MAX] == []
+    assert [c for c in cells(text) if count_words(c) > CELL_WORDS_MAX] == []
+
+
+def test_what_a_sentence_is() -> None:
+    text = "# A head\n\nOne `a. b` two\nthree. Four\nfive (six.) Seven:\n\n- eight\n- nine\n"
+    text += "\n    code\n"
+    assert [*sentences(text)] == [
+        "# A head", "One `a. b` two three.", "Four five (six.)", "Seven:", "- eight", "- nine",
+    ]  # fmt: skip
+    assert count_words("[two words](of/a/link.md), `one of code` — and a") == 5
+    assert [*cells("| a | b \\| c |\n")] == [" a ", " b \\| c "]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "memwal" / "QUICKSTART.md"
+PAGE = ROOT / "docs" / "start" / "quickstart.md"
 LANCEDB = ROOT / ".venv-lancedb" / "bin" / "python"
 AIRFLOW = ROOT / ".venv-airflow" / "bin" / "airflow"
 STANDALONE_SECONDS_MAX = 300

@@ -76,7 +76,7 @@ FEW = MergeLimits(tombstones_in_commit_max=200, conflict_wait_seconds_max=0.02)
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_between_the_deletes_and_the_rows(tmp_path: Path, dies: bool) -> None:
-    """What GUARANTEES says of more deletes than a commit takes, and of the run after it."""
+    """What the guarantees say of more deletes than a commit takes, and of the run after it."""
     table = builders.make_table(tmp_path / "t", rows=range(600))
     (shard,) = table.shards
     table.flush(shard, Put([1, 700], 5), Delete(range(300, 600)))

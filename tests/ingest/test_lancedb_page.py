@@ -18,7 +18,7 @@ from tests.support.lancedb_process import ROOT, LanceDb, lancedb_client
 
 pytestmark = pytest.mark.integration
 
-PAGE = ROOT / "memwal" / "LANCEDB.md"
+PAGE = ROOT / "docs" / "guides" / "lancedb.md"
 SHORT = "--retention 0s --grace 0s --allow-short-retention"
 STORE = {"id": {"type": "string", "nullable": False}, "n": "int64"}
 

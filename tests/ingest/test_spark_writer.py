@@ -468,7 +468,7 @@ def test_a_stream_that_starts_again_writes_once(spark: SparkSession, tmp_path: P
 
 @pytest.mark.spark
 def test_the_example_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
-    page = (Path(memwal.__file__).parent / "PYTHON.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guides/python.md").read_text()
     _, _, section = page.partition("## To Spark, and from it")
     code = section.split("```")[1].removeprefix("python").replace("s3://lake", str(tmp_path))
     table = make(tmp_path / "orders", **SPEC)

@@ -1,4 +1,4 @@
-"""The unit and the Deployment in OPERATING.md: they would start, and stop in time."""
+"""The unit and the Deployment in the page about the watch: they would start, and stop in time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.architecture.test_pages import blocks, unknown
 from tests.monitoring.test_rules import FILE as RULES_FILE
 from tests.monitoring.test_rules import promtool
 
-PAGE = "memwal/OPERATING.md"
+PAGE = "docs/operate/watch.md"
 STOP_SECONDS_MAX = WatchSettings().stop_seconds_max
 (UNIT,) = blocks(PAGE, "ini")
 SCRAPE, OBJECTS = blocks(PAGE, "yaml")

@@ -1,6 +1,6 @@
 """What is wrong with a table, since when, what to do, and whether it meets its freshness target.
 
-What to do is taken from the documentation pages that come with memwal.
+What to do is taken from the page about messages that comes with memwal.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from functools import cache
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
+from memwal.errors import MemWalError
+from memwal.trouble import read_page
 from memwal_airflow.page.answers import WELL, Look, Run, parse_time
 from memwal_airflow.page.health import DUE, HELD, LAGGING, Finding, Health, find_late_since
 from memwal_airflow.page.plots import iso
@@ -19,9 +20,9 @@ from memwal_airflow.page.plots import iso
 ALERTS_MAX = 40
 Json = dict[str, Any]
 
-# Maps what a message without a code says, after the state of its table, to the beginning of the row
-# in OPERATING.md that says what to do; the first match counts.
-ROWS = (
+# Maps what a message without a code says, after the state of its table, to the beginning of the
+# heading of its entry; the first match counts.
+HEADINGS = (
     (r"^unreachable: |no answer within", "page: unreachable"),
     (r"the disk is full", "No space left on device"),
     (r"access refused|Permission denied", "access refused"),
@@ -40,8 +41,9 @@ ROWS = (
     ),
     (r"min after the last merge", "page: an index is generations behind"),
 )
+EXITS = "When something fails"
 _CODE = re.compile(r"\((MW-[A-Z]\d\d)\)")
-_ENTRY = re.compile(r"^### (MW-\S+)\n.*?^- \*\*Do\*\*: (.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(r"^### ([^\n]+)\n.*?^- \*\*Do\*\*: (.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _SHELL_SAFE = re.compile(r"[\w.][\w.-]*")
 
 
@@ -104,15 +106,14 @@ def find_advice(text: str, exit_code: int | None, table: str) -> str | None:
 
     None if nothing is known. A message that quotes another one ends with its own code.
     """
-    codes = _CODE.findall(text)
-    begins = next((begins for pattern, begins in ROWS if re.search(pattern, text)), None)
+    codes, entries = _CODE.findall(text), read_entries()
+    begins = next((begins for pattern, begins in HEADINGS if re.search(pattern, text)), None)
     if codes:
-        found = read_entries().get(codes[-1])
+        found = entries.get(codes[-1])
     elif begins is None:
-        found = dict(read_rows("GUARANTEES.md", "When something fails")).get(str(exit_code or ""))
+        found = read_exits().get(str(exit_code or ""))
     else:
-        rows = read_rows("OPERATING.md", "When something is in the way")
-        found = next((do for says, do in rows if says.startswith(begins)), None)
+        found = next((do for heading, do in entries.items() if heading.startswith(begins)), None)
     return name_table(found, table) if found else None
 
 
@@ -123,22 +124,26 @@ def name_table(advice: str, table: str) -> str:
 
 @cache
 def read_entries() -> dict[str, str]:
-    """Read what to do about each code from TROUBLE.md."""
-    return {code: _strip(" ".join(do.split())) for code, do in _ENTRY.findall(_read("TROUBLE.md"))}
+    """Read what to do, by the heading of each entry: a code, or what a message says."""
+    found = _ENTRY.findall(_read_page())
+    return {heading: _strip(" ".join(do.split())) for heading, do in found}
 
 
 @cache
-def read_rows(page: str, heading: str) -> tuple[tuple[str, str], ...]:
-    """Read the first and last cells of the table below a heading; links become their texts."""
-    section = _read(page).partition(f"\n## {heading}\n")[2]
-    lines = section.partition("\n## ")[0].splitlines()
-    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
-    return tuple((_strip(row[0]), _strip(row[-1])) for row in cells[2:])
+def read_exits() -> dict[str, str]:
+    """Read what to do about each exit code; links become their texts."""
+    section = _read_page().partition(f"\n## {EXITS}\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+    cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
+    return {_strip(row[0]): _strip(row[-1]) for row in cells}
 
 
-def _read(page: str) -> str:
-    file = files("memwal").joinpath(page)
-    return file.read_text("utf-8") if file.is_file() else ""
+def _read_page() -> str:
+    # Without it there is no advice; what is wrong is shown nevertheless.
+    try:
+        return read_page()
+    except MemWalError:
+        return ""
 
 
 def _strip(cell: str) -> str:

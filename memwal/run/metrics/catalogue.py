@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 
 class Metric(NamedTuple):
-    """A metric as it is registered, and as REFERENCE.md has it. `unit` is UCUM; empty: a count."""
+    """A metric as it is registered, and as the reference has it. `unit` is UCUM; empty: a count."""
 
     kind: Literal["gauge", "counter", "histogram"]
     name: str

@@ -1,4 +1,4 @@
-"""Base tables in each version of Lance's file format that COMPATIBILITY.md names."""
+"""Base tables in each version of Lance's file format that the page about compatibility names."""
 
 from __future__ import annotations
 

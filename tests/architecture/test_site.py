@@ -1,0 +1,103 @@
+"""The site: it builds strictly, needs no other host, and its search knows every code."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from memwal import trouble
+from memwal.errors import MemWalError
+from scripts.diagrams import IMAGES, PICTURES, draw
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make docs` builds; a dead link or anchor, or a page without a place, would fail it."""
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+class Loads(HTMLParser):
+    """The addresses that a page loads by itself; links are only followed by people."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
+            self.found.append(given.get("href") or "")
+        elif tag != "a":
+            self.found.append(given.get("src") or "")
+
+
+def test_every_page_has_its_place(site: Path) -> None:
+    pages = {page.relative_to(DOCS).with_suffix(".html") for page in DOCS.rglob("*.md")}
+    built = {page.relative_to(site) for page in site.rglob("*.html")}
+    assert len(pages) > 20
+    assert built - {Path("404.html")} == pages
+
+
+def test_nothing_comes_from_another_host_and_tables_are_whole(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loads = Loads()
+        loads.feed(page.read_text())
+        assert "\\|" not in page.read_text(), page
+        assert [found for found in loads.found if re.match(r"(https?:)?//", found)] == [], page
+    for style in site.rglob("*.css"):
+        assert re.findall(r"(?:@import|url\()[^;)]*//", style.read_text()) == [], style
+
+
+def test_the_search_knows_every_code(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    titles = {entry["title"] for entry in index["docs"]}
+    codes = re.findall(r"^### (MW-\w+)$", (DOCS / "operate/trouble.md").read_text(), re.MULTILINE)
+    assert len(codes) > 100
+    assert set(codes) <= titles
+    assert re.split(index["config"]["separator"], "MW-W01") == ["MW", "W01"]
+
+
+def test_lists_and_tables_are_apart_from_paragraphs() -> None:
+    """As the site's Markdown asks for; GitHub's doesn't."""
+    for page in DOCS.rglob("*.md"):
+        text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"^[^\s|#>*-].*\n(?:- |\|)", text, re.MULTILINE) == [], page
+        assert re.findall(r"^ {1,3}(?:- |\d\. |```)", text, re.MULTILINE) == [], page
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_what_the_script_draws(name: str) -> None:
+    assert (IMAGES / name).read_text() == draw(PICTURES[name]), "run: make reference"
+
+
+def test_every_picture_is_shown_and_every_file_is_listed() -> None:
+    shown = {
+        Path(found).name
+        for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]
+        for found in re.findall(r"!\[[^]]+\]\(([^)]+)\)", page.read_text())
+    }
+    assert shown == {file.name for file in IMAGES.iterdir()}
+
+
+def test_the_page_that_code_reads_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "### MW-W01" in trouble.read_page()
+    installed, missing = tmp_path / "trouble.md", tmp_path / "missing.md"
+    installed.write_text("installed")
+    monkeypatch.setattr(trouble, "PLACES", (installed, missing))
+    assert trouble.read_page() == "installed"
+    monkeypatch.setattr(trouble, "PLACES", (missing, missing))
+    with pytest.raises(MemWalError, match="install lance-memwal again"):
+        trouble.read_page()
