@@ -203,13 +203,13 @@ _DONE = mutations(
     ),
     (
         "merge: nor at the start",
-        "        self.check_same_table(run, view, shard, request)\n        bounded",
-        "        bounded",
+        "        self.check_same_table(run, view, shard, request)\n        while",
+        "        while",
     ),
     (
         "merge: a run goes on with what is flushed meanwhile",
-        "bounded = replace(request, until_generation=work[-1].generation)",
-        "bounded = request",
+        "        while (plan := plan_commit(shard, bounded, self.limits))",
+        "        while (plan := plan_commit(shard, request, self.limits))",
     ),
     (
         "merge: commits between delete pass and mark are not looked at",

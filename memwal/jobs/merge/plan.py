@@ -114,6 +114,12 @@ def choose_generations(shard: ShardView, request: MergeBounds) -> tuple[FlushedG
     return tuple(g for g in shard.pending if until is None or g.generation <= until)
 
 
+def bound_request(shard: ShardView, request: MergeRequest) -> MergeRequest | None:
+    """The request, up to what it covers of the shard at this moment; None if it covers nothing."""
+    work = choose_generations(shard, request)
+    return replace(request, until_generation=work[-1].generation) if work else None
+
+
 def check_table(view: TableView) -> None:
     """Raise Unsupported for a table that can't be merged.
 
@@ -301,9 +307,11 @@ def foresee(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> tup
     A commit may still be cut to one generation when its keys are known (`shape_commit`).
     """
     commits: list[NextCommit] = []
-    while (plan := plan_commit(shard, request, limits)) is not None:
+    bounded = bound_request(shard, request) or request
+    while (plan := plan_commit(shard, bounded, limits)) is not None:
         commits.append(plan)
         shard = replace(shard, merged_generation=plan.mark)
+    check_next(shard, request)
     return tuple(commits)
 
 

@@ -38,9 +38,9 @@ from memwal.jobs.merge.plan import (
     JoinCosts,
     MergeLimits,
     NextCommit,
+    bound_request,
     check_next,
     check_table,
-    choose_generations,
     foresee,
     leave_shard,
     plan_commit,
@@ -201,13 +201,12 @@ class ShardMerger:
         view = self._take_view(run)
         shard = view.shards[0]
         run.check_progress(shard)
-        work = choose_generations(shard, request)
-        if not work:
+        bounded = bound_request(shard, request)
+        if bounded is None:
             check_next(shard, request)
             return
         check_table(view)
         self.check_same_table(run, view, shard, request)
-        bounded = replace(request, until_generation=work[-1].generation)
         while (plan := plan_commit(shard, bounded, self.limits)) is not None:
             view = self._commit_prefix(run, view, plan, bounded)
             shard = view.shards[0]

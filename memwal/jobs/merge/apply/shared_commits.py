@@ -11,7 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from memwal.errors import (
     LostRace,
@@ -25,9 +25,9 @@ from memwal.jobs.merge.apply.shard import ShardMerger, ShardRun
 from memwal.jobs.merge.plan import (
     FoldFacts,
     NextCommit,
+    bound_request,
     check_table,
     choose_folds,
-    choose_generations,
     choose_plans,
     plan_commit,
     shape_shared,
@@ -79,10 +79,8 @@ class _Rounds:
         view = self._take_view(list(self.runs))
         check_table(view)
         for shard in view.shards:
-            work = choose_generations(shard, request)
-            if work:
-                bound = replace(request, until_generation=work[-1].generation)
-                self.bounded[shard.shard_id] = bound
+            if (bounded := bound_request(shard, request)) is not None:
+                self.bounded[shard.shard_id] = bounded
         lost, deadline = 0, self._deadline()
         while left := self.left():
             chosen = choose_plans(self._plan(view), self.single.limits)
