@@ -362,7 +362,7 @@ class Round:
         except Missing:
             return None
         except ValidationError as error:
-            if any(problem["loc"] == ("format",) for problem in error.errors()):
+            if any(problem["loc"][-1:] == ("format",) for problem in error.errors()):
                 raise Unsupported(
                     "MW-I28",
                     f"{self._objects.uri}: {path} was written by a newer memwal, which has to "
