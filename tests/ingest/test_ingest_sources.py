@@ -13,7 +13,7 @@ import pytest
 
 from memwal.errors import NotATable, Unsupported, Usage
 from memwal.ingest.sources.columns import SourceColumns
-from memwal.ingest.sources.files import SourceFiles
+from memwal.ingest.sources.files import SourceFiles, open_system
 from memwal.store.records.ingests import Format
 from tests.support.stores import make_address
 
@@ -213,3 +213,8 @@ def test_sources_on_azure(request, tmp_path) -> None:
 def test_a_service_account_among_the_options_is_not_passed_over() -> None:
     with pytest.raises(Unsupported, match="GOOGLE_APPLICATION_CREDENTIALS"):
         SourceFiles({"google_service_account": "key.json"}).find(["gs://bucket/in"])
+
+
+def test_a_store_that_pyarrow_does_not_know_is_not_taken_for_another() -> None:
+    with pytest.raises(Unsupported, match="oss:// sources can't be read: pyarrow has no such"):
+        open_system("oss", {"account_name": "lake"})

@@ -10,6 +10,7 @@ from memwal_airflow.hooks.redaction import ERROR_CHARACTERS_MAX, Redactor, chang
 from memwal_airflow.operators.outcomes import count_work, judge, summarize
 from memwal_airflow.processes.submission import Ended, Submission
 
+from memwal.jobs.merge.report import MergeTableReport
 from memwal.text import one_line
 
 FORGED = "held by \x1b[31mx\nINFO - merge: done\u202e"
@@ -95,3 +96,9 @@ def test_what_was_done_is_counted_once() -> None:
     ingest = {"rows_written": 5, "bytes_written": 7, "shards": [{"bytes_written": 7}]}
     assert count_work(ingest) == {"rows_written": 5, "bytes_written": 7}
     assert summarize({"tables": [ingest]})["tables"][0]["counts"] == count_work(ingest)
+
+
+def test_what_a_merge_sums_up_is_counted_for_its_task() -> None:
+    summed_up = MergeTableReport(table="orders", outcome="done").summary()
+    done = {**dict.fromkeys(summed_up, 1), "shard_id": "a"}
+    assert count_work({"shards": [done]}).keys() == summed_up.keys()

@@ -162,6 +162,8 @@ def open_system(scheme: str, options: Mapping[str, str], account: str = "") -> f
                 endpoint_override=host,
                 scheme=plain,
             )
+        if scheme not in ("az", "abfss"):
+            raise ValueError("pyarrow has no such store")
         return fs.AzureFileSystem(
             account
             or short.get("account_name")
