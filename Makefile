@@ -101,9 +101,10 @@ check-format:
 	$(call step,ruff format,$(BIN)/ruff format --check .)
 check-mypy:
 	$(call step,mypy,$(BIN)/mypy)
+# Airflow's environment lacks what jobs need; their types are checked above.
 check-mypy-airflow:
 	$(call step,mypy airflow,$(BIN)/mypy --python-executable $(AIRFLOW_BIN)/python \
-		--cache-dir .mypy_cache/airflow $(AIRFLOW_CODE))
+		--follow-imports silent --cache-dir .mypy_cache/airflow $(AIRFLOW_CODE))
 check-mypy-bench:
 	$(call step,mypy bench,$(BIN)/mypy --cache-dir .mypy_cache/bench \
 		$(BENCH_TYPES) tests/bench)
