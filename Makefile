@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast test-changed test-nightly durations check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
-	model chromium spin prometheus azurite lancedb reference docs docs-serve clean distclean
+	model chromium spin prometheus azurite lancedb reference docs docs-serve dist clean distclean
 
 help: ## List the targets
 	@echo "Usage: make TARGET [PYTHON=python3] [VENV=.venv] [PYTEST_ARGS='-k name']"
@@ -118,6 +118,9 @@ check-tests:
 
 format: $(READY) ## Format the code and apply the safe lint fixes
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+dist: $(READY) ## Build what is released into dist/, twice; try it on the oldest and newest Python and versions
+	@$(BIN)/python -m scripts.dist $(DIST_ARGS)
 
 proto: $(READY) ## Regenerate memwal/format/_generated from proto/memwal.proto
 	@$(BIN)/python scripts/generate_proto.py

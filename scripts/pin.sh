@@ -42,7 +42,7 @@ pin() {
 }
 
 case ${1:-all} in
-all | constraints.txt) pin constraints.txt "'.[spark,metrics,dev]'" -e '.[spark,metrics,dev]' ;;&
+all | constraints.txt) pin constraints.txt "'.[spark,metrics,dev,release]'" -e '.[spark,metrics,dev,release]' ;;&
 all | constraints-airflow.txt)
   pin constraints-airflow.txt "memwal and './airflow_plugins[dev]'" -e . -e './airflow_plugins[dev]'
   ;;&

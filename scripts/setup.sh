@@ -34,7 +34,7 @@ END
 }
 
 begin_setup "${VENV:-.venv}"
-install_packages constraints.txt 2 -e '.[spark,metrics,dev]'
+install_packages constraints.txt 2 -e '.[spark,metrics,dev,release]'
 need_commands memwal spark-submit
 home=$(SETUP_LOG=$log scripts/java.sh)
 bind_spark "$home"

@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import zipfile
+from dataclasses import dataclass
 from email.message import Message
 from importlib.metadata import distribution, entry_points
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import Any
 import jsonschema
 import memwal_airflow
 import pytest
+import trove_classifiers
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Asset, BaseHook, BaseOperator, BaseSensorOperator
 from airflow.triggers.base import BaseTrigger
@@ -31,9 +34,14 @@ from memwal_airflow.operators.base import MemWalJobOperator
 from memwal_airflow.provider import get_provider_info
 
 from memwal.errors import JOBS_MODULES
+from scripts.dist import build_project
 from tests.airflow.airflow_server import DAGS, InProcessAirflow
 
 PROJECT = ROOT / "airflow_plugins"
+SECONDS = "315532800"  # of 1980, the first that a wheel can tell
+TROUBLE = "docs/operate/trouble.md"
+BESIDE = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
+CACHES = shutil.ignore_patterns("__pycache__")
 
 # Loads the plugins as an Airflow process does, and tells what came of it.
 LOOK = """
@@ -226,17 +234,44 @@ def test_spark_stays_in_the_other_environment() -> None:
     assert importlib.util.find_spec("pyspark") is None
 
 
-def build_wheel(project: Path, folder: Path) -> Path:
-    """Built the way pip builds it."""
-    offline = ("--no-deps", "--no-build-isolation", "--no-index")
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", *offline, "-w", folder, project],
-        check=True,
-        timeout=180,
-        capture_output=True,
-    )
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What `make dist` builds of one project, and what is in it, by path in the project."""
+
+    wheel: Path
+    sdist: Path
+
+    @property
+    def in_wheel(self) -> set[str]:
+        with zipfile.ZipFile(self.wheel) as archive:
+            return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+    @property
+    def beside_wheel(self) -> set[str]:
+        with zipfile.ZipFile(self.wheel) as archive:
+            return {n.split(".dist-info/")[1] for n in archive.namelist() if ".dist-info/" in n}
+
+    @property
+    def in_sdist(self) -> set[str]:
+        with tarfile.open(self.sdist) as archive:
+            assert all(member.isfile() for member in archive)
+            return {name.partition("/")[2] for name in archive.getnames()}
+
+
+def build_into(folder: Path, project: Path) -> Built:
+    build_project(project, folder, SECONDS)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return Built(wheel=wheel, sdist=sdist)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build_into(tmp_path_factory.mktemp("ours"), ROOT)
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build_into(tmp_path_factory.mktemp("provider"), PROJECT)
 
 
 def read_metadata(wheel: Path) -> Message:
@@ -255,49 +290,81 @@ def requirements(metadata: Message, *, extra: str | None = None) -> set[str]:
     return found
 
 
-def test_what_the_wheels_are_called_and_require(tmp_path: Path) -> None:
-    """`memwal` on the package index is a stranger's: nothing of ours may ask for it."""
-    (tmp_path / "ours").mkdir()
-    (tmp_path / "provider").mkdir()
-    ours = read_metadata(build_wheel(ROOT, tmp_path / "ours"))
-    provider = read_metadata(build_wheel(PROJECT, tmp_path / "provider"))
-
-    assert ours["Name"] == "lance-memwal"
-    assert provider["Name"] == "airflow-provider-lance-memwal"
-    assert "memwal" not in requirements(ours) | requirements(provider)
-    assert requirements(provider, extra="") == {"apache-airflow", "lance-memwal"}
-    assert requirements(ours, extra="") == {"pydantic", "rich", "typer"}
-    for extra in ("jobs", "spark", "metrics"):
-        assert {"pylance", "boto3", "datafusion"} <= requirements(ours, extra=extra)
-
-
-def test_our_wheel_has_one_package(tmp_path: Path) -> None:
-    """A user's own `jobs/` stays theirs. What it needs comes along."""
-    with zipfile.ZipFile(build_wheel(ROOT, tmp_path)) as archive:
-        held = set(archive.namelist())
-    folders = {name.split("/")[0] for name in held}
-    assert "memwal" in folders
-    assert all(name.startswith("lance_memwal-") for name in folders - {"memwal"})
-    assert {"memwal/py.typed", "memwal/cli/application.py"} <= held
-    assert {name for name in held if name.endswith(".md")} == {"memwal/trouble.md"}
-
-
-def test_a_wheel_holds_what_the_package_needs(tmp_path: Path) -> None:
-    """The page's files come along."""
-    with zipfile.ZipFile(build_wheel(PROJECT, tmp_path)) as archive:
-        held = set(archive.namelist())
-    package = PROJECT / "memwal_airflow"
-    files = {
-        str(file.relative_to(PROJECT))
+def files_of(package: Path) -> set[str]:
+    """What the package consists of: without caches, and without the maps of its code."""
+    return {
+        str(file.relative_to(package.parent))
         for file in package.rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
+        if file.is_file() and "__pycache__" not in file.parts and file.name != "README.md"
     }
-    assert files <= held
-    assert any(name.endswith(".css") for name in files)
-    assert {name.split("/")[0] for name in held} == {
-        "memwal_airflow",
-        f"airflow_provider_lance_memwal-{version()}.dist-info",
-    }
+
+
+def test_what_the_wheels_are_called_and_require(ours: Built, provider: Built) -> None:
+    """`memwal` on the package index is a stranger's: nothing of ours may ask for it."""
+    of_ours, of_provider = read_metadata(ours.wheel), read_metadata(provider.wheel)
+
+    assert of_ours["Name"] == "lance-memwal"
+    assert of_provider["Name"] == "airflow-provider-lance-memwal"
+    assert "memwal" not in requirements(of_ours) | requirements(of_provider)
+    assert requirements(of_provider, extra="") == {"apache-airflow", "lance-memwal"}
+    assert requirements(of_ours, extra="") == {"pydantic", "rich", "typer"}
+    for extra in ("jobs", "spark", "metrics"):
+        assert {"pylance", "boto3", "datafusion"} <= requirements(of_ours, extra=extra)
+
+
+def test_what_an_index_shows(ours: Built, provider: Built) -> None:
+    for built in (ours, provider):
+        metadata = read_metadata(built.wheel)
+        assert metadata["License-Expression"] == "Apache-2.0"
+        assert metadata.get_all("License-File") == ["LICENSE"]
+        assert not {"Home-page", "Project-URL", "Author"} & set(metadata)
+        unknown = set(metadata.get_all("Classifier") or ["none"]) - trove_classifiers.classifiers
+        assert not unknown
+    assert (PROJECT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_our_wheel_has_one_package(ours: Built) -> None:
+    """A user's own `jobs/` stays theirs. Types and the Spark application come along."""
+    assert ours.in_wheel == files_of(ROOT / "memwal") | {"memwal/trouble.md"}
+    assert {"memwal/py.typed", "memwal/cli/application.py"} <= ours.in_wheel
+    assert ours.beside_wheel == BESIDE
+
+
+def test_the_provider_s_wheel_has_what_the_package_needs(provider: Built) -> None:
+    """The page's files and the DAGs come along."""
+    assert provider.in_wheel == files_of(PROJECT / "memwal_airflow") | dags_of(PROJECT)
+    assert any(name.endswith(".css") for name in provider.in_wheel)
+    assert "memwal_airflow/py.typed" in provider.in_wheel
+    assert provider.beside_wheel == BESIDE
+
+
+def dags_of(project: Path) -> set[str]:
+    """They lie in the checkout's `dags/`, to which the package has a link."""
+    dags = {path.name for path in (ROOT / "dags").glob("*.py")}
+    assert dags
+    return {f"memwal_airflow/dags/{name}" for name in dags}
+
+
+def test_what_the_sdists_hold(ours: Built, provider: Built) -> None:
+    """What the wheels are made of, and nothing of the tests."""
+    for built in (ours, provider):
+        there = built.in_sdist
+        added = {name for name in there if not name.endswith("README.md")} - built.in_wheel
+        beside = {".airflowignore", TROUBLE}
+        assert added - beside == {"pyproject.toml", "PKG-INFO", "LICENSE", ".gitignore"}
+        assert built.in_wheel - {"memwal/trouble.md"} <= there
+    assert TROUBLE in ours.in_sdist, "the wheel's is made of it"
+
+
+def test_a_second_build_has_the_same_bytes(provider: Built, tmp_path: Path) -> None:
+    """From another folder and at another time; of what is quicker to build."""
+    copy = tmp_path / "elsewhere" / PROJECT.name
+    shutil.copytree(ROOT / "dags", copy.parent / "dags", ignore=CACHES)
+    shutil.copytree(PROJECT, copy, symlinks=True, ignore=CACHES)
+    shutil.copy(ROOT / ".gitignore", copy.parent)
+    again = build_into(tmp_path / "built", copy)
+    assert again.wheel.read_bytes() == provider.wheel.read_bytes()
+    assert again.sdist.read_bytes() == provider.sdist.read_bytes()
 
 
 def version() -> str:
