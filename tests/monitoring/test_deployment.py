@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shlex
 import shutil
@@ -23,6 +24,7 @@ from memwal.testing.objects import ManualClock
 from tests.architecture.test_pages import blocks, unknown
 from tests.monitoring.test_rules import FILE as RULES_FILE
 from tests.monitoring.test_rules import promtool
+from tests.support.containerfile import last
 
 PAGE = "docs/operate/watch.md"
 STOP_SECONDS_MAX = WatchSettings().stop_seconds_max
@@ -104,6 +106,18 @@ def test_volumes_and_mounts_go_together() -> None:
     assert volumes["config"]["configMap"]["name"] == config["metadata"]["name"]
     file = container()["command"][-1]
     assert file == f"{mounts['config']}/{next(iter(config['data']))}"
+
+
+def test_they_run_what_the_image_has() -> None:
+    spec, watch = deployment()[1], container()
+    assert watch["command"][:1] == json.loads(last("memwal", "ENTRYPOINT"))
+    assert shlex.split(unit()["ExecStart"])[0] == watch["command"][0]
+    who = spec["securityContext"]
+    assert f"{who['runAsUser']}:{who['runAsGroup']}" == last("memwal", "USER")
+    mounts = {mount["mountPath"] for mount in watch["volumeMounts"]}
+    assert mounts == {last("memwal", "WORKDIR"), "/tmp"}
+    assert "HOME=/tmp " in last("memwal", "ENV")
+    assert watch["securityContext"]["readOnlyRootFilesystem"]
 
 
 def test_prometheus_takes_its_configuration(prometheus: Path, tmp_path: Path) -> None:
