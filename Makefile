@@ -64,7 +64,8 @@ test-memwal: $(READY) spin prometheus azurite lancedb ## Run the tests of memwal
 	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)$(selected_none_is_fine)
 
 test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
-	@$(AIRFLOW_BIN)/pytest tests/airflow $(PYTEST_ARGS)$(selected_none_is_fine)
+	@$(AIRFLOW_BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder \
+		tests/airflow $(PYTEST_ARGS)$(selected_none_is_fine)
 
 # Only the release that is pinned decides: no other target runs this one.
 test-airflow-next: $(READY) chromium ## The same on Airflow's newest pre-release, if there is one to be had

@@ -55,13 +55,17 @@ _CHECK_SCHEMA = Draft202012Validator.check_schema
 Draft202012Validator.check_schema = lambda schema: _check_schema(json.dumps(schema))
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole Airflows share two cores with the other suite: tried once more.
 
-    Those that share one come last, as it works at its own pace for as long as it is there.
+    Those that share one come last, as it works at its own pace for as long as it is there, and in
+    one process, which has it; the tests of any other file stay together.
     """
     items.sort(key=_needs_server)
     for item in items:
+        group = "airflow_server" if _needs_server(item) else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
         if _needs_server(item) or item.path.stem == "test_airflow_demo":
             item.add_marker(pytest.mark.flaky(reruns=1))
 
