@@ -56,7 +56,10 @@ class FlushedGeneration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardManifest:
-    """One version of a shard's manifest. `raw` keeps fields that this build does not know."""
+    """One version of a shard's manifest.
+
+    `raw` keeps fields that this build does not know; `unknown_fields` names them.
+    """
 
     shard_id: ShardId
     version: int
@@ -69,6 +72,7 @@ class ShardManifest:
     shard_field_entries: tuple[tuple[str, bytes], ...] = ()
     status: ShardStatus = ShardStatus.ACTIVE
     raw: bytes = b""
+    unknown_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +101,8 @@ class MemWalState:
 
     `merged` maps a shard to its highest merged generation; a shard that is absent was never
     merged. `index_catchup` maps an index name to such a map; an index that is absent is NOT known
-    to be caught up (seen on pylance 14).
+    to be caught up (seen on pylance 14). `raw` keeps fields that this build does not know;
+    `unknown_fields` names them.
     """
 
     index_uuid: str
@@ -112,6 +117,7 @@ class MemWalState:
     inline_snapshots: bytes | None = None
     writer_config_defaults: Mapping[str, str] = field(default_factory=dict)
     raw: bytes = b""
+    unknown_fields: tuple[str, ...] = ()
 
     def caught_up_to(self, shard: ShardId, indexes: Iterable[str]) -> int:
         """Return the generation up to which the shard is merged and all these indexes caught up."""
@@ -364,7 +370,17 @@ class TableView:
         strangers = tuple(f"_mem_wal/{name} is not a shard; left alone" for name in self.strangers)
         no_key = () if self.primary_key else ("the table has no primary key: it can't be merged",)
         legacy = ("its files are in Lance's legacy format: it can't be merged (MW-K10)",)
-        return strangers + no_key + (legacy if self.is_legacy else ())
+        return strangers + no_key + (legacy if self.is_legacy else ()) + self.unknown_texts
+
+    @property
+    def unknown_texts(self) -> tuple[str, ...]:
+        """That the MemWAL index has fields which this build does not know, if it has any."""
+        names = ", ".join(self.mem_wal.unknown_fields)
+        text = (
+            f"the MemWAL index of version {self.version} has fields that are not known here "
+            f"({names}): merges, index commits and compactions would drop them (MW-M10)"
+        )
+        return (text,) if names else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

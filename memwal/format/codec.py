@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from memwal.errors import Corruption, Unsupported
 from memwal.format import layout
@@ -49,6 +50,26 @@ def _parse(kind: type[M], data: bytes) -> M:
     return message
 
 
+def _name_unknown(message: Message) -> tuple[str, ...]:
+    """The fields that this build does not know, in the message and in those within it."""
+    known = type(message)()
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    if known.ByteSize() == message.ByteSize():  # nearly always, and all of it is native code
+        return ()
+    return tuple(dict.fromkeys(_walk_unknown(message)))
+
+
+def _walk_unknown(message: Message) -> Iterator[str]:
+    for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
+        yield f"{message.DESCRIPTOR.name}.{unknown.field_number}"
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for part in [value] if isinstance(value, Message) else value:
+            yield from _walk_unknown(part)
+
+
 def _parse_shard_id(message: pb.UUID) -> ShardId:
     if len(message.uuid) != 16:
         raise Corruption("MW-M01", f"a shard id has {len(message.uuid)} bytes instead of 16")
@@ -83,9 +104,10 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
         wal_entry_position_last_seen=message.wal_entry_position_last_seen,
         shard_spec_id=message.shard_spec_id,
         flushed_generations=_parse_generations(message.flushed_generations),
-        shard_field_entries=tuple((e.field_id, e.value) for e in message.shard_field_entries),
+        shard_field_entries=_parse_field_entries(message),
         status=status,
         raw=data,
+        unknown_fields=_name_unknown(message),
     )
 
 
@@ -113,6 +135,10 @@ def _parse_generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[Flushed
     return tuple(found[number] for number in sorted(found))
 
 
+def _parse_field_entries(message: pb.ShardManifest) -> tuple[tuple[str, bytes], ...]:
+    return tuple((e.field_id, e.value) for e in message.shard_field_entries)
+
+
 def _read_optional(message: Message, name: str) -> Any:
     """A field's value; None where it is not set."""
     return getattr(message, name) if message.HasField(name) else None
@@ -121,8 +147,8 @@ def _read_optional(message: Message, name: str) -> Any:
 def encode_shard_manifest(manifest: ShardManifest) -> bytes:
     """The bytes of a manifest, on top of `manifest.raw`, unknown fields included.
 
-    Entries of generations that `raw` already had are kept byte by byte, so that fields of theirs
-    that this build does not know survive too.
+    Entries that `raw` already had are kept byte by byte, so that fields of theirs that this build
+    does not know survive too.
     """
     message = _parse(pb.ShardManifest, manifest.raw)
     message.shard_id.uuid = UUID(manifest.shard_id).bytes
@@ -149,9 +175,10 @@ def encode_shard_manifest(manifest: ShardManifest) -> bytes:
         kept.append(entry)
     del message.flushed_generations[:]
     message.flushed_generations.extend(kept)
-    del message.shard_field_entries[:]
-    for field_id, value in manifest.shard_field_entries:
-        message.shard_field_entries.add(field_id=field_id, value=value)
+    if manifest.shard_field_entries != _parse_field_entries(message):
+        del message.shard_field_entries[:]
+        for field_id, value in manifest.shard_field_entries:
+            message.shard_field_entries.add(field_id=field_id, value=value)
     return message.SerializeToString()
 
 
@@ -316,6 +343,7 @@ def _parse_state(message: pb.IndexMetadata) -> MemWalState:
         inline_snapshots=_read_optional(details, "inline_snapshots"),
         writer_config_defaults=dict(details.writer_config_defaults),
         raw=message.index_details.value,
+        unknown_fields=_name_unknown(details),
     )
 
 

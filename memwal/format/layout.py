@@ -404,6 +404,11 @@ def parse_sequence_name(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def is_reserved(column: str) -> bool:
+    """Whether a column's name is of those that Lance keeps for itself, `_tombstone` among them."""
+    return column.startswith("_")
+
+
 def is_detached(version: int) -> bool:
     """Whether the version was committed detached, so that `ds.versions()` does not show it."""
     return bool(version & DETACHED_BIT)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
+from memwal.format.unknown import check_details
 from memwal.jobs.compaction.plan import (
     CompactionLimits,
     CompactionPlan,
@@ -117,6 +118,7 @@ class Compactor:
             run.tasks = len(plan.tasks)
             outcome = DONE if plan.tasks else NOTHING_TO_DO
             return self._report(view, run, fragments, outcome)
+        check_details(view)
         self.take_lease()
         started = self.clock.monotonic_seconds()
         # The plan made without the lease may be out of date, so everything is read again.
@@ -144,7 +146,9 @@ class Compactor:
         """Make one commit, with a new plan for each retry after a lost race."""
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
-            _, run.plan = self._foresee(self.views.table())
+            view = self.views.table()
+            check_details(view)
+            _, run.plan = self._foresee(view)
             if not run.plan.tasks:
                 return
             rewritten = self._rewrite(run, run.plan)

@@ -25,6 +25,7 @@ from memwal.errors import (
     StoreUnavailable,
     Unsupported,
 )
+from memwal.format.unknown import check_details
 from memwal.indexes import FragmentFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan import (
     COSTS,
@@ -217,6 +218,7 @@ class IndexCatchupJob:
         report = self.foresee(view)
         if dry_run or not any(i.outcome == DONE for i in report.indexes):
             return report
+        check_details(view)
         self.take_lease()
         # The plan made without the lease may be out of date, so everything is read again.
         return self.catch_up(view)
@@ -335,7 +337,9 @@ class IndexCatchupJob:
 
         Indexing also records progress for every index with full coverage. So the commit that only
         records progress waits until there is nothing to index, and is made once for all indexes.
+        Raises Unsupported where a commit would drop what a newer Lance has stored.
         """
+        check_details(look.view)
         work = [run for run in todo if run.plan.indexes]
         if not work:
             record = partial(self.table.record, todo[0].plan.name)

@@ -43,6 +43,7 @@ from enum import Enum
 from memwal import invariants
 from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.layout import find_shard
+from memwal.format.unknown import check_details
 from memwal.jobs.merge.request import MergeBounds, MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardStatus, ShardView, TableView, sum_known
 from memwal.rows.keys import new_keys_are_compared
@@ -123,9 +124,10 @@ def bound_request(shard: ShardView, request: MergeRequest) -> MergeRequest | Non
 def check_table(view: TableView) -> None:
     """Raise Unsupported for a table that can't be merged.
 
-    That is a table in the legacy format, without a primary key, or with a key column whose name
-    pylance 14.0.2's merge-insert can't take.
+    That is a table in the legacy format, without a primary key, with a key column whose name
+    pylance 14.0.2's merge-insert can't take, or with a MemWAL index that is not known in full.
     """
+    check_details(view)
     if not view.primary_key:
         raise Unsupported(
             "MW-K02",

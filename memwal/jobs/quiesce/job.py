@@ -108,7 +108,8 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
 
     def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         done = jobs[table.resolved.name]
-        wal, claimed = StoredShardWal(stores.objects), find_claimed(done)
+        wal = StoredShardWal(stores.objects, columns=view.describe_columns())
+        claimed = find_claimed(done)
 
         def read(shard_id: ShardId) -> Stillness:
             try:

@@ -44,7 +44,7 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
 
     def rescue(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         rescuer = ShardRescuer(
-            wal=StoredShardWal(stores.objects),
+            wal=StoredShardWal(stores.objects, columns=view.describe_columns()),
             writers=LanceShardWriters(stores.tables),
             clock=stores.clock,
             request=options.request,

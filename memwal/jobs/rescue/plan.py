@@ -25,9 +25,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from memwal.errors import Corruption, MemWalError, Refused
+from memwal.errors import Corruption, MemWalError, Refused, Unsupported
 from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
+from memwal.format.unknown import check_entry, check_manifest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 
@@ -69,13 +70,14 @@ class RescueEvidence:
     """One shard, read for a rescue.
 
     `entries` has all WAL entries above the manifest's replay position, and all above the mark's
-    highest position.
+    highest position. `columns` are the names that the table's columns have.
     """
 
     manifest: ShardManifest
     entries: tuple[WalEntry, ...]
     files: tuple[StoredShardFile, ...]
     mark: RescueMark | None = None
+    columns: frozenset[str] = frozenset()
 
 
 class RescueAction(Enum):
@@ -203,6 +205,10 @@ def _refusal(
         return Refused("MW-W04", f"its WAL is not replayed: {'; '.join(decided.refused)}")
     if not decided.unflushed and not torn:
         return None
+    try:
+        _check_known(found, decided)
+    except Unsupported as error:
+        return error
     if found.manifest.status is ShardStatus.SEALED:
         return Refused("MW-M05", "it is SEALED: no writer may claim it")
     if sign is None or idle is None:
@@ -216,6 +222,14 @@ def _refusal(
             "be alive, and would be fenced",
         )
     return None
+
+
+def _check_known(found: RescueEvidence, decided: Replay) -> None:
+    """Raise Unsupported where the writer would drop what a newer Lance has stored."""
+    check_manifest(found.manifest)
+    for entry in decided.unflushed:
+        path = layout.wal_entry_path(found.manifest.shard_id, entry.position)
+        check_entry(path, entry.reserved, found.columns)
 
 
 def _next_step(found: RescueEvidence, request: RescueRequest) -> str:

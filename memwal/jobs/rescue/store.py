@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from memwal.errors import (
@@ -36,8 +37,16 @@ _FORMAT = 1
 class StoredShardWal:
     """The ShardWal port over an object store."""
 
-    def __init__(self, objects: Objects, limits: WalLimits | None = None) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        limits: WalLimits | None = None,
+        *,
+        columns: Iterable[str] = (),
+    ) -> None:
+        """`columns` are the names that the table's columns have."""
         self._objects = objects
+        self._columns = frozenset(columns)
         self._manifests = ShardManifests(objects)
         self._wal = WalEntries(objects, limits)
 
@@ -67,6 +76,7 @@ class StoredShardWal:
                 for info in self._objects.list(folder)
             ),
             mark=mark,
+            columns=self._columns,
         )
 
     def mark(self, shard_id: ShardId, mark: RescueMark) -> int:

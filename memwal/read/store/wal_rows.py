@@ -284,7 +284,7 @@ class _ShardReader:
             )
         try:
             sources = self._sources(found)
-        except Refused as error:
+        except (Refused, Unsupported) as error:
             raise error.at(f"{self.where}, position {found.entry.position}") from None
         table = pa.Table.from_batches(found.batches, schema=found.schema)
         if table.num_columns != len(set(table.column_names)):

@@ -21,6 +21,7 @@ import pyarrow as pa
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
 from memwal.format.replay import WalEntry, is_flushed
+from memwal.format.unknown import find_reserved
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.shards.listing import wal_entries
@@ -152,11 +153,15 @@ class WalLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WalHead:
-    """What an entry's schema says. `generation` is None where its writer left it out."""
+    """What an entry's schema says. `generation` is None where its writer left it out.
+
+    `reserved` are columns that may be Lance's own, and that this build does not know.
+    """
 
     writer_epoch: int
     generation: int | None
     fence_sentinel: bool
+    reserved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -230,6 +235,23 @@ class WalEntries:
             if not head.fence_sentinel and not is_flushed(manifest, head.generation):
                 return position
         return None
+
+    def find_reserved(self, manifest: ShardManifest) -> dict[str, tuple[str, ...]]:
+        """Of entries that a replay takes, by path: columns that may be Lance's own.
+
+        What can't be read is left out: the replay itself reports it.
+        """
+
+        def look(pair: tuple[int, StoredFile]) -> tuple[str, ...]:
+            try:
+                return self.head(pair[1].path, pair[1].size_bytes).reserved
+            except MemWalError:
+                return ()
+
+        covered = manifest.replay_after_wal_entry_position
+        above = [pair for pair in self.list_entries(manifest.shard_id) if pair[0] > covered]
+        found = side_by_side(look, above, self.limits.entries_in_flight_max)
+        return {file.path: names for (_, file), names in zip(above, found, strict=True) if names}
 
     def exists(self, shard_id: ShardId, position: int) -> bool:
         """Whether a position holds an entry."""
@@ -344,6 +366,7 @@ class WalEntries:
             fence_sentinel=head.fence_sentinel,
             rows=rows,
             batches=batches,
+            reserved=head.reserved,
             ended=data.endswith(END_MARKER),
         )
         return entry, schema
@@ -415,6 +438,7 @@ def _head(schema: pa.Schema) -> WalHead:
         writer_epoch=_number("writer_epoch", metadata[b"writer_epoch"]),
         generation=None if generation is None else _number("generation", generation),
         fence_sentinel=_flag(metadata.get(b"fence_sentinel")),
+        reserved=find_reserved(schema.names),
     )
 
 

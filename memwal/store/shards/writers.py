@@ -46,6 +46,7 @@ from memwal.errors import (
     Unsupported,
 )
 from memwal.format import layout
+from memwal.format.unknown import check_entry, check_manifest
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import Objects
 from memwal.rows.progress import check_claim
@@ -249,8 +250,9 @@ class ShardWriters:
     ) -> OpenShard:
         """Claim a shard for writing; one that does not exist is made, with these values.
 
-        Raises Refused for a SEALED shard, and one below progress that isn't its own; LostRace when
-        another writer claimed it meanwhile, StoreUnavailable.
+        Raises Refused for a SEALED shard, and one below progress that isn't its own; Unsupported
+        where the writer would drop what a newer Lance has stored; LostRace when another writer
+        claimed it meanwhile, StoreUnavailable.
         """
         latest = self.manifests.latest(shard_id)
         check_claim(shard_id, latest, self._merged)
@@ -259,6 +261,7 @@ class ShardWriters:
             raise Refused(
                 "MW-M05", f"{self._uri}: shard {shard_id} is SEALED: no writer may claim it"
             )
+        self._check_known(before)
         try:
             writer = self._tables.shard_writer(shard_id, **self._choose_settings())
         except BaseException as error:
@@ -269,6 +272,16 @@ class ShardWriters:
             _close_quietly(writer)
             raise
         return OpenShard(self, writer, claim)
+
+    def _check_known(self, manifest: ShardManifest) -> None:
+        try:
+            check_manifest(manifest)
+            found = self.wal.find_reserved(manifest)
+            columns = self._tables.base().schema.names if found else ()
+            for path, reserved in found.items():
+                check_entry(path, reserved, columns)
+        except Unsupported as error:
+            raise error.at(self._uri) from None
 
     def _choose_settings(self) -> dict[str, Any]:
         """What a further writer starts from.

@@ -22,7 +22,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from memwal.errors import Corruption, MemWalError, Missing, Refused, StoreUnavailable
+from memwal.errors import (
+    Corruption,
+    MemWalError,
+    Missing,
+    Refused,
+    StoreUnavailable,
+    Unsupported,
+)
 from memwal.format import layout
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, ShardView, TableView, VersionHeader
 from memwal.ports import Objects
@@ -40,7 +47,7 @@ _NEWEST_MAX = 64
 _TABLES_MAX = 256
 
 Renamed = Callable[[TableView, align.Rename, int], bool]
-"""`renamed(view, rename, generation)` tells whether history proves a rename."""
+"""`renamed(view, rename, generation)` tells whether history proves a rename, or a drop."""
 
 _BATCH_ROWS_MAX = 8192
 _FOLDERS = ("_versions", "data")
@@ -166,7 +173,8 @@ class StoredLineage:
     def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
         """Whether the field went from one name to the other without ever being absent.
 
-        Walks back through retained versions to one in which it had the generation's name.
+        Walks back through retained versions to one in which it had the generation's name. Of a
+        column that was dropped, that is all there is to find.
         """
         for version in reversed(
             self._manifests.attached_versions(view.version)[-_HISTORY_VERSIONS_MAX:]
@@ -175,9 +183,9 @@ class StoredLineage:
                 names = {c.field_id: c.name for c in columns_of(self._tables.base(version))}
             except Missing:
                 return False  # expired while we walked: the evidence is gone
-            if rename.field_id not in names:
+            if rename.field_id not in names and rename.after is not None:
                 return False
-            if names[rename.field_id] == rename.before:
+            if names.get(rename.field_id) == rename.before:
                 return True
         return False
 
@@ -338,7 +346,10 @@ class Generations:
     def line_up(
         self, view: TableView, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
     ) -> Source:
-        """An opened generation as rows of the view's columns. Raises Refused for schema drift."""
+        """An opened generation as rows of the view's columns.
+
+        Raises Refused for schema drift, Unsupported for a column that may be Lance's own.
+        """
         with reading(self.tables.uri, shard_id, generation):  # a wrong type in a manifest
             columns = columns_of(dataset)
         where = f"shard {shard_id}, generation {generation.generation} ({generation.path})"
@@ -349,7 +360,7 @@ class Generations:
             alignment.check_renames(
                 lambda rename: self.renamed(view, rename, generation.generation), "generation"
             )
-        except Refused as error:
+        except (Refused, Unsupported) as error:
             raise error.at(where) from None
         rows = max(1, generation.physical_rows or dataset.count_rows())
         per_row = max(1, (generation.in_memory_bytes or 0) // rows)

@@ -32,6 +32,7 @@ from memwal.errors import (
     StoreUnavailable,
     unexpected,
 )
+from memwal.format.unknown import check_details
 from memwal.jobs.merge.plan import (
     CommitShape,
     Deletes,
@@ -218,9 +219,10 @@ class ShardMerger:
     ) -> None:
         """Check a fresh view, since the table may be overwritten or restored during the run.
 
-        Raises Refused when the generations are older than the view's MemWAL index, and LostRace
-        when progress is lower than this run has seen before.
+        Raises Refused when the generations are older than the view's MemWAL index, LostRace when
+        progress is lower than this run has seen before, and Unsupported as `check_details`.
         """
+        check_details(view)
         run.check_progress(shard)
         if shard.pending and not request.allow_reinitialised:
             check_shard_lineage(self.views, view, shard)
