@@ -322,6 +322,7 @@ class TableView:
     `file_bytes` is the size of the version's files; None if it was not asked for or is not known.
     `policy_text` is the table's row-merge policy as it is stored; None if it has none.
     `settled_ids` are the ids of the records of what an earlier MemWAL index had merged.
+    `settled_unread` are the files of those that can't be understood.
     `taken_at_millis` is when the shard snapshot that the shards come from was begun; None if they
     come from manifests that were just read. If a snapshot was asked for all the same,
     `snapshot_unused` says why it was not used. `is_legacy`: the table's files are in Lance's first
@@ -341,6 +342,7 @@ class TableView:
     file_bytes: int | None = None
     policy_text: str | None = None
     settled_ids: tuple[str, ...] = ()
+    settled_unread: tuple[str, ...] = ()
     taken_at_millis: int | None = None
     snapshot_unused: str | None = None
     is_legacy: bool = False
@@ -370,7 +372,16 @@ class TableView:
         strangers = tuple(f"_mem_wal/{name} is not a shard; left alone" for name in self.strangers)
         no_key = () if self.primary_key else ("the table has no primary key: it can't be merged",)
         legacy = ("its files are in Lance's legacy format: it can't be merged (MW-K10)",)
-        return strangers + no_key + (legacy if self.is_legacy else ()) + self.unknown_texts
+        unread = tuple(
+            f"{path} can't be understood, so it proves no merge; was it written by a newer memwal, "
+            "use that"
+            for path in self.settled_unread
+        )
+        return (
+            *(strangers + no_key + unread),
+            *(legacy if self.is_legacy else ()),
+            *self.unknown_texts,
+        )
 
     @property
     def unknown_texts(self) -> tuple[str, ...]:

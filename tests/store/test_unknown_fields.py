@@ -1,4 +1,4 @@
-"""What a newer Lance may store: refused by name where it would be lost, kept in all that we rewrite.
+"""What a newer Lance may store is refused by name where it would be lost, and else kept.
 
 On real tables, with real bytes in the places where a branch of Lance adds columns and fields.
 """

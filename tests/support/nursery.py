@@ -101,18 +101,22 @@ def start(
     *arguments: Any,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    source: Path = ROOT,
 ) -> Started:
-    """Call a function of a module in a process of its own. The arguments travel as JSON."""
+    """Call a function of a module in a process of its own. The arguments travel as JSON.
+
+    `source` is the folder whose memwal it is.
+    """
     request = {
         "module": target.__module__,
         "name": target.__qualname__,
         "arguments": arguments,
         "cwd": str(cwd or Path.cwd()),
-        "env": dict(os.environ if env is None else env),
+        "env": {**(os.environ if env is None else env), **_find_paths(source)},
     }
     ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
     try:
-        socket.send_fds(_nursery(), [json.dumps(request, default=str).encode()], theirs)
+        socket.send_fds(_nursery(source), [json.dumps(request, default=str).encode()], theirs)
     finally:
         for fd in theirs:
             os.close(fd)
@@ -125,17 +129,20 @@ def run_memwal(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float = END_SECONDS_MAX,
+    source: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
     """`memwal ARGUMENTS`, as `subprocess.run` would run it; its output is captured."""
     words = [str(argument) for argument in arguments]
-    with start(memwal, words, cwd=cwd, env=env) as process:
+    with start(memwal, words, cwd=cwd, env=env, source=source) as process:
         out, err = process.communicate(timeout)
     return subprocess.CompletedProcess(words, process.wait(), out, err)
 
 
-def start_memwal(*arguments: object, env: Mapping[str, str] | None = None) -> Started:
+def start_memwal(
+    *arguments: object, env: Mapping[str, str] | None = None, source: Path = ROOT
+) -> Started:
     """`memwal ARGUMENTS`, as `subprocess.Popen` would start it; stdout is a pipe."""
-    return start(memwal, [str(argument) for argument in arguments], env=env)
+    return start(memwal, [str(argument) for argument in arguments], env=env, source=source)
 
 
 def memwal(arguments: list[str]) -> None:
@@ -153,13 +160,21 @@ def killed(target: Callable[..., object], *arguments: Any) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
+def _find_paths(source: Path) -> dict[str, str]:
+    """The variables by which another memwal than the one beside these tests is imported."""
+    if source == ROOT:
+        return {}
+    return {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "PYTHONSAFEPATH": "1"}
+
+
 @cache
-def _nursery() -> socket.socket:
+def _nursery(source: Path) -> socket.socket:
     """Starts the process that all others are forked from; it ends with this one."""
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     subprocess.Popen(
         [sys.executable, "-m", __name__, str(theirs.fileno())],
         cwd=ROOT,
+        env={**os.environ, **_find_paths(source)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=[theirs.fileno()],
@@ -180,7 +195,8 @@ def preload() -> dict[str, str]:
     for module in pkgutil.walk_packages(package.__path__, f"{_PACKAGE}."):
         if not module.name.endswith(_LEFT_OUT):
             importlib.import_module(module.name)
-    importlib.import_module("tests.support.builders")
+    if package.__path__[0] == str(ROOT / _PACKAGE):  # another one need not suit them
+        importlib.import_module("tests.support.builders")
     importlib.import_module("tests.support.nursery")
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
     return {name: value for name, value in os.environ.items() if name not in before}

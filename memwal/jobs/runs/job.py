@@ -43,5 +43,9 @@ def _report(table: ResolvedTable, objects: Objects, limit: int) -> TableReport:
         # Only now is it checked whether there is a table at all: one without runs is fine.
         check_table_folder(objects)
     return RunsTableReport(
-        table=table.name, outcome=DONE, runs=found.records, unreadable=found.unreadable
+        table=table.name,
+        outcome=DONE,
+        runs=found.records,
+        unreadable=found.unreadable,
+        unreadable_files=found.unreadable_files,
     )

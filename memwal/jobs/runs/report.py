@@ -16,18 +16,25 @@ from memwal.grid import (
     words,
 )
 from memwal.report import RunRecord, TableReport
+from memwal.text import name_some
 
 _ERROR_CHARACTERS_MAX = 160
+_FILES_SHOWN_MAX = 3
 AIRFLOW: Column[RunRecord] = prose(
     "started by Airflow", lambda run: run.airflow.describe() if run.airflow else "-"
 )
 
 
 class RunsTableReport(TableReport):
-    """One table of `runs`, newest first. `unreadable` counts documents that are no record."""
+    """One table of `runs`, newest first.
+
+    `unreadable` counts documents that are no record, or a newer memwal's; `unreadable_files` has
+    their paths.
+    """
 
     runs: tuple[RunRecord, ...] = ()
     unreadable: int = 0
+    unreadable_files: tuple[str, ...] = ()
 
 
 RUNS: tuple[Column[RunRecord], ...] = (
@@ -47,7 +54,8 @@ def show_table(report: RunsTableReport) -> list[RenderableType]:
     none = Text("  no runs recorded", style="dim")
     parts: list[RenderableType] = [build_table(report.runs, columns) if report.runs else none]
     if report.unreadable:
-        text = f"  {report.unreadable} run records can't be read"
+        named = name_some(report.unreadable_files, _FILES_SHOWN_MAX, "files")
+        text = f"  {report.unreadable} run records can't be read: {', '.join(named)}"
         parts.append(Text(text, style="yellow"))
     return parts
 

@@ -175,6 +175,7 @@ class SettledRecords:
     _readers_max: int
     _history: TableHistory | None = None
     _known: dict[str, SettledRecord] = field(init=False, default_factory=dict)
+    _unread: set[str] = field(init=False, default_factory=set)
 
     def find(self, view: TableView) -> list[SettledRecord]:
         """The records that the view's version names and that exist, newest first."""
@@ -199,7 +200,8 @@ class SettledRecords:
                 shown = self._history.find_merged(view, shard)
                 if shown > shard.settled_generation:
                     shards[n] = settle(shard, shown)
-        return replace(view, shards=tuple(shards))
+        unread = tuple(layout.settled_path(i) for i in view.settled_ids if i in self._unread)
+        return replace(view, shards=tuple(shards), settled_unread=unread)
 
     def put(self, record: SettledRecord) -> None:
         """Store a record: from then on every version that names it counts on it."""
@@ -223,7 +225,10 @@ class SettledRecords:
 
     def _read(self, record_id: str) -> SettledRecord | None:
         with suppress(Missing):
-            return read_record(self._objects, record_id)
+            found = read_record(self._objects, record_id)
+            if found is None:
+                self._unread.add(record_id)
+            return found
         return None
 
 

@@ -242,8 +242,9 @@ class StoredLeases:
         if claim is None or claim.token != token:
             raise Corruption(
                 "MW-L02",
-                f"{self._objects.uri}: {path} is not a lease claim; `memwal lease break` can't "
-                "help here: look at the file, and move it away once no job runs",
+                f"{self._objects.uri}: {path} is not a lease claim that this build can read; "
+                "`memwal lease break` can't help here. Was it made by a newer memwal, use that. If "
+                "not, look at the file, and move it away once no job runs",
             )
         return claim
 
@@ -288,17 +289,20 @@ def _tokens(infos: Iterable[StoredFile]) -> list[int]:
 
 def _encode(claim: LeaseClaim) -> bytes:
     known = {name: value for name, value in asdict(claim).items() if name != _UNKNOWN}
-    return json.dumps({**claim.unknown, **known}, indent=1).encode()
+    return json.dumps({"format": _FORMAT, **claim.unknown, **known}, indent=1).encode()
 
 
+_FORMAT = 1
 _UNKNOWN = "unknown"
 _KNOWN = frozenset(field.name for field in fields(LeaseClaim)) - {_UNKNOWN}
 
 
 def _decode(data: bytes) -> LeaseClaim | None:
-    """The claim; None for bytes that are none (invariant 10)."""
+    """The claim; None for bytes that are none, or of another format (invariant 10)."""
     try:
         document = json.loads(data)
+        if document.pop("format", _FORMAT) != _FORMAT:
+            return None
         known = {name: value for name, value in document.items() if name in _KNOWN}
         unknown = {name: value for name, value in document.items() if name not in _KNOWN}
         claim = LeaseClaim(**known, unknown=unknown)

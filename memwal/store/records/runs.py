@@ -29,10 +29,15 @@ _READERS_MAX = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundRuns:
-    """Run records, newest first, and how many documents among them could not be read."""
+    """Run records, newest first, and the files among them that could not be read."""
 
     records: tuple[RunRecord, ...] = ()
-    unreadable: int = 0
+    unreadable_files: tuple[str, ...] = ()
+
+    @property
+    def unreadable(self) -> int:
+        """How many could not be read."""
+        return len(self.unreadable_files)
 
 
 class StoredRunRecords:
@@ -63,9 +68,14 @@ class StoredRunRecords:
 
     def newest(self, limit: int) -> FoundRuns:
         """The newest `limit` by the time they finished: one listing, and one read each."""
-        found = side_by_side(self._read, self._list()[:limit], self._readers_max)
-        records = tuple(f for f in found if isinstance(f, RunRecord))
-        return FoundRuns(records=records, unreadable=sum(f == "unreadable" for f in found))
+        listed = self._list()[:limit]
+        found = side_by_side(self._read, listed, self._readers_max)
+        return FoundRuns(
+            records=tuple(f for f in found if isinstance(f, RunRecord)),
+            unreadable_files=tuple(
+                info.path for info, f in zip(listed, found, strict=True) if f == "unreadable"
+            ),
+        )
 
     def prune(self, kept_max: int, *, slack: int = 0) -> int:
         """Delete the oldest beyond `kept_max`, if more than `slack` are; returns how many went.

@@ -13,6 +13,7 @@ from memwal.jobs.compaction.apply import Compactor, RewrittenFragments
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport
+from memwal.model import MemWalState
 from memwal.testing import ManualClock
 
 
@@ -27,6 +28,9 @@ class FakeTable:
     failing: frozenset[int] = frozenset()
     version: int = 1
     warnings: tuple[str, ...] = ()
+    mem_wal: MemWalState = MemWalState(
+        index_uuid="", created_at_millis=0, merged={}, index_catchup={}
+    )
 
     def table(self) -> FakeTable:
         return self
