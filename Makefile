@@ -5,6 +5,7 @@ VENV ?= .venv
 VENV_AIRFLOW ?= .venv-airflow
 VENV_AIRFLOW_NEXT ?= .venv-airflow-next
 VENV_LANCEDB ?= .venv-lancedb
+VENV_NEXT ?= .venv-next
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
 CHECK_PROCESSES ?= 3
@@ -22,12 +23,12 @@ BENCH_TYPES := --implicit-reexport --follow-imports silent \
 	--disable-error-code assignment --disable-error-code no-untyped-call
 AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow scripts/airflow_demo.py
 
-export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB
+export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB VENV_NEXT
 # Tests start hundreds of processes, which would compile everything again where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast test-changed test-nightly durations check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-next test-ceph test-fast test-changed test-nightly durations check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
 	model chromium spin prometheus azurite lancedb reference docs docs-serve dist clean distclean
 
 help: ## List the targets
@@ -71,6 +72,11 @@ test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provi
 test-airflow-next: $(READY) chromium ## The same on Airflow's newest pre-release, if there is one to be had
 	@code=0; PYTHON="$(PYTHON)" bash scripts/setup_airflow_next.sh || code=$$?; case $$code in \
 		0) $(VENV_AIRFLOW_NEXT)/bin/pytest tests/airflow $(PYTEST_ARGS) ;; 3) ;; *) exit $$code ;; esac
+
+# No other target runs this one, either: what is not released may change again.
+test-next: $(READY) lancedb ## What touches Lance, on the newest pylance, LanceDB and lance-context; shows what is different
+	@PYTHON="$(PYTHON)" bash scripts/setup_next.sh
+	@$(BIN)/python scripts/test_next.py $(PYTEST_ARGS)
 
 test-ceph: $(READY) ## Run the tests of S3 and of a merge on Ceph's gateway (Debian's packages)
 	@bash scripts/ceph.sh
@@ -176,10 +182,11 @@ clean: ## Remove caches and build leftovers; keeps the environments
 		.hypothesis .import_linter_cache tests/airflow/.pytest_cache
 	@find . -path ./$(VENV) -prune -o -path ./$(VENV_AIRFLOW) -prune -o \
 		-path ./$(VENV_AIRFLOW_NEXT) -prune -o -path ./$(VENV_LANCEDB) -prune -o \
+		-path ./$(VENV_NEXT) -prune -o \
 		-name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## Remove the environments and what `make airflow` left as well
-	@for venv in $(VENV) $(VENV_AIRFLOW) $(VENV_AIRFLOW_NEXT) $(VENV_LANCEDB); do [ ! -e $$venv/pyvenv.cfg ] || rm -rf $$venv; done
+	@for venv in $(VENV) $(VENV_AIRFLOW) $(VENV_AIRFLOW_NEXT) $(VENV_LANCEDB) $(VENV_NEXT); do [ ! -e $$venv/pyvenv.cfg ] || rm -rf $$venv; done
 	@[ ! -e .airflow-demo/.made-by-memwal ] || rm -rf .airflow-demo
 
 SETUP := pyproject.toml scripts/lib.sh scripts/venv.sh

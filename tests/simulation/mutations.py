@@ -18,6 +18,7 @@ from tests.simulation.mutations_jobs import JOBS
 from tests.simulation.mutations_looks import LOOKS
 from tests.simulation.mutations_merge import MERGE
 from tests.simulation.mutations_merge_shared import MERGE_SHARED
+from tests.simulation.mutations_newer import NEWER
 from tests.simulation.mutations_policy import POLICY
 from tests.simulation.mutations_quiesce import QUIESCE
 from tests.simulation.mutations_read import READ
@@ -42,6 +43,7 @@ MUTATIONS = (
     *JOBS,
     *LOOKS,
     *CLONES,
+    *NEWER,
     *WATCH,
     *SPEC,
     *AIRFLOW,

@@ -405,8 +405,8 @@ _FOLD = (
         "tests/jobs/merge/test_merge_shapes.py -k 'rename or dropped or column'",
         (
             "align: a rename needs no proof",
-            "            if not is_proven(rename):",
-            "            if False:",
+            "            if is_proven(rename):",
+            "            if True:",
         ),
     ),
     *mutations(

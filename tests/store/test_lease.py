@@ -500,3 +500,16 @@ def test_a_lease_that_nobody_holds_is_not_broken(left: str) -> None:
     before = dict(objects.bucket.objects)
     assert stored.break_("host is gone") is None
     assert objects.bucket.objects == before
+
+
+def test_a_claim_of_another_format_is_refused_and_never_superseded(open_store: Open) -> None:
+    clock, objects = ManualClock(), open_store()
+    stored = leases(objects, clock, "a")
+    stored.release(stored.acquire("merge"))
+    document = json.loads(objects.get(lease_claim_path(1)))
+    assert document["format"] == 1
+    data = json.dumps({**document, "format": 2}).encode()
+    objects.put(lease_claim_path(1), data)
+    with pytest.raises(Corruption, match=f"{lease_claim_path(1)}.*newer memwal"):
+        leases(objects, clock, "b").acquire("merge")
+    assert objects.get(lease_claim_path(1)) == data

@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 from memwal.cli import app as cli_app
 from memwal.format import codec, layout
 from memwal.format._generated import memwal_pb2 as pb
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.model import ShardId
 from memwal.store.tables.indexes import replace_mem_wal_entry
 from tests.support import builders, wal_tables
@@ -181,10 +182,28 @@ def test_fields_of_the_index_that_lance_would_drop_are_refused(job: str, tmp_pat
         table.flush(table.shards[0], Put([9], 5))
     add_to_index(table)
     version = int(table.dataset.version)
-    done = memwal(job, table)
-    check_refused(done, table.uri, f"version {version}", "MemWalIndexDetails.100", "MW-M10")
+    words = (table.uri, f"version {version}", "MemWalIndexDetails.100", "MW-M10")
+    check_refused(memwal(job, table), *words)
+    if job == "merge":
+        check_refused(memwal(job, table, "--dry-run"), *words)
     assert FIELD in index_bytes(table)
     assert int(table.dataset.version) == version
+
+
+def test_fields_that_come_to_the_index_while_a_merge_runs_are_not_dropped(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(4))
+    for key in (7, 8):
+        table.flush(table.shards[0], Put([key], 5))
+
+    def step(name: str) -> None:
+        if name == "committed":
+            add_to_index(table)
+
+    limits = MergeLimits(generations_per_commit_max=1)
+    (report,) = table.merge_all(steps=step, limits=limits)
+    assert (report.outcome, report.to_generation) == ("partial", 1)
+    assert "MW-M10" in (report.error or "")
+    assert FIELD in index_bytes(table)
 
 
 def test_a_table_with_unknown_fields_is_read_and_its_state_shown(tmp_path: Path) -> None:

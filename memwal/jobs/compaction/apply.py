@@ -118,7 +118,6 @@ class Compactor:
             run.tasks = len(plan.tasks)
             outcome = DONE if plan.tasks else NOTHING_TO_DO
             return self._report(view, run, fragments, outcome)
-        check_details(view)
         self.take_lease()
         started = self.clock.monotonic_seconds()
         # The plan made without the lease may be out of date, so everything is read again.

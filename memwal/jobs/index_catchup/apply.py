@@ -218,7 +218,6 @@ class IndexCatchupJob:
         report = self.foresee(view)
         if dry_run or not any(i.outcome == DONE for i in report.indexes):
             return report
-        check_details(view)
         self.take_lease()
         # The plan made without the lease may be out of date, so everything is read again.
         return self.catch_up(view)

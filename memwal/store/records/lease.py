@@ -289,7 +289,7 @@ def _tokens(infos: Iterable[StoredFile]) -> list[int]:
 
 def _encode(claim: LeaseClaim) -> bytes:
     known = {name: value for name, value in asdict(claim).items() if name != _UNKNOWN}
-    return json.dumps({"format": _FORMAT, **claim.unknown, **known}, indent=1).encode()
+    return json.dumps({**claim.unknown, **known, "format": _FORMAT}, indent=1).encode()
 
 
 _FORMAT = 1
