@@ -34,7 +34,7 @@ from tests.support.sampling import grid, many
 
 pytestmark = [pytest.mark.integration, pytest.mark.races]
 
-ROUNDS = many(full=20, part=5)
+ROUNDS = many(full=12, part=5)
 SEEDS = range(1, many(full=11, part=2))
 WRITTEN, INGESTED = 80, 240
 ROWS_A_FILE = 40

@@ -174,7 +174,8 @@ def index_bytes(table: Table) -> bytes:
 
 @pytest.mark.parametrize("job", ["merge", "index-catchup", "compaction", "maintain"])
 def test_fields_of_the_index_that_lance_would_drop_are_refused(job: str, tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=range(4), indexed=True)
+    # Where no index is behind, a compaction has nothing else to commit.
+    table = builders.make_table(tmp_path / "t", rows=range(4), indexed=job != "compaction")
     for key in (7, 8):
         table.flush(table.shards[0], Put([key], 5))
         assert memwal("merge", table).exit_code == 0
