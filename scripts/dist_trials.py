@@ -163,6 +163,7 @@ def _follow(environment: Path, folder: Path, skip: tuple[str, ...]) -> None:
         reader.variables["JAVA_HOME"] = find_java()
     reader.paste("python -c \"import memwal as m; assert 'site-packages' in m.__file__\"")
     check_shown("\n".join(reader.follow(skip=skip)))
+    reader.paste("memwal explain MW-W01")
 
 
 def import_provider(environment: Path, folder: Path) -> None:
