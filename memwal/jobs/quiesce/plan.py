@@ -24,7 +24,7 @@ from memwal.jobs.rescue.plan import (
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardStatus, ShardView, TableView
 from memwal.rows.progress import find_holes, refuse_hole
-from memwal.text import name_some
+from memwal.text import count_of, name_some
 
 _NAMED_MAX = 5
 
@@ -182,5 +182,5 @@ def _judge_indexes(view: TableView) -> Iterator[Obstacle]:
             s for s in listed if view.mem_wal.caught_up_to(s.shard_id, [name]) < s.merged_generation
         ]
         if behind:
-            text = f"index {name!r} has not caught up with {len(behind)} shards"
+            text = f"index {name!r} has not caught up with {count_of(len(behind), 'shard')}"
             yield Obstacle(kind=Kind.INDEX, index=name, text=text, stays=False)
