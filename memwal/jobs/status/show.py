@@ -162,7 +162,8 @@ def _describe(
     yield from _list_due(report)
     if any(shard.error for shard in report.shards):  # their errors replace the table's own
         for failed in report.failed_conditions:
-            yield Text(f"  --fail-if {failed.condition!r} holds", style="red")
+            why = "the value is not known" if failed.value is None else f"it is {failed.value:,}"
+            yield Text(f"  --fail-if {failed.condition!r} holds: {why}", style="red")
 
 
 def _list_shards(
@@ -232,11 +233,13 @@ def _format_lag(index: IndexStatusReport) -> str:
 
 
 def _format_storage(report: StatusTableReport) -> Iterator[str]:
-    sizes = (
-        f"{name} {format_size(getattr(report.storage, f'{name.lower()}_bytes'))}"
-        for name in ("base", "pending", "WAL", "reclaimable")
-    )
-    yield "  storage: " + ", ".join(sizes)
+    def show_sizes(*names: str) -> str:
+        sizes = (getattr(report.storage, f"{name.lower()}_bytes") for name in names)
+        return ", ".join(f"{n} {format_size(s)}" for n, s in zip(names, sizes, strict=True))
+
+    # Files of small generations are much larger than their rows in memory.
+    in_memory = show_sizes("pending", "reclaimable")
+    yield f"  storage: {show_sizes('base', 'WAL')}; in memory: {in_memory}"
     told = []
     if report.reclaimable is not None and report.reclaimable.generations:
         told.append(f"{count_of(report.reclaimable.generations, 'generation')} reclaimable")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from memwal import invariants
@@ -21,6 +21,17 @@ from memwal.rows.progress import find_holes, first_due, is_at_rest, refuse_hole
 from memwal.text import count_of, iso_time, name_some
 
 _NAMED_MAX = 20
+# Checks of all shards' manifests, generations and WALs.
+_OF_SHARDS = (
+    "generations contiguous",
+    "listed generations",
+    "one key, one shard",
+    "shard snapshot",
+    "WAL continuous above the replay position",
+    "newest fence sentinel",
+    "unreferenced generation folders",
+    "pending generations belong to this MemWAL index",
+)
 _SNAPSHOT_FIELDS = (
     "shard_spec_id",
     "writer_epoch",
@@ -138,6 +149,19 @@ def check_manifests(view: TableView) -> Check:
     """Invariant 10: every shard's latest manifest can be read and trusted."""
     problems = [str(broken.error) for broken in view.broken]
     return _verdict(10, "shard manifests", problems, f"{len(view.shards)} readable")
+
+
+def limit_to_readable(checks: Sequence[Check], view: TableView) -> Sequence[Check]:
+    """The checks, of which those of all shards are not made where a shard can't be read."""
+    if not view.broken:
+        return checks
+    lacking = f"not of {count_of(len(view.broken), 'shard')} that can't be read; of the others: "
+    return [
+        replace(check, ok=None, detail=lacking + check.detail)
+        if check.ok and check.name in _OF_SHARDS
+        else check
+        for check in checks
+    ]
 
 
 def check_progress_history(
