@@ -159,6 +159,7 @@ class VersionManifest:
     config: Mapping[str, str] = field(default_factory=dict)
     file_bytes: int = 0
     requests: int = 0
+    transaction_file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

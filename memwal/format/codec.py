@@ -246,6 +246,7 @@ def decode_version_manifest(
         branch=message.branch if message.HasField("branch") else None,
         config=dict(message.config),
         file_bytes=file_bytes,
+        transaction_file=message.transaction_file,
     )
 
 

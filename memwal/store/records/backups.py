@@ -69,10 +69,15 @@ class StoredBackups:
             raise self._unreadable(path, "is gone") from None
         if hashlib.sha256(data).digest() != backup.objects_sha256:
             raise self._unreadable(path, "is not the list that the document names")
+        return self._decode_list(path, data)
+
+    def objects_of_left(self, name: str) -> Sequence[BackupObject]:
+        """What a list without a document names; nothing once it is gone. Raises Corruption."""
+        path = layout.backup_objects_path(name)
         try:
-            return codec.decode_backup_objects(data)
-        except Corruption as error:
-            raise self._unreadable(path, error.text) from None
+            return self._decode_list(path, self._objects.get(path))
+        except Missing:
+            return ()
 
     def check_free(self, name: str) -> None:
         """Raise Refused where there is a backup of that name."""
@@ -165,6 +170,12 @@ class StoredBackups:
             f"{self._objects.uri}: {path} {what}, so nothing tells what the backup needs: was it "
             "made by a newer memwal? If not, move the file away",
         )
+
+    def _decode_list(self, path: str, data: bytes) -> Sequence[BackupObject]:
+        try:
+            return codec.decode_backup_objects(data)
+        except Corruption as error:
+            raise self._unreadable(path, error.text) from None
 
     def _remove(self, path: str) -> None:
         for refused, why in self._objects.delete([path]).failed:
