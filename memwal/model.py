@@ -268,8 +268,8 @@ class BackupObject:
 class BackupShard:
     """A shard as a backup holds it.
 
-    It has the WAL entries from `wal_first` to `wal_last`, without a hole from the one after
-    `replay_after_wal_entry_position` on; both are 0 if there are none.
+    Its WAL entries are `wal_first` to `wal_last`, without a hole above
+    `replay_after_wal_entry_position`; both are 0 if there are none.
     """
 
     shard_id: ShardId

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from threading import Lock
 
-from memwal import __version__
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import Corruption, MemWalError, Missing, Refused
@@ -65,7 +65,7 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
                     dest=dest,
                     documents=dest.backups,
                     clock=stores.clock,
-                    memwal_version=__version__,
+                    memwal_version=str(import_module("memwal").__version__),
                     show=progress,
                     take_lease=claim.take,
                     before_step=claim.check,

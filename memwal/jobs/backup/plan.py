@@ -248,12 +248,19 @@ def _describe_shard(shard: ShardView, wal: tuple[int, int]) -> BackupShard:
     )
 
 
-def choose_entries(where: str, manifest: ShardManifest, positions: Collection[int]) -> list[int]:
-    """The WAL entries that a shard's copy needs: those that a replay takes, or the highest.
+def choose_entries(
+    where: str, manifest: ShardManifest, positions: Collection[int], sentinels: Mapping[int, int]
+) -> list[int]:
+    """The WAL entries that a shard's copy needs.
 
-    By the highest the next writer finds its place; without it, rows would be put at positions that
-    count as flushed. Raises Refused for a hole.
+    They are those that a replay takes; the sentinel of the manifest's epoch; and the highest, by
+    which the next writer finds its place: without it, rows would be put at positions that count as
+    flushed. `sentinels` maps positions to epochs, of the newest ones. What a writer put who has
+    claimed the shard since is of a later moment, as the manifest does not know that epoch. Raises
+    Refused for a hole.
     """
+    newer = [p for p, epoch in sentinels.items() if epoch > manifest.writer_epoch]
+    positions = {p for p in positions if p < min(newer, default=layout.U64_MAX)}
     highest = max(positions, default=0)
     tip = manifest.replay_after_wal_entry_position + 1
     while tip in positions:
@@ -263,8 +270,9 @@ def choose_entries(where: str, manifest: ShardManifest, positions: Collection[in
         raise Refused(
             "MW-A04", f"{where}: no backup of rows that are missing: the WAL has a hole: {hole}"
         )
-    above = [p for p in positions if p > manifest.replay_after_wal_entry_position]
-    return sorted(above) or ([highest] if highest else [])
+    kept = {p for p in positions if p > manifest.replay_after_wal_entry_position}
+    kept |= {p for p, epoch in sentinels.items() if epoch == manifest.writer_epoch}
+    return sorted(kept | ({highest} if highest else set()))
 
 
 def check_there(where: str, paths: Iterable[str], stored: Collection[str]) -> None:

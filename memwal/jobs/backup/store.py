@@ -16,6 +16,7 @@ from memwal.errors import (
     Usage,
 )
 from memwal.format import layout
+from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.backup.plan import Cut, Needed, Phase, Place, check_there, choose_entries
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
@@ -23,6 +24,7 @@ from memwal.model import (
     BackupObject,
     Checkpoint,
     ShardId,
+    ShardManifest,
     ShardView,
     StoredFile,
     TableView,
@@ -202,11 +204,31 @@ class LanceSource:
             needed += [_need(file, Phase.GENERATION) for file in files]
         # The WAL is read after the manifest: a flush in between leaves its entries there.
         stored = dict(self.stores.wal.list_settled(manifest))
-        positions = choose_entries(where, manifest, stored.keys())
+        sentinels = self._find_sentinels(manifest, stored)
+        positions = choose_entries(where, manifest, stored.keys(), sentinels)
         needed += [_need(stored[position], Phase.WAL) for position in positions]
         needed += self._list_manifests(shard)
         wal = (positions[0], positions[-1]) if positions else (0, 0)
         return needed, wal
+
+    def _find_sentinels(
+        self, manifest: ShardManifest, stored: Mapping[int, StoredFile]
+    ) -> dict[int, int]:
+        """The sentinels down to the one of the manifest's epoch, with their epochs."""
+        found: dict[int, int] = {}
+        for position in sorted(stored, reverse=True):
+            file = stored[position]
+            if file.size_bytes > SENTINEL_BYTES_MAX:
+                continue
+            try:
+                head = self.stores.wal.head(file.path, file.size_bytes)
+            except Corruption:
+                continue  # copied as it is; what it means is a reader's to judge
+            if head.fence_sentinel:
+                found[position] = head.writer_epoch
+                if head.writer_epoch <= manifest.writer_epoch:
+                    break
+        return found
 
     def _list_manifests(self, shard: ShardView) -> Iterator[Needed]:
         """The shard's manifest; from the one on that a record cites, if that proves anything."""
