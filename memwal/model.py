@@ -307,7 +307,7 @@ class Backup:
 class BackupMark:
     """The mark of a backup under way, or of one that was killed.
 
-    `pin` is the key of the checkpoint that keeps its source's objects, empty before there is one.
+    `pin` is the name of the checkpoint that keeps its source's objects meanwhile.
     `paths` are of objects that it copies, or that killed ones have copied, and no backup has yet.
     """
 

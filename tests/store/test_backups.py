@@ -137,7 +137,11 @@ def test_a_mark_says_what_is_under_way(objects: Objects) -> None:
     stored = StoredBackups(objects)
     assert stored.read_mark() is None
     mark = BackupMark(
-        source="/a", name="n", begun_at_nanos=8, pin="p.01234567", paths=("data/a.lance",)
+        source="/a",
+        name="n",
+        begun_at_nanos=8,
+        pin="memwal-backup-01234567",
+        paths=("data/a.lance",),
     )
 
     stored.put_mark(mark)

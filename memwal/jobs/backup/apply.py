@@ -62,11 +62,15 @@ class Source(Protocol):
         """Its address."""
         ...
 
+    def version(self) -> int:
+        """The latest version's number."""
+        ...
+
     def view(self) -> TableView:
         """A fresh view, which pins nothing."""
         ...
 
-    def pin(self) -> tuple[Checkpoint, TableView]:
+    def pin(self, name: str) -> tuple[Checkpoint, TableView]:
         """Make a checkpoint that expires, and return it with the view that it was made of."""
         ...
 
@@ -74,8 +78,8 @@ class Source(Protocol):
         """Push its expiry out, if half of it has passed."""
         ...
 
-    def let_go(self, key: str) -> None:
-        """Remove the checkpoint of that key, if it is there."""
+    def let_go(self, name: str) -> None:
+        """Remove the checkpoint of that name, if it is there."""
         ...
 
     def cut(self, view: TableView) -> Cut:
@@ -272,49 +276,58 @@ class BackupMaker:
     def plan(self, name: str) -> tuple[Backup, CopyPlan]:
         """What a backup would copy now. It pins nothing, and changes nothing."""
         place = self._look(name)
-        cut = self.source.cut(self.source.view())
-        self._check_history(place, cut)
+        view = self.source.view()
+        self._check_history(place, view.version)
+        cut = self.source.cut(view)
         return self._describe(name, cut), plan_copies(place, cut)
 
     def make(self, name: str, keep: Keep | None = None) -> MadeBackup:
         """Make one. Raises Refused, LostRace, LeaseHeld, Corruption, StoreUnavailable."""
-        self._look(name)
+        self._check_history(self._look(name), self.source.version())
         self.take_lease()
         place = self._look(name)
         mark = self._claim(name)
         for moment in range(1, self.limits.attempts_max + 1):
-            self._before("pin")
-            pin, view = self.source.pin()
             try:
-                mark = replace(mark, pin=pin.key)
-                cut = self.source.cut(view)
-                self._check_history(place, cut)
-                plan = plan_copies(place, cut)
-                mark = self._mark(mark, plan)
-                found = self._copy(plan, pin)
-                backup = self._finish(name, place, cut, found)
+                mark, backup, found = self._copy_moment(name, place, mark)
             except (Missing, Refused, Corruption) as error:
                 if not (isinstance(error, Missing) or is_passing(error)):
                     raise
                 if moment == self.limits.attempts_max:
                     raise self._explain(error) from None
                 self.show.say(f"looking again, as the table moved on: {error}")
-                place = self._look(name)
-            else:
-                dropped, deleted = self._tidy(keep, mark, found)
-                return MadeBackup(
-                    backup=backup,
-                    copied=self._copied,
-                    bytes_copied=self._bytes_copied,
-                    kept=len(found) - self._copied,
-                    moments=moment,
-                    dropped=tuple(dropped),
-                    objects_deleted=len(deleted),
-                )
-            finally:
-                with suppress(MemWalError):  # it expires
-                    self.source.let_go(pin.key)
+                # What was marked before it vanished is there, or not, by now.
+                mark, place = self.documents.read_mark() or mark, self._look(name)
+                continue
+            dropped, deleted = self._tidy(keep, mark, found)
+            return MadeBackup(
+                backup=backup,
+                copied=self._copied,
+                bytes_copied=self._bytes_copied,
+                kept=len(found) - self._copied,
+                moments=moment,
+                dropped=tuple(dropped),
+                objects_deleted=len(deleted),
+            )
         raise LostRace(f"{self.source.uri}: no moment was pinned")
+
+    def _copy_moment(
+        self, name: str, place: Place, mark: BackupMark
+    ) -> tuple[BackupMark, Backup, list[BackupObject]]:
+        """Steps 3 to 6, of one moment; and its pin is let go of, unless the run is killed."""
+        self._before("pin")
+        pin, view = self.source.pin(mark.pin)
+        try:
+            self._check_history(place, view.version)
+            cut = self.source.cut(view)
+            plan = plan_copies(place, cut)
+            mark = self._mark(mark, plan)
+            found = self._copy(plan, pin)
+            return mark, self._finish(name, place, cut, found), found
+        finally:
+            self.steps("let go")
+            with suppress(MemWalError):  # it expires
+                self.source.let_go(mark.pin)
 
     def _look(self, name: str) -> Place:
         self.documents.check_free(name)
@@ -322,10 +335,10 @@ class BackupMaker:
         check_place(place, self.source.uri)
         return place
 
-    def _check_history(self, place: Place, cut: Cut) -> None:
+    def _check_history(self, place: Place, version: int) -> None:
         if place.backups:
             at = self.source.committed_at_nanos(place.backups[-1].version)
-            check_history(place, self.source.uri, cut, at)
+            check_history(place, self.source.uri, version, at)
 
     def _claim(self, name: str) -> BackupMark:
         """Store the mark, with what the one of a killed run had; its pin is let go of."""
@@ -337,6 +350,7 @@ class BackupMaker:
             source=self.source.uri,
             name=name,
             begun_at_nanos=self.clock.now_nanos(),
+            pin=f"memwal-backup-{self.clock.new_id()[:8]}",
             paths=() if former is None else former.paths,
         )
         self._before("mark")

@@ -125,7 +125,8 @@ def _plan(maker: BackupMaker, name: str) -> BackupTableReport:
 
 
 def _name_now(clock: Clock) -> str:
-    return datetime.fromtimestamp(clock.now_nanos() / 1e9, UTC).strftime("%Y%m%dT%H%M%SZ")
+    now = datetime.fromtimestamp(clock.now_nanos() / 1e9, UTC)
+    return f"{now:%Y%m%dT%H%M%S}.{now.microsecond // 1000:03d}Z"
 
 
 def open_place(

@@ -149,7 +149,7 @@ def _is_expected(path: str, place: Place) -> bool:
     )
 
 
-def check_history(place: Place, source: str, cut: Cut, former_at_nanos: int | None) -> None:
+def check_history(place: Place, source: str, version: int, former_at_nanos: int | None) -> None:
     """Raise Refused if the place's newest backup is of another table, or of another history.
 
     `former_at_nanos` is when the source committed that backup's version, None if it has expired.
@@ -170,10 +170,10 @@ def check_history(place: Place, source: str, cut: Cut, former_at_nanos: int | No
             "MW-A03",
             f"{where} {newest.source}, which {source} does not have: choose another place",
         )
-    if cut.view.version < newest.version:
+    if version < newest.version:
         raise Refused(
             "MW-A03",
-            f"{where} {newest.source}, and {source} has only {cut.view.version} now: it was "
+            f"{where} {newest.source}, and {source} has only {version} now: it was "
             "restored or made again since. Choose another place",
         )
 

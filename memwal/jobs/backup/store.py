@@ -38,7 +38,6 @@ from memwal.store.records.checkpoints import LanceTags
 from memwal.store.records.process import this_holder
 from memwal.threads import side_by_side
 
-PIN_NAME = "memwal-backup"
 PIN_SECONDS = 2 * 86_400.0
 _READERS_MAX = 16
 
@@ -70,6 +69,10 @@ class LanceSource:
         """The table's address."""
         return self.stores.uri
 
+    def version(self) -> int:
+        """The latest version's number."""
+        return self.stores.views.table_version()
+
     def view(self) -> TableView:
         """A fresh view, which pins nothing. Raises the error of a shard that can't be read."""
         view = self.stores.views.table(probed=True)
@@ -77,14 +80,12 @@ class LanceSource:
             raise broken.error
         return view
 
-    def pin(self) -> tuple[Checkpoint, TableView]:
+    def pin(self, name: str) -> tuple[Checkpoint, TableView]:
         """Make a checkpoint, and return it with its view. It works without the table's lease:
         that only saves work, and jobs need not wait for a backup.
         """
         seen = _Seen(self.stores)
         stores = self.stores
-        # A checkpoint's name is free or taken; one of a run that was killed expires.
-        name = f"{PIN_NAME}-{stores.clock.new_id()[:8]}"
         maker = CheckpointMaker(
             uri=stores.uri,
             views=seen,
@@ -111,10 +112,10 @@ class LanceSource:
         self.stores.checkpoints.put(renewed)
         return renewed
 
-    def let_go(self, key: str) -> None:
-        """Remove the checkpoint of that key, if it is there."""
+    def let_go(self, name: str) -> None:
+        """Remove the checkpoint of that name, if it is there."""
         for found in self.stores.checkpoints.list():
-            if found.key == key:
+            if found.name == name:
                 self.stores.checkpoints.remove(found)
 
     def committed_at_nanos(self, version: int) -> int | None:
