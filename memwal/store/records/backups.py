@@ -90,6 +90,16 @@ class StoredBackups:
                 "drop it first",
             )
 
+    def refuse_any(self) -> None:
+        """Raise Refused where there is a backup, or a list of one: only `drop` deletes there."""
+        files = self._objects.list(layout.BACKUPS)
+        if any(f.path != layout.BACKUP_MARK for f in files):
+            raise Refused(
+                "MW-A10",
+                f"{self._objects.uri} holds backups, which need what a table does not: only `memwal "
+                "backup drop` deletes there. Restore a backup elsewhere to write to it",
+            )
+
     def put(self, backup: Backup, objects: Iterable[BackupObject]) -> Backup:
         """Store the list, then the document, which makes it a backup; returns it with its sums.
 

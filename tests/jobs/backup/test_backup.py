@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import lance
 import pytest
+from typer.testing import CliRunner
 
 import memwal
+from memwal.cli.app import app
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Refused, Usage
@@ -527,6 +530,62 @@ def test_where_a_list_can_t_be_read_nothing_is_dropped(table: Table, dest: str, 
 
     assert (report.exit_code, code_of(report)) == (8, "MW-A01")
     assert {p for p in files(dest) if "lease" not in p} == before
+
+
+def test_garbage_is_refused_where_backups_are(table: Table, dest: str) -> None:
+    done(back_up(table, dest, "a"))
+    table.flush(table.shards[0], Put([900], 9))
+    table.merge_all()
+    done(back_up(table, dest, "b"))
+    place = Table(uri=dest, kind=table.kind)
+    before = {p for p in files(dest) if not p.startswith("_maintenance/")}
+
+    (report,) = runs.run(place, retention=0).tables
+
+    assert (report.exit_code, code_of(report)) == (5, "MW-A10")
+    assert {p for p in files(dest) if not p.startswith("_maintenance/")} == before
+    assert {one.action for one in runs.garbage(place, execute=False).items} <= {"keep", "delete"}
+
+
+# ---- how it is asked for
+
+
+def test_from_python(table: Table, dest: str) -> None:
+    opened = memwal.open_table(table.uri)
+    report = opened.backup(dest, name="monday")
+    assert (report.backups[0].name, report.dest) == ("monday", dest)
+    with pytest.raises(Refused, match="MW-A02"):
+        opened.backup(dest, name="monday")
+    with pytest.raises(Usage, match="keep"):
+        opened.backup(dest, keep="soon")
+
+
+def command(*arguments: str) -> tuple[int, dict[str, Any]]:
+    found = CliRunner().invoke(app, ["backup", *arguments, "--json"], catch_exceptions=False)
+    return found.exit_code, json.loads(found.stdout)
+
+
+def test_from_the_command_line(table: Table, dest: str) -> None:
+    code, document = command(table.uri, dest, "--name", "a")
+    assert (code, document["job"], document["outcome"]) == (0, "backup", "done")
+    (told,) = document["tables"]
+    assert told["objects_copied"] == told["backups"][0]["objects"] > 10
+    assert document["requests"]["put"] > told["objects_copied"]
+    code, document = command("create", table.uri, dest, "--keep", "1")
+    assert (code, [b["state"] for b in document["tables"][0]["backups"]]) == (
+        0,
+        ["made", "dropped"],
+    )
+    code, document = command("list", dest)
+    (listed,) = document["tables"][0]["backups"]
+    assert (code, listed["state"], listed["source"]) == (0, "kept", table.uri)
+    assert command("verify", dest)[0] == 0
+    code, document = command("drop", dest, listed["name"])
+    assert (code, document["tables"][0]["objects_deleted"]) == (0, listed["objects"])
+    assert command("list", dest)[1]["outcome"] == "nothing_to_do"
+    assert command("drop", dest)[0] == 2
+    assert command("drop", dest, listed["name"])[0] == 2
+    assert command(table.uri, dest, "--keep", "0")[0] == 2
 
 
 # ---- other stores
