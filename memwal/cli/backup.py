@@ -32,20 +32,23 @@ Keep = Annotated[
 
 
 class BackupGroup(TyperGroup):
-    """Takes `backup TABLE DEST` for `backup create TABLE DEST`."""
+    """Takes the words TABLE DEST for those of its command `create`."""
+
+    default_command = "create"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments, with the command's word where it was left out."""
         word = next((word for word in args if not word.startswith("-")), None)
         helps = not args or (set(args) & {"--help", "-h"} and word is None)
         if not helps and word not in self.commands:
-            args = ["create", *args]
+            args = [self.default_command, *args]
         return super().parse_args(ctx, args)
 
 
 backup_app = typer.Typer(
     cls=BackupGroup,
-    help="Copy one moment of a table to another place: `memwal backup TABLE DEST`.",
+    help="Copy one moment of a table to another place.\n\nmemwal backup TABLE DEST is short for "
+    "memwal backup create TABLE DEST.",
     no_args_is_help=True,
 )
 

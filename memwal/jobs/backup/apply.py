@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from threading import Lock
 from typing import Protocol
 
@@ -35,6 +36,7 @@ from memwal.jobs.backup.plan import (
     NUMBERED,
     CopyPlan,
     Cut,
+    Damage,
     Needed,
     Phase,
     Place,
@@ -44,6 +46,7 @@ from memwal.jobs.backup.plan import (
     choose_deleted,
     choose_expired,
     describe_cut,
+    find_damage,
     is_passing,
     list_hints,
     plan_copies,
@@ -129,6 +132,10 @@ class Documents(Protocol):
 
     def list(self) -> Sequence[Backup]:
         """All backups, oldest first."""
+        ...
+
+    def find(self, name: str) -> Backup:
+        """The backup of a name. Raises Usage."""
         ...
 
     def objects_of(self, backup: Backup) -> Sequence[BackupObject]:
@@ -218,6 +225,12 @@ class Dropper:
     before_step: Callable[[], None] = lambda: None
     steps: Steps = no_steps
 
+    def choose(self, names: Sequence[str], keep: Keep | None, now_nanos: int) -> list[Backup]:
+        """The backups of these names, and those that `keep` does not keep. Raises Usage."""
+        named = [self.documents.find(name) for name in names]
+        expired = choose_expired(self.documents.list(), keep, now_nanos)
+        return list({backup.name: backup for backup in (*named, *expired)}.values())
+
     def plan(self, dropped: Sequence[Backup], ours: Sequence[str] = ()) -> list[str]:
         """The objects that would be deleted. Raises Corruption if any list can't be read."""
         names = {backup.name for backup in dropped}
@@ -250,6 +263,40 @@ class Dropper:
     def _before(self, step: str) -> None:
         self.before_step()
         self.steps(step)
+
+
+def compare_objects(
+    dest: Destination, needed: Mapping[str, Sequence[BackupObject]], show: Show
+) -> tuple[int, list[Damage]]:
+    """Read each object that backups need, once; returns how many there are, and what is wrong."""
+    asked: dict[BackupObject, list[str]] = {}
+    for name, listed in needed.items():
+        for one in listed:
+            asked.setdefault(one, []).append(name)
+    lock, done, bytes_done = Lock(), 0, 0
+    show.start("comparing objects", len(asked), sum(one.size_bytes for one in asked))
+
+    def compare(one: BackupObject) -> Damage | None:
+        nonlocal done, bytes_done
+        try:
+            problem = find_damage(one, dest.digest(one.path))
+        except Missing:
+            problem = find_damage(one, None)
+        with lock:
+            done, bytes_done = done + 1, bytes_done + one.size_bytes
+            show.done(done, bytes_done)
+        if problem is None:
+            return None
+        return Damage(path=one.path, problem=problem, backups=tuple(asked[one]))
+
+    found = side_by_side(compare, list(asked), BackupLimits().connections_max)
+    return len(asked), [damage for damage in found if damage is not None]
+
+
+def name_backup(clock: Clock) -> str:
+    """The name of a backup that was given none: its time."""
+    now = datetime.fromtimestamp(clock.now_nanos() / 1e9, UTC)
+    return f"{now:%Y%m%dT%H%M%S}.{now.microsecond // 1000:03d}Z"
 
 
 @dataclass(kw_only=True)

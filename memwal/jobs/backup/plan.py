@@ -287,6 +287,27 @@ def check_there(where: str, paths: Iterable[str], stored: Collection[str]) -> No
         )
 
 
+# ---- what is damaged
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Damage:
+    """An object that backups need, and that is not what their lists say."""
+
+    path: str
+    problem: str
+    backups: tuple[str, ...]
+
+
+def find_damage(listed: BackupObject, found: BackupObject | None) -> str | None:
+    """What is wrong with an object; None if nothing is. `found` is None for one that is gone."""
+    if found is None:
+        return "it is gone"
+    if found.size_bytes != listed.size_bytes:
+        return f"it has {found.size_bytes} bytes instead of {listed.size_bytes}"
+    return None if found.sha256 == listed.sha256 else "it has other bytes than were copied"
+
+
 # ---- what goes
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from memwal.config import ResolvedTable
 from memwal.errors import (
     Corruption,
     MemWalError,
@@ -29,12 +30,14 @@ from memwal.model import (
     StoredFile,
     TableView,
 )
-from memwal.ports import Objects, check_object_path
+from memwal.ports import Clock, Objects, check_object_path
+from memwal.run.lease import HeldLease
 from memwal.run.stores import Stores
 from memwal.store.objects.copying import copy_object, digest_object
-from memwal.store.objects.opening import is_in_bucket
+from memwal.store.objects.opening import ensure_put_if_absent, is_in_bucket, open_objects
 from memwal.store.records.backups import StoredBackups
 from memwal.store.records.checkpoints import LanceTags
+from memwal.store.records.lease import StoredLeases
 from memwal.store.records.process import this_holder
 from memwal.threads import side_by_side
 
@@ -353,3 +356,42 @@ def check_apart(table: Objects, dest: Objects) -> None:
     for inner, outer in ((first, second), (second, first)):
         if inner.startswith(f"{outer}/"):
             raise Usage(f"{inner} lies inside {outer}: a backup and its table lie apart")
+
+
+def open_place(dest: ResolvedTable, clock: Clock, more: Sequence[tuple[str, str]] = ()) -> Objects:
+    """Open a place of backups, with storage options of its own over those of every table."""
+    return open_objects(dest.uri, {**dest.storage_options, **dict(more)}, clock)
+
+
+class PlaceClaim:
+    """The lease of a place, taken once there is something to write."""
+
+    def __init__(
+        self, objects: Objects, clock: Clock, run_id: str | None, warn: Callable[[str], None]
+    ) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._run_id = run_id
+        self._warn = warn
+        self._held: HeldLease | None = None
+
+    def take(self) -> None:
+        """Prove the store, and claim the place. Raises LeaseHeld, Unsupported."""
+        ensure_put_if_absent(self._objects, self._clock)
+        leases = StoredLeases(self._objects, self._clock, run_id=self._run_id)
+        self._held = HeldLease(leases, "backup", self._warn)
+
+    def check(self) -> None:
+        """Raise LeaseHeld if the claim was lost."""
+        if self._held is not None:
+            self._held.check()
+
+    def __enter__(self) -> PlaceClaim:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._held is not None:
+            try:
+                self._held.release()
+            except MemWalError as failed:
+                self._warn(str(failed))

@@ -96,8 +96,8 @@ class StoredBackups:
         if any(f.path != layout.BACKUP_MARK for f in files):
             raise Refused(
                 "MW-A10",
-                f"{self._objects.uri} holds backups, which need what a table does not: only `memwal "
-                "backup drop` deletes there. Restore a backup elsewhere to write to it",
+                f"{self._objects.uri} holds backups, which need what a table does not: only "
+                "`memwal backup drop` deletes there. Restore a backup elsewhere to write to it",
             )
 
     def put(self, backup: Backup, objects: Iterable[BackupObject]) -> Backup:
