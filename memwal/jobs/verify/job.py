@@ -89,8 +89,7 @@ def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dic
         )
 
     def check_manifests() -> Sequence[Check]:
-        for shard in view.shards:
-            facts.shard_manifests.check_unforked(shard.shard_id)
+        facts.check_unforked(view)
         return [plan.check_manifests(view)]
 
     return {
