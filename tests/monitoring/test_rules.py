@@ -29,6 +29,7 @@ LAG = "memwal_index_lag_generations"
 LOOK = "memwal_last_look_timestamp_seconds"
 AIM = "memwal_freshness_target_seconds"
 FAILURES = "memwal_consecutive_failures"
+BACKUP = "memwal_last_backup_timestamp_seconds"
 
 
 def gauges(metric: str, *values: str, **labels: str) -> dict[str, str]:
@@ -90,6 +91,19 @@ CASES = [
         at="10m",
         summary="orders: index text is 7 generations behind",
         labels={"table": "orders", "index": "text"},
+    ),
+    Case(
+        alert="MemwalBackupOld",
+        name="the newest backup is from three days ago",
+        series=gauges(BACKUP, "0x8000"),
+        at="3d",
+        summary="orders: no backup of it is newer than two days",
+    ),
+    Case(
+        alert="MemwalBackupOld",
+        name="one of two watches can't read the new one",
+        series=gauges(BACKUP, "0x8000", "250000x8000"),
+        at="3d",
     ),
     Case(
         alert="MemwalTableLate",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from memwal.errors import Usage
 from memwal.ingest.request import IngestRequest
 from memwal.jobs.backfill.request import BackfillJob, BackfillRequest
+from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
@@ -104,6 +105,16 @@ class MemWalVerifyOperator(MemWalJobOperator):
 
     default_job = "verify"
     common_options: ClassVar[Sequence[str]] = ("allow_untested_lance",)
+
+
+class MemWalBackupOperator(MemWalJobOperator):
+    """Copies one moment of a table to the place that `[tables.NAME.backup]` names.
+
+    Where backups go is no field: whoever may start a run could then have a table copied anywhere.
+    """
+
+    default_job = "backup"
+    request = BackupRequest
 
 
 class MemWalIngestOperator(MemWalJobOperator):

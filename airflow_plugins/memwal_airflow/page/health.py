@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from memwal.errors import EXIT_REFUSED, EXIT_USAGE, PASSING_EXITS
-from memwal.jobs.status.report import StatusTableReport
+from memwal.jobs.status.report import StatusTableReport, find_late_backup
 from memwal_airflow.page.answers import WELL, Look, Run, parse_time, read_lease
 
 OK = "ok"
@@ -84,7 +84,7 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
              the table's store gives no answer
     unknown  no data, or only old data
     lagging  work has been waiting for longer than `overdue` or the freshness target, a job's newest
-             run failed, or a shard looks abandoned
+             run failed, a shard looks abandoned, or the last backup is too old
     due      a merge is due, or an index is behind
     held     nothing is wrong and a job holds the lease right now
     ok       none of these
@@ -105,6 +105,7 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
     if totals:
         found = [*_name(BROKEN, totals.broken, look.broken_since, "failing"), *found]
         found += _name(LAGGING, totals.abandoned, totals.abandoned_since, "abandoned")
+    found += _name(LAGGING, filter(None, [find_late_backup(status)]))
     found += _name(DUE, [*status.due_reasons, *_name_lags(status)])
     if status.due and not any(finding.state == DUE for finding in found):
         found += _name(DUE, ["a merge is due"])
