@@ -48,8 +48,8 @@ def read_last_backup(table: ResolvedTable) -> LastBackupReport | None:
         name=newest.name,
         version=newest.version,
         made_at=iso_time(newest.made_at_nanos),
-        objects=newest.objects,
-        bytes=newest.size_bytes,
+        objects=newest.num_objects,
+        bytes=newest.num_bytes,
     )
 
 
