@@ -93,6 +93,8 @@ def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
     fields["outlets"] = []  # the task after it announces, even after a failure
     fields["execution_timeout"] = timedelta(seconds=dags.execution_timeout_seconds)
+    if job == "backup":
+        fields["verify"] = True
     if job in ("garbage", "maintain"):
         fields |= dags.model_dump(include={"retention", "grace"})
         fields |= {"execute": dags.garbage_execute, "wal": dags.garbage_wal}

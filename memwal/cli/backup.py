@@ -18,7 +18,14 @@ from memwal.report import JobReport
 Dest = Annotated[
     str,
     typer.Argument(
-        metavar="DEST", help="A folder of its own for backups of that table: path or address."
+        metavar="DEST", help="A place of backups, or a table whose place is configured."
+    ),
+]
+NewDest = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="DEST",
+        help="A folder of its own for the table's backups: path or address. Default: configured.",
     ),
 ]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Default: all that are there.")]
@@ -55,7 +62,9 @@ backup_app = typer.Typer(
 
 @backup_app.command()
 @command(JobFlags, job="backup")
-def create(table: OneTable, dest: Dest, *, request: BackupRequest, flags: JobFlags) -> Job:
+def create(
+    table: OneTable, dest: NewDest = None, *, request: BackupRequest, flags: JobFlags
+) -> Job:
     """Copy this moment of a table, pending rows and WAL included, beside live writers.
 
     What DEST has is not copied again. Killed, it leaves no backup; run again, it goes on.
@@ -64,7 +73,10 @@ def create(table: OneTable, dest: Dest, *, request: BackupRequest, flags: JobFla
 
     def work(progress: RunProgress) -> JobReport:
         options = flags.run_options(
-            BackupOptions, [flags.table(table)], dest=flags.table(dest), request=request
+            BackupOptions,
+            [flags.table(table)],
+            dest=None if dest is None else flags.table(dest),
+            request=request,
         )
         return run_backup(options, progress)
 
@@ -118,5 +130,7 @@ def drop(
 
 def _find(dest: str, flags: JobFlags, request: PlaceRequest) -> ResolvedTable:
     found = flags.table(dest)
+    if found.backup is not None:
+        found = found.find_backup_place()
     options = {**found.storage_options, **dict(request.dest_storage_options)}
     return found.model_copy(update={"storage_options": options})

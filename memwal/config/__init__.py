@@ -90,6 +90,20 @@ class ResolvedTable(BaseModel):
             raise NotATable(self.unknown)
         return self.uri
 
+    def find_backup_place(self) -> ResolvedTable:
+        """Where its backups go, as a table of its own. Raises Usage where nothing names a place."""
+        if self.backup is None:
+            raise Usage(
+                f"{self.name}: no place for its backups: give DEST, or set `uri` below "
+                f"[tables.{self.name}.backup] in memwal.toml"
+            )
+        return ResolvedTable(
+            name=mask_address(self.backup.uri),
+            uri=self.backup.uri,
+            settings=self.settings,
+            storage_options=self.backup.storage_options,
+        )
+
     def with_settings(self, given: Settings) -> ResolvedTable:
         """The table with some settings, from a command line or a call, over those it has."""
         settings = self.settings.model_copy(update=given.model_dump(exclude_unset=True))

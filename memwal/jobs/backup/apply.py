@@ -49,6 +49,7 @@ from memwal.jobs.backup.plan import (
     find_damage,
     is_passing,
     list_hints,
+    name_damage,
     plan_copies,
 )
 from memwal.jobs.backup.request import Keep
@@ -205,13 +206,14 @@ class BackupLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MadeBackup:
-    """A backup, and what it took: objects copied, or there already, in how many moments."""
+    """A backup, and what it took: objects copied, there already, and read again, and moments."""
 
     backup: Backup
     copied: int
     bytes_copied: int
     kept: int
     moments: int
+    read: int = 0
     dropped: tuple[Backup, ...] = ()
     objects_deleted: int = 0
 
@@ -313,6 +315,8 @@ class BackupMaker:
     """Proves the place's store, and claims the place. Raises LeaseHeld."""
     before_step: Callable[[], None] = lambda: None
     """Called before what writes; raises LeaseHeld when the claim was lost."""
+    verify: bool = False
+    """Whether all that a backup needs is read again."""
     limits: BackupLimits = BackupLimits()
     steps: Steps = no_steps
     _read: dict[str, BackupObject] = field(init=False, default_factory=dict)
@@ -346,6 +350,7 @@ class BackupMaker:
                 # What was marked before it vanished is there, or not, by now.
                 mark, place = self.documents.read_mark() or mark, self._look(name)
                 continue
+            read = self._verify(backup, found)  # before others are dropped in its favour
             dropped, deleted = self._tidy(keep, mark, found)
             return MadeBackup(
                 backup=backup,
@@ -353,10 +358,20 @@ class BackupMaker:
                 bytes_copied=self._bytes_copied,
                 kept=len(found) - self._copied,
                 moments=moment,
+                read=read,
                 dropped=tuple(dropped),
                 objects_deleted=len(deleted),
             )
         raise LostRace(f"{self.source.uri}: no moment was pinned")
+
+    def _verify(self, backup: Backup, found: Sequence[BackupObject]) -> int:
+        """Compare all objects with the list, if that is asked for. Raises Corruption."""
+        if not self.verify:
+            return 0
+        read, damaged = compare_objects(self.dest, {backup.name: found}, self.show)
+        if damaged:
+            raise name_damage(self.dest.uri, damaged)
+        return read
 
     def _copy_moment(
         self, name: str, place: Place, mark: BackupMark

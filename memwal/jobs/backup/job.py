@@ -43,23 +43,26 @@ NAME = "backup"
 
 @dataclass(frozen=True, kw_only=True)
 class BackupOptions(RunOptions):
-    """The options of `backup`: where to, and what is asked for."""
+    """The options of `backup`: where to, by default as configured, and what is asked for."""
 
-    dest: ResolvedTable
+    dest: ResolvedTable | None = None
     request: BackupRequest = field(default_factory=BackupRequest)
 
 
 def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
-    """Back up the table to the destination."""
+    """Back up the table to the destination, by default the one that is configured."""
     asked = options.request
-    keep = None if asked.keep is None else read_keep(asked.keep)
     if not options.lease and not options.dry_run:
         raise Refused(
             "MW-L01", "a backup is made under the lease of its place: run it without --no-lease"
         )
 
     def one(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        objects = open_place(options.dest, stores.clock, asked.dest_storage_options)
+        place, keep = options.dest, asked.keep
+        if place is None:
+            place = table.resolved.find_backup_place()
+            keep = keep or (None if table.resolved.backup is None else table.resolved.backup.keep)
+        objects = open_place(place, stores.clock, asked.dest_storage_options)
         check_apart(stores.objects, objects)
         dest = StoredDestination(objects=objects, source=stores.objects)
         name, table_name = asked.name or name_backup(stores.clock), table.resolved.name
@@ -74,12 +77,14 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
                     show=progress,
                     take_lease=claim.take,
                     before_step=claim.check,
+                    verify=asked.verify,
                     steps=steps,
                 )
                 if options.dry_run:
                     report = report_planned(table_name, dest.uri, *maker.plan(name))
                 else:
-                    report = report_made(table_name, dest.uri, maker.make(name, keep))
+                    made = maker.make(name, None if keep is None else read_keep(keep))
+                    report = report_made(table_name, dest.uri, made)
         finally:
             table.unit_requests.append(objects.counts.as_dict())
         return report.model_copy(update={"requests_dest": objects.counts.as_dict()})
