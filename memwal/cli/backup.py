@@ -58,7 +58,8 @@ backup_app = typer.Typer(
 def create(table: OneTable, dest: Dest, *, request: BackupRequest, flags: JobFlags) -> Job:
     """Copy this moment of a table, pending rows and WAL included.
 
-    Writers and jobs go on beside it. What DEST has is not copied again. Killed, it leaves no backup; run again, it goes on.
+    Writers and jobs go on beside it. What DEST has is not copied again. Killed, it leaves no
+    backup; run again, it goes on.
     """
     from memwal.jobs.backup.job import BackupOptions, run_backup
 
