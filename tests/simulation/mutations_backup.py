@@ -136,7 +136,7 @@ BACKUP = (
             "        if False:",
         ),
         (
-            "backup: the list comes after the document",
+            "backup: the list is not stored",
             "            self._objects.put_if_absent(path, data)\n        except AlreadyExists:",
             "            pass\n        except AlreadyExists:",
         ),
