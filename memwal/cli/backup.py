@@ -65,9 +65,10 @@ backup_app = typer.Typer(
 def create(
     table: OneTable, dest: NewDest = None, *, request: BackupRequest, flags: JobFlags
 ) -> Job:
-    """Copy this moment of a table, pending rows and WAL included, beside live writers.
+    """Copy this moment of a table, pending rows and WAL included.
 
-    What DEST has is not copied again. Killed, it leaves no backup; run again, it goes on.
+    Writers and jobs go on beside it. What DEST has is not copied again. Killed, it leaves no
+    backup; run again, it goes on.
     """
     from memwal.jobs.backup.job import BackupOptions, run_backup
 
@@ -95,7 +96,10 @@ def list_(dest: Dest, *, request: PlaceRequest, flags: JobFlags) -> Job:
 @backup_app.command()
 @command(JobFlags, job="backup")
 def verify(dest: Dest, name: Name = None, *, request: PlaceRequest, flags: JobFlags) -> Job:
-    """Read all that backups need and compare it with their lists; exit code 8 for damage."""
+    """Read all that backups need, and compare it with their lists.
+
+    Exit code 8: something is damaged or gone.
+    """
     from memwal.jobs.backup.job import run_verify
 
     return lambda progress: run_verify(_find(dest, flags, request), name, progress=progress)

@@ -309,7 +309,8 @@ def test_it_is_of_metrics_that_exist(alert: str) -> None:
 
 @pytest.mark.parametrize("alert", RULES)
 def test_it_says_what_to_type(alert: str) -> None:
-    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"\1", RULES[alert]["annotations"]["description"])
+    said = RULES[alert]["annotations"]["description"]
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), said)
     commands = re.findall(r"`(\w[^`]* [^`]*)`", text)
     assert commands
     for command in commands:

@@ -334,10 +334,13 @@ class BackupMaker:
 
     def make(self, name: str, keep: Keep | None = None) -> MadeBackup:
         """Make one. Raises Refused, LostRace, LeaseHeld, Corruption, StoreUnavailable."""
-        self._check_history(self._look(name), self.source.version())
+        mark, place = self.documents.read_mark(), self._look(name)
+        self._check_history(place, self.source.version())
         self.take_lease()
-        place = self._look(name)
-        mark = self._claim(name)
+        # All that others may have done to the place meanwhile shows in its documents.
+        if (mark, place.backups) != (self.documents.read_mark(), self.documents.list()):
+            mark, place = self.documents.read_mark(), self._look(name)
+        mark = self._claim(name, mark)
         for moment in range(1, self.limits.attempts_max + 1):
             try:
                 mark, backup, found = self._copy_moment(name, place, mark)
@@ -402,9 +405,8 @@ class BackupMaker:
             at = self.source.committed_at_nanos(place.backups[-1].version)
             check_history(place, self.source.uri, version, at)
 
-    def _claim(self, name: str) -> BackupMark:
+    def _claim(self, name: str, former: BackupMark | None) -> BackupMark:
         """Store the mark, with what the one of a killed run had; its pin is let go of."""
-        former = self.documents.read_mark()
         if former is not None and former.pin:
             with suppress(MemWalError):
                 self.source.let_go(former.pin)

@@ -25,6 +25,7 @@ from memwal.jobs.backup.store import (
     PlaceClaim,
     StoredDestination,
     check_apart,
+    choose_place,
     open_place,
 )
 from memwal.model import TableView
@@ -58,10 +59,7 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
         )
 
     def one(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        place, keep = options.dest, asked.keep
-        if place is None:
-            place = table.resolved.find_backup_place()
-            keep = keep or (None if table.resolved.backup is None else table.resolved.backup.keep)
+        place, keep = choose_place(options.dest, asked.keep, table.resolved)
         objects = open_place(place, stores.clock, asked.dest_storage_options)
         check_apart(stores.objects, objects)
         dest = StoredDestination(objects=objects, source=stores.objects)
@@ -83,16 +81,13 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
                 if options.dry_run:
                     report = report_planned(table_name, dest.uri, *maker.plan(name))
                 else:
-                    made = maker.make(name, None if keep is None else read_keep(keep))
-                    report = report_made(table_name, dest.uri, made)
+                    report = report_made(table_name, dest.uri, maker.make(name, keep))
         finally:
             table.unit_requests.append(objects.counts.as_dict())
         return report.model_copy(update={"requests_dest": objects.counts.as_dict()})
 
     runner = JobRunner(
-        name=NAME,
-        read=lambda stores, fanout: stores.views.base(),
-        engine=lambda fanout: None,
+        name=NAME, read=lambda stores, fanout: stores.views.base(), engine=lambda fanout: None
     )
     return runner.run_each(options, one, progress)
 

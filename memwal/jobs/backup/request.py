@@ -32,7 +32,7 @@ def read_keep(text: str) -> Keep:
     if re.fullmatch("[1-9][0-9]{0,8}", text):
         return Keep(newest=int(text))
     try:
-        seconds = parse_seconds(text) if not text.isdigit() else 0.0
+        seconds = parse_seconds(text) if text[-1:].isalpha() else 0.0
     except ValueError:
         seconds = 0.0
     if seconds <= 0:

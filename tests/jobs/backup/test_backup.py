@@ -292,6 +292,9 @@ def test_stopped_at_any_step_it_is_no_backup_and_the_next_run_goes_on(
         shutil.copytree(base, dest)
         with pytest.raises(Stop):
             back_up(table, dest, "b", keep="1", steps=StopAt(step, nth))
+        if place <= steps.index(("copy base manifest", 1)):
+            version = layout.table_manifest_names(int(table.dataset.version))[0]
+            assert not (Path(dest) / layout.VERSIONS / version).exists(), step
         is_made = place >= steps.index(("let go", 1))
         is_dropped = is_made and place > steps.index(("let go", 1)) + 1
         assert names(dest) == ["a"] * (begun and not is_dropped) + ["b"] * is_made, step
