@@ -319,6 +319,15 @@ class BackupMark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RestoreMark:
+    """The mark of a restore under way, or of one that was killed: of which backup it is."""
+
+    restore_id: str
+    backup: str
+    objects_sha256: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnInfo:
     """One field of a table schema. `type_text` is Arrow's own rendering of the type."""
 

@@ -26,6 +26,7 @@ from memwal.model import (
     FlushedGeneration,
     IndexEntry,
     MemWalState,
+    RestoreMark,
     ShardField,
     ShardId,
     ShardManifest,
@@ -40,6 +41,9 @@ MAGIC = b"LANC"
 FOOTER_BYTES = 16
 _LENGTH_BYTES = 4
 _BACKUP_FORMAT = 1
+_RESTORE_FORMAT = 1
+# No Protobuf message begins like it, and no Lance file ends like what follows.
+_RESTORE_MARK = b"\x07memwal restore\n"
 _SHA256_BYTES = 32
 
 M = TypeVar("M", bound=Message)
@@ -548,3 +552,66 @@ def _check_path(path: str) -> str:
     if not layout.is_backed_up(path):
         raise Corruption("MW-A01", f"names {path!r}, which is no part of a table")
     return path
+
+
+# ---- restores
+
+
+def encode_restore_mark(mark: RestoreMark) -> bytes:
+    """What stands in for the manifest of a version that a restore is about to write.
+
+    Nobody can open a table whose latest version it is, and no commit can take its name.
+    """
+    message = pb.RestoreMark(
+        format=_RESTORE_FORMAT,
+        restore_id=mark.restore_id,
+        backup=mark.backup,
+        objects_sha256=mark.objects_sha256,
+    )
+    return _RESTORE_MARK + message.SerializeToString()
+
+
+def decode_restore_mark(data: bytes) -> RestoreMark | None:
+    """The mark in a version's file; None for any other. Raises Corruption for a newer format."""
+    if not data.startswith(_RESTORE_MARK):
+        return None
+    message = _parse(pb.RestoreMark, data.removeprefix(_RESTORE_MARK))
+    if message.format != _RESTORE_FORMAT or not layout.is_shard_folder(message.restore_id):
+        raise Corruption("MW-A23", f"is a restore's mark of format {message.format}")
+    return RestoreMark(
+        restore_id=message.restore_id,
+        backup=message.backup,
+        objects_sha256=message.objects_sha256,
+    )
+
+
+def encode_restored_manifest(
+    data: bytes, *, version: int, now_nanos: int, transaction_file: str, fragment_id_min: int
+) -> bytes:
+    """A table manifest's file as a later version, which has the same rows and indexes.
+
+    As Lance's own restore, it takes fragment ids above all that were given (`fragment_id_min`). The
+    transaction that the file may begin with is another version's, so nothing leads there.
+    """
+    position = decode_footer(data)
+    message = _parse(pb.Manifest, _unframe(data[position:]))
+    message.version = version
+    message.timestamp.FromNanoseconds(now_nanos)
+    message.transaction_file = transaction_file
+    message.ClearField("transaction_section")
+    if fragment_id_min > message.max_fragment_id:
+        message.max_fragment_id = fragment_id_min
+    raw = message.SerializeToString()
+    return data[:position] + struct.pack("<I", len(raw)) + raw + data[-FOOTER_BYTES:]
+
+
+def encode_restore_transaction(*, read_version: int, transaction_id: str, restored: int) -> bytes:
+    """Lance's record of a commit that restores a version: every other commit conflicts with it."""
+    message = pb.Transaction(read_version=read_version, uuid=transaction_id)
+    message.restore.version = restored
+    return message.SerializeToString()
+
+
+def max_fragment_id(manifest_block: bytes) -> int:
+    """The highest fragment id that a table has given, by its manifest's block."""
+    return int(_parse(pb.Manifest, _unframe(manifest_block)).max_fragment_id)
