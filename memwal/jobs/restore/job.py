@@ -90,7 +90,9 @@ def _make_keep(table: OpenTable, stores: Stores) -> Callable[[str], str]:
             before_commit=table.before_commit,
         )
         request = CheckpointRequest(
-            name=f"before-restore-{end}", holder=this_holder(), expires_seconds=None
+            name=f"before-restore-{end}",
+            holder=this_holder().partition(":")[0],
+            expires_seconds=None,
         )
         return maker.create(request).name
 

@@ -10,13 +10,13 @@ from rich.text import Text
 from memwal.format import layout
 from memwal.grid import Column, build_table, format_generations, format_size, numbers, words
 from memwal.jobs.restore.apply import Restored
-from memwal.report import DONE, Section, TableReport
+from memwal.report import DONE, Part, TableReport
 from memwal.text import count_of, iso_time, name_some
 
 _NAMED_MAX = 10
 
 
-class RestoredShardReport(Section):
+class RestoredShardReport(Part):
     """A shard. One that the backup does not know is emptied (`known` is false).
 
     `epoch_before` is what was found in the place; `generations` and `wal_entries` wait to be merged
@@ -78,6 +78,7 @@ def report_restore(name: str, done: Restored, *, dry_run: bool) -> RestoreTableR
         ingests_put_aside=tuple(done.ingests),
         shards=tuple(
             RestoredShardReport(
+                outcome=DONE,
                 shard_id=shard.shard_id,
                 known=shard.is_known,
                 epoch_before=shard.epoch_before,
