@@ -8,12 +8,13 @@ from functools import partial
 
 from memwal.config import ResolvedTable
 from memwal.errors import Refused
+from memwal.jobs.backup.store import check_apart
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.jobs.restore.apply import Restorer
 from memwal.jobs.restore.report import report_restore
 from memwal.jobs.restore.request import RestoreRequest
-from memwal.jobs.restore.store import StoredBackupSource, StoredRestorePlace, check_apart
+from memwal.jobs.restore.store import StoredBackupSource, StoredRestorePlace
 from memwal.model import MemWalState, TableView, VersionManifest
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport

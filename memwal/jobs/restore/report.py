@@ -122,7 +122,7 @@ def show_table(report: RestoreTableReport) -> list[RenderableType]:
     if report.kept_checkpoint:
         name = report.kept_checkpoint
         lines.append(
-            f"the rows from before: memwal read {report.table} --checkpoint {name}, until "
+            f"the rows from before, but those that only the WAL had: memwal read {report.table} --checkpoint {name}, until "
             f"memwal checkpoint drop {report.table} {name}"
         )
     if report.replaced_folder:

@@ -6,7 +6,6 @@ counters may fall, too, behind the new epoch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -17,7 +16,6 @@ from memwal.errors import (
     MemWalError,
     Missing,
     StoreUnavailable,
-    Usage,
 )
 from memwal.format import codec, layout
 from memwal.jobs.restore.plan import (
@@ -38,7 +36,6 @@ from memwal.model import (
 )
 from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Clock, Objects
 from memwal.store.objects.copying import copy_object, digest_object
-from memwal.store.objects.opening import is_in_bucket
 from memwal.store.records.backups import StoredBackups
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries
@@ -332,18 +329,6 @@ class StoredRestorePlace:
             return codec.max_fragment_id(data[codec.decode_footer(data) :])
         except (Missing, Corruption):
             return 0
-
-
-def check_apart(table: Objects, backup: Objects) -> None:
-    """Raise Usage where one folder is the other, or lies inside it; links are followed."""
-    if is_in_bucket(table.uri) and is_in_bucket(backup.uri) and table.store != backup.store:
-        return
-    first, second = (
-        uri if is_in_bucket(uri) else os.path.realpath(uri) for uri in (table.uri, backup.uri)
-    )
-    for inner, outer in ((first, second), (second, first)):
-        if f"{inner}/".startswith(f"{outer}/"):
-            raise Usage(f"{inner} lies inside {outer}: a backup and its table lie apart")
 
 
 def _parse_version(path: str) -> int | None:
