@@ -47,6 +47,11 @@ SYSTEM_INDEXES = frozenset({MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 TOMBSTONE = "_tombstone"
 
 U64_MAX = 2**64 - 1
+LEAP = 10**12
+"""By so much a restore raises a shard's epoch and WAL position: more than any shard ever had.
+
+A thousand claims or entries a second for thirty years.
+"""
 _STOPPER_MARK = b"\x07collected"
 STOPPER_BYTES = len(_STOPPER_MARK) + 8
 # Lance marks versions of detached commits by the top bit; such names start with a `d`.

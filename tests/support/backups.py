@@ -8,7 +8,6 @@ from memwal.config import ResolvedTable, Settings
 from memwal.jobs.backup.job import BackupOptions, run_backup
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.restore.job import RestoreOptions, run_restore
-from memwal.jobs.restore.report import RestoreTableReport
 from memwal.jobs.restore.request import RestoreRequest
 from memwal.ports import Steps, no_steps
 from memwal.run.progress import SILENT
@@ -37,7 +36,7 @@ def restore(
     dry_run: bool = False,
     lease: bool = True,
     **request: Any,
-) -> RestoreTableReport:
+) -> Any:
     """Run a restore; its report, whatever came of it."""
     options = RestoreOptions(
         tables=[resolve(uri)],
@@ -47,6 +46,4 @@ def restore(
         lease=lease,
     )
     (report,) = run_restore(options, SILENT, steps).tables
-    if not isinstance(report, RestoreTableReport):
-        return RestoreTableReport.model_validate(report.model_dump())
     return report

@@ -72,7 +72,11 @@ def run_restore(options: RestoreOptions, progress: Progress, steps: Steps = no_s
         return report.model_copy(update={"requests_backup": backup.objects.counts.as_dict()})
 
     runner = JobRunner(
-        name=NAME, read=lambda stores, fanout: _read_nothing(stores), engine=lambda fanout: None
+        name=NAME,
+        read=lambda stores, fanout: _read_nothing(stores),
+        engine=lambda fanout: None,
+        # A place that is not to be written to gets no record either.
+        is_recorded=lambda table, report: table.worked_on,
     )
     return runner.run_each(options, restore, progress)
 

@@ -36,9 +36,6 @@ from memwal.model import (
 from memwal.rows.progress import CLOCKS_APART_NANOS
 from memwal.text import iso_time
 
-LEAP = 10**12
-"""More than the claims and WAL entries of any shard: a thousand a second for thirty years."""
-
 
 class Part(Enum):
     """What becomes of an object of the backup."""
@@ -295,11 +292,11 @@ def plan_shard(found: ShardState, kept: ShardManifest | None) -> ShardRestore:
         *(m.replay_after_wal_entry_position for m in known),
         0,
     )
-    sentinel = position + LEAP
+    sentinel = position + layout.LEAP
     claimed = replace(
         state,
         version=found.version + 1,
-        writer_epoch=max((m.writer_epoch for m in known), default=0) + LEAP,
+        writer_epoch=max((m.writer_epoch for m in known), default=0) + layout.LEAP,
         replay_after_wal_entry_position=sentinel,
         wal_entry_position_last_seen=sentinel,
     )

@@ -122,8 +122,9 @@ def show_table(report: RestoreTableReport) -> list[RenderableType]:
     if report.kept_checkpoint:
         name = report.kept_checkpoint
         lines.append(
-            f"the rows from before, but those that only the WAL had: memwal read {report.table} --checkpoint {name}, until "
-            f"memwal checkpoint drop {report.table} {name}"
+            "the rows from before, but those that only the WAL had: memwal read "
+            f"{report.table} --checkpoint {name}, until memwal checkpoint drop {report.table} "
+            f"{name}"
         )
     if report.replaced_folder:
         lines.append(
