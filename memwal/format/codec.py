@@ -529,6 +529,7 @@ _BACKUP_FIELDS = (
     "num_bytes",
     "objects_sha256",
     "memwal_version",
+    "mem_wal_since_nanos",
 )
 _BACKUP_SHARD_FIELDS = (
     "manifest_version",
@@ -586,18 +587,26 @@ def decode_restore_mark(data: bytes) -> RestoreMark | None:
 
 
 def encode_restored_manifest(
-    data: bytes, *, version: int, now_nanos: int, transaction_file: str, fragment_id_min: int
+    data: bytes,
+    *,
+    version: int,
+    now_nanos: int,
+    transaction_file: str,
+    fragment_id_min: int,
+    config: Mapping[str, str],
 ) -> bytes:
     """A table manifest's file as a later version, which has the same rows and indexes.
 
     As Lance's own restore, it takes fragment ids above all that were given (`fragment_id_min`). The
-    transaction that the file may begin with is another version's, so nothing leads there.
+    transaction that the file may begin with is another version's, so nothing leads there. `config`
+    is added to the table's configuration.
     """
     position = decode_footer(data)
     message = _parse(pb.Manifest, _unframe(data[position:]))
     message.version = version
     message.timestamp.FromNanoseconds(now_nanos)
     message.transaction_file = transaction_file
+    message.config.update(config)
     message.ClearField("transaction_section")
     if fragment_id_min > message.max_fragment_id:
         message.max_fragment_id = fragment_id_min

@@ -88,9 +88,27 @@ RESTORE = (
             "            pass",
         ),
         (
-            "restore: the transaction of another version stays",
+            "restore: nothing is said of versions that the new place lacks",
+            "            config=name_restored(version, backup.mem_wal_since_nanos),",
+            "            config={},",
+        ),
+    ),
+    *mutations(
+        _STORE,
+        f"{_REAL} 'over_a_table_its'",
+        (
+            "restore: a commit that was begun before finds no transaction",
             "            transaction_file=file,",
             '            transaction_file="none",',
+        ),
+    ),
+    *mutations(
+        "memwal/store/tables/generations.py",
+        f"{_REAL} 'never_merged'",
+        (
+            "restore: an index is taken to be as old as the backup says, proven or not",
+            '    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"} if mem_wal_since_nanos else {}',
+            '    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"}',
         ),
     ),
     *mutations(

@@ -246,7 +246,7 @@ class IndexMetadata(_message.Message):
     def __init__(self, uuid: _Optional[_Union[UUID, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ..., index_details: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., created_at: _Optional[int] = ...) -> None: ...
 
 class Backup(_message.Message):
-    __slots__ = ("format", "name", "source", "made_at_nanos", "version", "version_at_nanos", "manifest_path", "shards", "num_objects", "num_bytes", "objects_sha256", "memwal_version")
+    __slots__ = ("format", "name", "source", "made_at_nanos", "version", "version_at_nanos", "manifest_path", "shards", "num_objects", "num_bytes", "objects_sha256", "memwal_version", "mem_wal_since_nanos")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +259,7 @@ class Backup(_message.Message):
     NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     OBJECTS_SHA256_FIELD_NUMBER: _ClassVar[int]
     MEMWAL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEM_WAL_SINCE_NANOS_FIELD_NUMBER: _ClassVar[int]
     format: int
     name: str
     source: str
@@ -271,7 +272,8 @@ class Backup(_message.Message):
     num_bytes: int
     objects_sha256: bytes
     memwal_version: str
-    def __init__(self, format: _Optional[int] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., made_at_nanos: _Optional[int] = ..., version: _Optional[int] = ..., version_at_nanos: _Optional[int] = ..., manifest_path: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[BackupShard, _Mapping]]] = ..., num_objects: _Optional[int] = ..., num_bytes: _Optional[int] = ..., objects_sha256: _Optional[bytes] = ..., memwal_version: _Optional[str] = ...) -> None: ...
+    mem_wal_since_nanos: int
+    def __init__(self, format: _Optional[int] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., made_at_nanos: _Optional[int] = ..., version: _Optional[int] = ..., version_at_nanos: _Optional[int] = ..., manifest_path: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[BackupShard, _Mapping]]] = ..., num_objects: _Optional[int] = ..., num_bytes: _Optional[int] = ..., objects_sha256: _Optional[bytes] = ..., memwal_version: _Optional[str] = ..., mem_wal_since_nanos: _Optional[int] = ...) -> None: ...
 
 class BackupShard(_message.Message):
     __slots__ = ("shard_id", "manifest_version", "writer_epoch", "replay_after_wal_entry_position", "current_generation", "merged_generation", "wal_first", "wal_last")

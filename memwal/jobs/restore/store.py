@@ -40,6 +40,7 @@ from memwal.store.records.backups import StoredBackups
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries
 from memwal.store.shards.writers import sentinel_bytes
+from memwal.store.tables.generations import name_restored
 from memwal.store.tables.manifests import TableManifests
 from memwal.threads import side_by_side
 
@@ -313,6 +314,7 @@ class StoredRestorePlace:
             version=version,
             now_nanos=self._clock.now_nanos(),
             transaction_file=file,
+            config=name_restored(version, backup.mem_wal_since_nanos),
             fragment_id_min=self._max_fragment_id(find_version_path(backup, version - 1)),
         )
         transaction = codec.encode_restore_transaction(

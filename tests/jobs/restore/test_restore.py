@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 import memwal
-from memwal.errors import Refused
+from memwal.errors import Missing, Refused
 from memwal.format import codec, layout
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.restore.report import RestoreTableReport, show_table
 from memwal.jobs.verify.job import run_verify
 from memwal.model import ShardId, ShardManifest
@@ -88,7 +89,13 @@ def check_restored(world: World, path: Path, *, verified: bool = True) -> None:
     assert read_all(table) == world.truth
     with table.writer(world.shard) as writer:
         writer.put(world.rows(15, 1))
-    wanted = world.truth | {table.kind.key(15): table.row(15, 1)}
+    # A shard whose WAL had nothing to replay: what is put there is found by who comes next.
+    left = table.writer(world.other)
+    left.put(world.rows(16, 2))
+    new = {table.kind.key(key): table.row(key, n) for key, n in ((15, 1), (16, 2))}
+    wanted = world.truth | new
+    assert read_all(table) == wanted
+    table.writer(world.other).close()
     assert table.lsm_rows() == wanted
     assert [report.error for report in table.merge_all()] == [None, None]
     assert table.base_rows() == wanted
@@ -132,6 +139,29 @@ def test_in_a_new_place(world: World) -> None:
     check_restored(world, path)
     assert world.table.lsm_rows() != {}  # the old one is as it was, and so is its writer
     world.writer.put(world.rows(7, 80))
+
+
+def test_a_shard_that_was_never_merged_is_merged_in_a_new_place(tmp_path: Path) -> None:
+    # Its generation is older than the only versions that the new place has.
+    table = make_table(tmp_path / "table", rows=range(5), shards=2)
+    table.flush(table.shards[1], Put([7], 10))
+    table.flush(table.shards[0], Put([1], 20))
+    table.merger().run(table.shards[0], MergeRequest())
+    back_up(table, tmp_path / "backups")
+    check_done(restore(tmp_path / "backups", tmp_path / "new"))
+    copy = replace(table, uri=str(tmp_path / "new"))
+    assert [report.error for report in copy.merge_all()] == [None, None]
+    assert copy.base_rows() == table.truth()
+    # One that was copied without it is still refused.
+    since = tmp_path / "unproven"
+    place = StoredBackups(replace(table, uri=str(tmp_path / "backups")).stores.objects)
+    backup = place.find()
+    assert backup.mem_wal_since_nanos > 0
+    unproven = replace(backup, name="unproven", mem_wal_since_nanos=0)
+    place.put(unproven, place.objects_of(backup))
+    check_done(restore(tmp_path / "backups", since, backup="unproven"))
+    refused = replace(table, uri=str(since)).merge_all()[1].error
+    assert "MW-H04" in str(refused)
 
 
 def test_where_its_folder_was_deleted_an_old_writer_is_told_when_it_flushes(world: World) -> None:
@@ -223,13 +253,14 @@ def test_over_a_broken_table(world: World, what: str) -> None:
     if what == "data":
         backed_up = {p.name for p in (world.place / "data").iterdir()}
         for name in backed_up:
-            (root / "data" / name).write_bytes(b"x" * 100)
+            size = (root / "data" / name).stat().st_size
+            (root / "data" / name).write_bytes(b"x" * size)
     elif what == "generation":
         (pending,) = (g for g in world.manifest().flushed_generations if g.generation == 2)
         shutil.rmtree(root / layout.shard_folder(world.shard) / pending.path)
     elif what == "shard manifest":
-        newest = layout.shard_manifest_path(world.shard, world.manifest().version)
-        (root / newest).write_bytes(b"\xff" * 50)
+        torn = world.manifest().version
+        (root / layout.shard_manifest_path(world.shard, torn)).write_bytes(b"\xff" * 50)
     elif what == "version":
         for name in layout.table_manifest_names(world.table.dataset.version):
             if (root / layout.VERSIONS / name).exists():
@@ -242,7 +273,13 @@ def test_over_a_broken_table(world: World, what: str) -> None:
     if what == "data":
         assert sorted(report.replaced) == sorted(f"data/{name}" for name in backed_up)
         kept = root / str(report.replaced_folder) / report.replaced[0]
-        assert kept.read_bytes() == b"x" * 100
+        assert set(kept.read_bytes()) == {ord("x")}
+    if what == "shard manifest":
+        manifests = ShardManifests(world.table.stores.objects)
+        with pytest.raises(Missing, match="was collected"):
+            manifests.read(world.shard, torn)
+        kept = root / str(report.replaced_folder) / layout.shard_manifest_path(world.shard, torn)
+        assert kept.read_bytes() == b"\xff" * 50
     if what == "version":
         assert report.kept_checkpoint is None
         assert "no checkpoint" in report.warnings[0]
