@@ -254,8 +254,8 @@ class ShardRestore:
 
     `claimed` is the manifest that raises the epoch; the one that follows it is written once the WAL
     stands. In between, sentinels go to `tip`, the end of the old WAL, or above it (None where there
-    is none), and to `sentinel`, below the restored entries: where a WAL is empty, pylance 14.0.2
-    begins at position 1, whatever the manifest covers.
+    is none), and to `sentinel`, below the restored entries: into a WAL that is empty, claims of
+    pylance 14.0.2 put theirs from position 1 on, where it stops no writer.
     """
 
     claimed: ShardManifest

@@ -89,8 +89,10 @@ def check_restored(world: World, path: Path, *, verified: bool = True) -> None:
     assert read_all(table) == world.truth
     with table.writer(world.shard) as writer:
         writer.put(world.rows(15, 1))
-    # A shard whose WAL had nothing to replay: what is put there is found by who comes next.
+    # A shard whose WAL had nothing to replay: its writers fence each other, and leave rows.
+    fenced = table.writer(world.other)
     left = table.writer(world.other)
+    assert "fenced" in fails(lambda: fenced.put(world.rows(16, 3)))
     left.put(world.rows(16, 2))
     new = {table.kind.key(key): table.row(key, n) for key, n in ((15, 1), (16, 2))}
     wanted = world.truth | new
