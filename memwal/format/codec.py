@@ -26,7 +26,6 @@ from memwal.model import (
     FlushedGeneration,
     IndexEntry,
     MemWalState,
-    RestoreMark,
     ShardField,
     ShardId,
     ShardManifest,
@@ -41,15 +40,13 @@ MAGIC = b"LANC"
 FOOTER_BYTES = 16
 _LENGTH_BYTES = 4
 _BACKUP_FORMAT = 1
-_RESTORE_FORMAT = 1
-# No Protobuf message begins like it, and no Lance file ends like what follows.
-_RESTORE_MARK = b"\x07memwal restore\n"
 _SHA256_BYTES = 32
 
 M = TypeVar("M", bound=Message)
 
 
-def _parse(kind: type[M], data: bytes) -> M:
+def parse_message(kind: type[M], data: bytes) -> M:
+    """A message of that kind. Raises Corruption for what is none."""
     message = kind()
     try:
         message.ParseFromString(data)
@@ -97,7 +94,7 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
     """
     if not data:
         raise Corruption("MW-M01", "is empty")
-    message = _parse(pb.ShardManifest, data)
+    message = parse_message(pb.ShardManifest, data)
     if message.version != version:
         raise Corruption("MW-M01", f"holds version {message.version} instead of {version}")
     found = _parse_shard_id(message.shard_id)
@@ -162,7 +159,7 @@ def encode_shard_manifest(manifest: ShardManifest) -> bytes:
     Entries that `raw` already had are kept byte by byte, so that fields of theirs that this build
     does not know survive too.
     """
-    message = _parse(pb.ShardManifest, manifest.raw)
+    message = parse_message(pb.ShardManifest, manifest.raw)
     message.shard_id.uuid = UUID(manifest.shard_id).bytes
     message.version = manifest.version
     message.writer_epoch = manifest.writer_epoch
@@ -230,7 +227,7 @@ def index_section_offset(manifest_block: bytes) -> int | None:
 
     None when the version has no index.
     """
-    message = _parse(pb.Manifest, _unframe(manifest_block))
+    message = parse_message(pb.Manifest, unframe(manifest_block))
     return message.index_section if message.HasField("index_section") else None
 
 
@@ -275,7 +272,7 @@ def decode_commit_time(manifest_block: bytes, *, version: int) -> int:
 
 def decode_version_facts(manifest_block: bytes, manifest: VersionManifest) -> VersionFacts:
     """Adds a decoded manifest's primary key and row count, read from its block without Lance."""
-    message = _parse(pb.TableManifest, _unframe(manifest_block))
+    message = parse_message(pb.TableManifest, unframe(manifest_block))
     positions = {f.name: f.unenforced_primary_key_position for f in message.fields if _is_key(f)}
     return VersionFacts(
         manifest=manifest,
@@ -292,12 +289,12 @@ def _is_key(field: pb.TableField) -> bool:
 def _parse_version(
     manifest_block: bytes, index_block: bytes | None, version: int
 ) -> tuple[pb.Manifest, pb.IndexSection]:
-    message = _parse(pb.Manifest, _unframe(manifest_block))
+    message = parse_message(pb.Manifest, unframe(manifest_block))
     if message.version != version:
         raise Corruption("MW-M01", f"holds table version {message.version} instead of {version}")
     section = pb.IndexSection()
     if index_block is not None:
-        section = _parse(pb.IndexSection, _unframe(index_block))
+        section = parse_message(pb.IndexSection, unframe(index_block))
     return message, section
 
 
@@ -312,7 +309,8 @@ def _timestamp_nanos(message: pb.Manifest) -> int:
     return message.timestamp.seconds * 10**9 + message.timestamp.nanos
 
 
-def _unframe(block: bytes) -> bytes:
+def unframe(block: bytes) -> bytes:
+    """The message behind its u32 length. Raises Corruption for one that is cut off."""
     length = message_length(block)
     body = block[_LENGTH_BYTES : _LENGTH_BYTES + length]
     if len(body) < length:
@@ -342,7 +340,7 @@ def _parse_index(message: pb.IndexMetadata) -> IndexEntry:
 
 
 def _parse_state(message: pb.IndexMetadata) -> MemWalState:
-    details = _parse(pb.MemWalIndexDetails, message.index_details.value)
+    details = parse_message(pb.MemWalIndexDetails, message.index_details.value)
     return MemWalState(
         index_uuid=_parse_index_uuid(message),
         created_at_millis=_read_optional(message, "created_at"),
@@ -412,7 +410,7 @@ def encode_snapshot(
     `merged` raises progress where it is higher than the state's (the repair of a lowered entry);
     it never lowers any (invariant 3). Shards that are `left_out` lose all progress.
     """
-    details = _parse(pb.MemWalIndexDetails, state.raw)
+    details = parse_message(pb.MemWalIndexDetails, state.raw)
     details.snapshot_ts_millis = taken_at_millis
     details.num_shards = num_shards
     if inline is None:
@@ -458,7 +456,7 @@ def decode_backup(data: bytes, *, name: str) -> Backup:
     Raises Corruption for what is none or of another format, and for what names another backup or
     leads out of the table.
     """
-    message = _parse(pb.Backup, data)
+    message = parse_message(pb.Backup, data)
     _check_backup_format(message.format)
     if message.name != name:
         raise Corruption("MW-A01", f"names backup {message.name!r}")
@@ -491,7 +489,7 @@ def decode_backup_objects(data: bytes) -> tuple[BackupObject, ...]:
     """A backup's list. Raises Corruption for a path that is named twice or leads elsewhere."""
     found = tuple(
         BackupObject(path=_check_path(entry.path), size_bytes=entry.size_bytes, sha256=entry.sha256)
-        for entry in _parse(pb.BackupObjects, data).objects
+        for entry in parse_message(pb.BackupObjects, data).objects
     )
     if any(len(entry.sha256) != _SHA256_BYTES for entry in found):
         raise Corruption("MW-A01", "has a digest that is none")
@@ -510,7 +508,7 @@ def encode_backup_mark(mark: BackupMark) -> bytes:
 
 def decode_backup_mark(data: bytes) -> BackupMark:
     """The mark of a backup under way. Raises Corruption for what is none."""
-    message = _parse(pb.BackupMark, data)
+    message = parse_message(pb.BackupMark, data)
     _check_backup_format(message.format)
     return BackupMark(
         paths=tuple(_check_path(path) for path in message.paths),
@@ -553,74 +551,3 @@ def _check_path(path: str) -> str:
     if not layout.is_backed_up(path):
         raise Corruption("MW-A01", f"names {path!r}, which is no part of a table")
     return path
-
-
-# ---- restores
-
-
-def encode_restore_mark(mark: RestoreMark) -> bytes:
-    """What stands in for the manifest of a version that a restore is about to write.
-
-    Nobody can open a table whose latest version it is, and no commit can take its name.
-    """
-    message = pb.RestoreMark(
-        format=_RESTORE_FORMAT,
-        restore_id=mark.restore_id,
-        backup=mark.backup,
-        objects_sha256=mark.objects_sha256,
-    )
-    return _RESTORE_MARK + message.SerializeToString()
-
-
-def decode_restore_mark(data: bytes) -> RestoreMark | None:
-    """The mark in a version's file; None for any other. Raises Corruption for a newer format."""
-    if not data.startswith(_RESTORE_MARK):
-        return None
-    message = _parse(pb.RestoreMark, data.removeprefix(_RESTORE_MARK))
-    if message.format != _RESTORE_FORMAT or not layout.is_shard_folder(message.restore_id):
-        raise Corruption("MW-A23", f"is a restore's mark of format {message.format}")
-    return RestoreMark(
-        restore_id=message.restore_id,
-        backup=message.backup,
-        objects_sha256=message.objects_sha256,
-    )
-
-
-def encode_restored_manifest(
-    data: bytes,
-    *,
-    version: int,
-    now_nanos: int,
-    transaction_file: str,
-    fragment_id_min: int,
-    config: Mapping[str, str],
-) -> bytes:
-    """A table manifest's file as a later version, which has the same rows and indexes.
-
-    As Lance's own restore, it takes fragment ids above all that were given (`fragment_id_min`). The
-    transaction that the file may begin with is another version's, so nothing leads there. `config`
-    is added to the table's configuration.
-    """
-    position = decode_footer(data)
-    message = _parse(pb.Manifest, _unframe(data[position:]))
-    message.version = version
-    message.timestamp.FromNanoseconds(now_nanos)
-    message.transaction_file = transaction_file
-    message.config.update(config)
-    message.ClearField("transaction_section")
-    if fragment_id_min > message.max_fragment_id:
-        message.max_fragment_id = fragment_id_min
-    raw = message.SerializeToString()
-    return data[:position] + struct.pack("<I", len(raw)) + raw + data[-FOOTER_BYTES:]
-
-
-def encode_restore_transaction(*, read_version: int, transaction_id: str, restored: int) -> bytes:
-    """Lance's record of a commit that restores a version: every other commit conflicts with it."""
-    message = pb.Transaction(read_version=read_version, uuid=transaction_id)
-    message.restore.version = restored
-    return message.SerializeToString()
-
-
-def max_fragment_id(manifest_block: bytes) -> int:
-    """The highest fragment id that a table has given, by its manifest's block."""
-    return int(_parse(pb.Manifest, _unframe(manifest_block)).max_fragment_id)

@@ -160,7 +160,7 @@ RESTORE = (
         ),
     ),
     *mutations(
-        "memwal/format/codec.py",
+        "memwal/format/restores.py",
         f"{_REAL} 'over_a_table_its'",
         (
             "restore: the restored version leads to another's transaction",

@@ -17,7 +17,7 @@ from memwal.errors import (
     Missing,
     StoreUnavailable,
 )
-from memwal.format import codec, layout
+from memwal.format import codec, layout, restores
 from memwal.jobs.restore.plan import (
     Place,
     ShardRestore,
@@ -148,7 +148,7 @@ class StoredRestorePlace:
         if file.size_bytes > _MARK_BYTES_MAX:
             return None
         try:
-            return codec.decode_restore_mark(self._objects.get(file.path, _MARK_BYTES_MAX))
+            return restores.decode_restore_mark(self._objects.get(file.path, _MARK_BYTES_MAX))
         except Missing:
             return None
         except Corruption as error:
@@ -157,7 +157,7 @@ class StoredRestorePlace:
     def mark(self, path: str, mark: RestoreMark, *, over: bool) -> None:
         """Put the mark (see the port)."""
         put = self._objects.put if over else self._objects.put_if_absent
-        put(path, codec.encode_restore_mark(mark))
+        put(path, restores.encode_restore_mark(mark))
 
     def is_whole(self, found: BackupObject) -> bool:
         """Whether the object has the backup's bytes (see the port)."""
@@ -305,11 +305,11 @@ class StoredRestorePlace:
     def commit(self, backup: Backup, mark: RestoreMark, version: int) -> None:
         """Replace the mark with the version (see the port)."""
         path = find_version_path(backup, version)
-        if self._objects.get(path, _MARK_BYTES_MAX) != codec.encode_restore_mark(mark):
+        if self._objects.get(path, _MARK_BYTES_MAX) != restores.encode_restore_mark(mark):
             raise LostRace(f"{self._objects.uri}: {path} is no longer the mark of this restore")
         transaction_id = self._clock.new_id()
         file = f"{version - 1}-{transaction_id}.txn"
-        data = codec.encode_restored_manifest(
+        data = restores.encode_restored_manifest(
             self._objects.get(backup.manifest_path, TABLE_MANIFEST_BYTES_MAX),
             version=version,
             now_nanos=self._clock.now_nanos(),
@@ -317,7 +317,7 @@ class StoredRestorePlace:
             config=name_restored(version, backup.mem_wal_since_nanos),
             fragment_id_min=self._max_fragment_id(find_version_path(backup, version - 1)),
         )
-        transaction = codec.encode_restore_transaction(
+        transaction = restores.encode_restore_transaction(
             read_version=version - 1, transaction_id=transaction_id, restored=backup.version
         )
         self._objects.put_if_absent(f"{layout.TRANSACTIONS}/{file}", transaction)
@@ -328,7 +328,7 @@ class StoredRestorePlace:
     def _max_fragment_id(self, path: str) -> int:
         try:
             data = self._objects.get(path, TABLE_MANIFEST_BYTES_MAX)
-            return codec.max_fragment_id(data[codec.decode_footer(data) :])
+            return restores.max_fragment_id(data[codec.decode_footer(data) :])
         except (Missing, Corruption):
             return 0
 

@@ -14,7 +14,7 @@ import pytest
 
 import memwal
 from memwal.errors import Missing, Refused
-from memwal.format import codec, layout
+from memwal.format import layout, restores
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.restore.report import RestoreTableReport, show_table
 from memwal.jobs.verify.job import run_verify
@@ -506,7 +506,7 @@ def test_a_mark_of_a_newer_memwal_is_left_alone(world: World) -> None:
         restore(world.place, path, steps=_Named("copy", 1))
     (mark,) = (path / layout.VERSIONS).iterdir()
     data = mark.read_bytes()
-    assert codec.decode_restore_mark(data) is not None
+    assert restores.decode_restore_mark(data) is not None
     mark.write_bytes(data.replace(b"\n\x08\x01", b"\n\x08\x02"))
     report = restore(world.place, path, over=True)
     assert (report.exit_code, "(MW-A23)" in (report.error or "")) == (8, True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.errors import Corruption, Refused, Usage
-from memwal.format import codec, layout
+from memwal.format import codec, layout, restores
 from memwal.jobs.restore.plan import (
     Part,
     Place,
@@ -224,12 +224,12 @@ def test_which_ingests_may_have_gone_on() -> None:
 
 def test_the_mark_is_no_manifest() -> None:
     mark = RestoreMark(restore_id=RESTORE_ID, backup="b1", objects_sha256=b"\3" * 32)
-    data = codec.encode_restore_mark(mark)
-    assert codec.decode_restore_mark(data) == mark
-    assert codec.decode_restore_mark(b"") is None
-    assert codec.decode_restore_mark(data[1:]) is None
+    data = restores.encode_restore_mark(mark)
+    assert restores.decode_restore_mark(data) == mark
+    assert restores.decode_restore_mark(b"") is None
+    assert restores.decode_restore_mark(data[1:]) is None
     with pytest.raises(Corruption):
         codec.decode_footer(data)
     for torn in (data[:-1], data[:20]):
         with pytest.raises(Corruption):
-            codec.decode_restore_mark(torn)
+            restores.decode_restore_mark(torn)
