@@ -74,7 +74,7 @@ RESTORE = (
         ),
         (
             "restore: the mark is taken for a table's version",
-            "            mark = self._read_mark(files[versions[marked]])",
+            "            mark = read_restore_mark(self._objects, files[versions[marked]])",
             "            mark = None",
         ),
     ),

@@ -32,7 +32,6 @@ from memwal.model import (
     RestoreMark,
     ShardId,
     ShardManifest,
-    StoredFile,
 )
 from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Clock, Objects
 from memwal.store.objects.copying import copy_object, digest_object
@@ -41,11 +40,14 @@ from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries
 from memwal.store.shards.writers import sentinel_bytes
 from memwal.store.tables.generations import name_restored
-from memwal.store.tables.manifests import TableManifests
+from memwal.store.tables.manifests import (
+    RESTORE_MARK_BYTES_MAX,
+    TableManifests,
+    read_restore_mark,
+)
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
-_MARK_BYTES_MAX = 4096
 _POSITIONS_MAX = 1_000_000
 _HINT = f"{layout.VERSIONS}/latest_version_hint.json"
 
@@ -129,7 +131,7 @@ class StoredRestorePlace:
         attached = [version for version in versions if not layout.is_detached(version)]
         mark, marked = None, max(attached, default=0)
         if marked:
-            mark = self._read_mark(files[versions[marked]])
+            mark = read_restore_mark(self._objects, files[versions[marked]])
         scheme = is_first_scheme(backup.manifest_path)
         return Place(
             uri=self._objects.uri,
@@ -143,16 +145,6 @@ class StoredRestorePlace:
                 if not layout.is_detached(version)
             ),
         )
-
-    def _read_mark(self, file: StoredFile) -> RestoreMark | None:
-        if file.size_bytes > _MARK_BYTES_MAX:
-            return None
-        try:
-            return restores.decode_restore_mark(self._objects.get(file.path, _MARK_BYTES_MAX))
-        except Missing:
-            return None
-        except Corruption as error:
-            raise error.at(f"{self._objects.uri}: {file.path}") from None
 
     def mark(self, path: str, mark: RestoreMark, *, over: bool) -> None:
         """Put the mark (see the port)."""
@@ -305,7 +297,7 @@ class StoredRestorePlace:
     def commit(self, backup: Backup, mark: RestoreMark, version: int) -> None:
         """Replace the mark with the version (see the port)."""
         path = find_version_path(backup, version)
-        if self._objects.get(path, _MARK_BYTES_MAX) != restores.encode_restore_mark(mark):
+        if self._objects.get(path, RESTORE_MARK_BYTES_MAX) != restores.encode_restore_mark(mark):
             raise LostRace(f"{self._objects.uri}: {path} is no longer the mark of this restore")
         transaction_id = self._clock.new_id()
         file = f"{version - 1}-{transaction_id}.txn"

@@ -435,7 +435,9 @@ def test_killed_over_a_table(world: World, step: str) -> None:
         restore(world.place, world.path, over=True, steps=_Named(step, 1))
     blocked = step not in ("keep", "mark", "copy", "remove", "aside")
     assert fails_to_open(world.path) == blocked
-    if blocked:  # a commit that was begun before
+    if blocked:  # a commit that was begun before, and a job
+        (looked,) = run_verify(RunOptions(tables=[resolve(world.path)]), SILENT).tables
+        assert (looked.exit_code, "(MW-A25)" in (looked.error or "")) == (5, True)
         with pytest.raises(OSError):
             stale.delete("k = 1")
     report = check_done(restore(world.place, world.path, over=blocked is False))
