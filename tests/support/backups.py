@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from memwal.config import ResolvedTable, Settings
@@ -14,9 +15,11 @@ from memwal.run.progress import SILENT
 from tests.support.builders import Table
 
 
-def resolve(uri: object) -> ResolvedTable:
+def resolve(uri: object, options: Mapping[str, str] | None = None) -> ResolvedTable:
     """A place without a configuration."""
-    return ResolvedTable(name=str(uri), uri=str(uri), settings=Settings(), storage_options={})
+    return ResolvedTable(
+        name=str(uri), uri=str(uri), settings=Settings(), storage_options=dict(options or {})
+    )
 
 
 def back_up(table: Table, dest: object, name: str = "b1") -> None:
@@ -35,11 +38,12 @@ def restore(
     steps: Steps = no_steps,
     dry_run: bool = False,
     lease: bool = True,
+    options: Mapping[str, str] | None = None,
     **request: Any,
 ) -> Any:
     """Run a restore; its report, whatever came of it."""
     options = RestoreOptions(
-        tables=[resolve(uri)],
+        tables=[resolve(uri, options)],
         source=resolve(source),
         request=RestoreRequest(**request),
         dry_run=dry_run,

@@ -25,9 +25,11 @@ from memwal.run.progress import SILENT
 from memwal.store.records.backups import StoredBackups
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.writers import ShardWriters
+from tests.support import garbage_runs as runs
 from tests.support.backups import back_up, resolve, restore
 from tests.support.builders import PAYLOAD, Put, Rows, Table, make_table
 from tests.support.stopping import Stop, Stopper
+from tests.support.stores import ON_S3, make_address
 from tests.support.wal_tables import abandon
 
 pytestmark = pytest.mark.integration
@@ -108,7 +110,8 @@ def check_restored(world: World, path: Path, *, verified: bool = True) -> None:
 
 
 def read_all(table: Table) -> Rows:
-    return table.keyed(open_table(table.uri).read(with_wal=True).read_all())
+    found = open_table(table.uri, table.options or None)
+    return table.keyed(found.read(with_wal=True).read_all())
 
 
 def check_done(report: RestoreTableReport) -> RestoreTableReport:
@@ -196,6 +199,23 @@ def test_the_checkpoint_and_the_backup_by_its_version(world: World) -> None:
     assert restore(world.place, world.root / "none", backup="b1", version=99).exit_code == 2
 
 
+@pytest.mark.parametrize("scheme", [ON_S3])
+def test_in_a_bucket_and_over_it(request: pytest.FixtureRequest, world: World, scheme: str) -> None:
+    address = make_address(request, scheme, "lake/t")
+    options = address.storage_options
+    check_done(restore(world.place, address.uri, options=options))
+    table = replace(world.table, uri=address.uri, options=options)
+    assert read_all(table) == world.truth
+    old = table.writer(world.shard)
+    old.put(world.rows(7, 80))
+    stale = table.dataset
+    report = check_done(restore(world.place, address.uri, options=options, over=True))
+    assert (report.objects_copied, report.kept_checkpoint is None) == (0, False)
+    assert "fenced" in fails(lambda: old.put(world.rows(7, 81)))
+    assert "ncompatible" in fails(lambda: stale.delete("k = 1"))
+    assert read_all(table) == world.truth
+
+
 # ---- over a table
 
 
@@ -233,6 +253,36 @@ def test_over_a_table_its_writer_is_fenced_and_its_rows_are_kept(world: World) -
     entries = (world.path / report.replaced_folder / layout.wal_folder(world.shard)).iterdir()
     put = [batch for e in entries for batch in pa.ipc.open_stream(e.read_bytes())]
     assert [row["n"] for batch in put for row in batch.to_pylist()] == [90]
+
+
+def test_the_old_rows_outlive_garbage_until_their_checkpoint_is_dropped(world: World) -> None:
+    world.go_on()
+    world.writer.close()
+    for n in (100, 110, 120):
+        world.table.flush(world.shard, Put([1, 2], n))
+    later = world.table.lsm_rows()
+    kept = check_done(restore(world.place, world.path, over=True)).kept_checkpoint
+    table, truth = world.table, dict(world.truth)
+    # The new life comes to the old one's numbers of generations, and past them.
+    for n in range(200, 206):
+        with table.writer(world.shard) as writer:
+            writer.put(world.rows(3, n))
+        truth[table.kind.key(3)] = table.row(3, n)
+        assert [report.error for report in table.merge_all()] == [None, None]
+    table.dataset.optimize.optimize_indices()
+    for _ in range(3):
+        runs.garbage(table, retention=0, wal=True)
+    assert table.base_rows() == truth == read_all(table)
+    read = open_table(table.uri).read
+    assert table.keyed(read(checkpoint=kept).read_all()) == later
+    assert table.stores.table_manifests.versions()[0] > 1  # something went
+    memwal.open_table(table.uri).drop_checkpoint(str(kept))
+    for _ in range(3):
+        runs.garbage(table, retention=0, wal=True)
+    assert table.base_rows() == truth == read_all(table)
+    with table.writer(world.shard) as writer:
+        writer.put(world.rows(3, 300))
+    assert table.lsm_rows()[table.kind.key(3)]["n"] == 300
 
 
 def test_a_writer_of_memwal_is_fenced(world: World) -> None:
