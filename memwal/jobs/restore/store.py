@@ -201,22 +201,22 @@ class StoredRestorePlace:
 
     def find_rows(self, place: Place) -> Sequence[str]:
         """WAL entries that no generation covers (see the port)."""
-        found: list[str] = []
-        replayed: dict[ShardId, int] = {}
+        entries: dict[ShardId, list[tuple[int, str]]] = {}
         for path in place.files:
             within = layout.parse_shard_path(path)
-            folder, _, name = ("", "", "") if within is None else within[1].partition("/")
-            position = layout.parse_wal_entry_name(name) if folder == "wal" else None
-            if within is None or position is None:
+            if within is None or not within[1].startswith("wal/"):
                 continue
-            shard_id = within[0]
-            if shard_id not in replayed:
-                manifest = self.read_shard(shard_id)[0].manifest
-                covered = manifest.replay_after_wal_entry_position if manifest else 0
-                replayed[shard_id] = covered
-            if position > replayed[shard_id]:
-                found.append(path)
-        return found
+            position = layout.parse_wal_entry_name(within[1].removeprefix("wal/"))
+            if position is not None:
+                entries.setdefault(within[0], []).append((position, path))
+
+        def find(shard_id: ShardId) -> list[str]:
+            manifest = self.read_shard(shard_id)[0].manifest
+            covered = manifest.replay_after_wal_entry_position if manifest else 0
+            return [path for position, path in entries[shard_id] if position > covered]
+
+        found = side_by_side(find, list(entries), _READERS_MAX)
+        return [path for paths in found for path in paths]
 
     def read_shard(self, shard_id: ShardId) -> tuple[ShardState, Sequence[int]]:
         """A shard as it is now (see the port)."""

@@ -28,6 +28,7 @@ from memwal.store.shards.writers import ShardWriters
 from tests.support import garbage_runs as runs
 from tests.support.backups import back_up, resolve, restore
 from tests.support.builders import PAYLOAD, Put, Rows, Table, make_table
+from tests.support.sampling import many
 from tests.support.stopping import Stop, Stopper
 from tests.support.stores import ON_S3, make_address
 from tests.support.wal_tables import abandon
@@ -457,11 +458,12 @@ class _Named(Stopper):
             super().__call__(step)
 
 
-STEPS = ("mark", "copy", "base", "claim", "fence", "row", "shard", "commit")
-OVER = ("keep", "aside", "remove", "mark", "copy", "claim", "fence", "row", "shard", "commit")
+STEPS = ("mark", "copy", "fence", "commit", "base", "claim", "row", "shard")
+OVER = ("keep", "remove", "claim", "commit", "aside", "mark", "copy", "fence", "row", "shard")
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.long
+@pytest.mark.parametrize("step", STEPS[: many(len(STEPS), 4)])
 def test_killed_in_a_new_place(world: World, step: str) -> None:
     path = world.root / "new"
     with pytest.raises(Stop):
@@ -475,7 +477,8 @@ def test_killed_in_a_new_place(world: World, step: str) -> None:
     check_restored(world, path)
 
 
-@pytest.mark.parametrize("step", OVER)
+@pytest.mark.long
+@pytest.mark.parametrize("step", OVER[: many(len(OVER), 4)])
 def test_killed_over_a_table(world: World, step: str) -> None:
     world.go_on()
     damaged = next((world.place / "data").iterdir()).name
