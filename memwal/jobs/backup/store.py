@@ -347,6 +347,11 @@ class StoredDestination:
         for refused, why in self.objects.delete(paths).failed:
             raise StoreUnavailable(f"{self.uri}: {refused} can't be deleted: {why}")
 
+    def sweep(self, before_nanos: int) -> None:
+        """Delete what killed runs staged on a local disk: garbage never comes here."""
+        staged = self.objects.list(layout.STAGING)
+        self.delete([file.path for file in staged if file.modified_at_nanos < before_nanos])
+
     def put_hints(self, hints: Mapping[ShardId, int], gone: Sequence[ShardId]) -> None:
         """Say which manifest of each shard is the newest; remove the hints of those that went."""
 
