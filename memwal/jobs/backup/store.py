@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import (
     Corruption,
@@ -391,6 +392,11 @@ def choose_place(
 def open_place(dest: ResolvedTable, clock: Clock, more: Sequence[tuple[str, str]] = ()) -> Objects:
     """Open a place of backups, with storage options of its own over those of every table."""
     return open_objects(dest.uri, {**dest.storage_options, **dict(more)}, clock)
+
+
+def open_existing(dest: ResolvedTable) -> Objects:
+    """Open a place that has backups. Raises NotATable for a name that leads nowhere."""
+    return open_objects(dest.find_uri(), dest.storage_options, SystemClock())
 
 
 class PlaceClaim:

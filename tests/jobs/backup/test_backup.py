@@ -277,6 +277,9 @@ def test_dropping_the_newest_leaves_the_one_before_as_the_table(table: Table, de
     assert {path.split("/")[0] for path in files(dest)} == {layout.MAINTENANCE}
     with pytest.raises(Usage, match="no backup 'a'; the place has none"):
         raise run_drop(resolve(dest), ["a"]).tables[0].cause
+    before = files(table.uri)
+    assert run_drop(resolve(table.uri), ["a"]).exit_code == 2
+    assert files(table.uri) == before
 
 
 # ---- killed
