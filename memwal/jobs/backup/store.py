@@ -322,13 +322,13 @@ class StoredDestination:
                 break
             known = {one.path: one for one in self.backups.objects_of(backup)} | known
         mark = self.backups.read_mark()
-        left = (self.backups.objects_of_left(name) for name in self.backups.left_lists())
-        ours = {one.path for listed in left for one in listed}
+        names = self.backups.left_lists()
+        left = {one.path: one for name in names for one in self.backups.objects_of_left(name)}
         return Place(
             uri=self.uri,
             backups=found,
-            known=known,
-            ours=frozenset(ours.union(() if mark is None else mark.paths)),
+            known=left | known,
+            ours=frozenset([*left, *(() if mark is None else mark.paths)]),
             sizes=sizes,
             marked_for=None if mark is None else mark.source,
         )

@@ -338,6 +338,15 @@ def test_stopped_at_any_step_it_is_no_backup_and_the_next_run_goes_on(
     assert memwal.open_table(table.uri).checkpoints().checkpoints == ()
 
 
+def test_what_a_list_without_its_document_says_is_not_read_again(table: Table, dest: str) -> None:
+    made = done(back_up(table, dest, "a"))
+    (Path(dest) / layout.backup_path("a")).unlink()  # as a kill just before it leaves the place
+    again = done(back_up(table, dest, "b"))
+    assert (again.objects_copied, again.objects_kept) == (0, made.objects_copied)
+    assert again.requests_dest["bytes_read"] < made.bytes_copied
+    check_tidy(dest)
+
+
 def test_a_drop_that_was_stopped_is_ended_by_the_next_one(table: Table, tmp_path: Path) -> None:
     base = str(tmp_path / "base")
     done(back_up(table, base, "a"))
