@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from memwal.errors import Corruption, MemWalError, Refused
 from memwal.jobs.verify import plan
-from memwal.jobs.verify.plan import Check, Folders
+from memwal.jobs.verify.plan import Check, Folders, Hint, WalFacts
 from memwal.jobs.verify.report import report_checks
 from memwal.jobs.verify.store import StoredFacts
-from memwal.model import TableView
+from memwal.model import ShardId, TableView
 from memwal.report import JobReport, TableReport
 from memwal.rows.policy import parse_policy
 from memwal.rows.progress import warn_untouched
@@ -21,6 +21,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.tables.policy_rows import check_fits
+from memwal.text import count_of
 
 # The most keys that are held in memory at once to find one that is in two shards.
 _KEYS_COMPARED_MAX = 10_000_000
@@ -39,20 +40,13 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
             manifests=stores.table_manifests,
             wal=stores.wal,
             shard_manifests=stores.shard_manifests,
+            clock=stores.clock,
         )
         leavings: list[str] = []
-        steps = _list_steps(facts, view, leavings)
+        steps = list_steps(facts, view, leavings)
         if view.policy_text is not None or table.resolved.policy is not None:
             steps["row-merge policy"] = lambda: [_check_policy(table, stores, view)]
-        checks: list[Check] = []
-        progress.start("checks", len(steps))
-        for done, (name, make) in enumerate(steps.items(), start=1):
-            try:
-                checks += make()
-            except MemWalError as error:
-                ok = False if isinstance(error, Corruption) else None
-                checks.append(Check(invariant=None, name=name, ok=ok, detail=str(error)))
-            progress.done(done)
+        checks = make_checks(steps, progress)
         private = plan.warn_of_private_indexes(facts.read_private_indexes(view))
         warnings = (*warn_untouched(view), *private, *plan.warn_of_leavings(leavings))
         return report_checks(table.resolved.name, view.version, checks, warnings)
@@ -60,7 +54,21 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
     return JobRunner(name="verify", looks_only=True).run_each(options, verify, progress)
 
 
-def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict[str, Checks]:
+def make_checks(steps: Mapping[str, Checks], progress: Progress) -> list[Check]:
+    """Make the checks, one after the other; one that fails to look is undecided, or broken."""
+    checks: list[Check] = []
+    progress.start("checks", len(steps))
+    for done, (name, make) in enumerate(steps.items(), start=1):
+        try:
+            checks += make()
+        except MemWalError as error:
+            ok = False if isinstance(error, Corruption) else None
+            checks.append(Check(invariant=None, name=name, ok=ok, detail=str(error)))
+        progress.done(done)
+    return checks
+
+
+def list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict[str, Checks]:
     """The checks by name, in order. Paths of files that nothing reads are added to `leavings`."""
 
     def check_keys() -> Check:
@@ -77,7 +85,29 @@ def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dic
 
     def check_wals() -> Sequence[Check]:
         wals = {shard.shard_id: facts.read_wal(shard.shard_id) for shard in view.shards}
-        return plan.check_wal(view.shards, wals), plan.check_sentinels(view.shards, wals)
+        hints = facts.read_hints(view)
+        newer = find_newer_manifests(view, hints, facts.read_named_versions(view), wals)
+        return (
+            plan.check_wal(view.shards, wals),
+            plan.check_sentinels(view.shards, wals),
+            plan.check_newest([text for found in newer.values() for text in found], len(wals)),
+            plan.check_hints(hints),
+        )
+
+    def check_files() -> Sequence[Check]:
+        checkpoints, lost = facts.read_checkpoints()
+        indexes = facts.read_index_faults(view)
+        base, records = facts.read_base_faults(view), facts.read_records()
+        return (
+            plan.check_files("base table's files", base, "all there, as long as they were"),
+            plan.check_files("indexes open", indexes, "each opens, and has its files"),
+            plan.check_files(
+                "checkpoints",
+                lost,
+                f"{count_of(len(checkpoints), 'checkpoint')}, each with its tag",
+            ),
+            plan.check_files("records", records, "each document of memwal's can be read"),
+        )
 
     def check_folders() -> Sequence[Check]:
         folders: Folders = facts.list_folders(view)
@@ -101,8 +131,30 @@ def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dic
         "shard snapshot": lambda: [plan.check_snapshot(view, *facts.read_snapshot(view))],
         "WAL": check_wals,
         "folders": check_folders,
+        "files": check_files,
         "lineage": lambda: [plan.check_lineage(facts.find_foreign_shards(view))],
     }
+
+
+def find_newer_manifests(
+    view: TableView,
+    hints: Sequence[Hint],
+    named: Mapping[ShardId, int],
+    wals: Mapping[ShardId, WalFacts],
+) -> dict[ShardId, tuple[str, ...]]:
+    """By shard, what shows that it had a newer manifest than the newest that is there."""
+    hinted = {hint.shard_id: hint.found for hint in hints if hint.shard_id is not None}
+    found = {
+        shard.shard_id: plan.find_newer(
+            shard.manifest,
+            shard.merged_generation,
+            hinted.get(shard.shard_id),
+            named.get(shard.shard_id, 0),
+            wals[shard.shard_id],
+        )
+        for shard in view.shards
+    }
+    return {shard: texts for shard, texts in found.items() if texts}
 
 
 def _check_policy(table: OpenTable, stores: Stores, view: TableView) -> Check:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from memwal import invariants
 from memwal.format import layout
+from memwal.format.replay import WalEntry
 from memwal.model import (
     ShardId,
     ShardManifest,
@@ -71,6 +72,7 @@ class WalFacts:
     """A shard's WAL: its positions, and the epochs of its fence sentinels and of entries with rows.
 
     `broken` describes entries that can't be read, `refused` those that are too large to read.
+    `entries` are the stored entries one by one, whether they can be read or not.
     """
 
     shard_id: ShardId
@@ -79,6 +81,38 @@ class WalFacts:
     row_epochs: frozenset[int] = frozenset()
     broken: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    entries: tuple[WalEntry, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hint:
+    """A hint at the newest version of what is in a folder. `found` is None if it can't be read.
+
+    The shard's manifests are meant, or the table's where `shard_id` is None.
+    """
+
+    path: str
+    shard_id: ShardId | None
+    found: int | None
+    newest: int
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it. To point at an older version is not: hints may lag behind."""
+        if self.found is None:
+            return f"{self.path} can't be read"
+        if self.found > self.newest:
+            return f"{self.path} says version {self.found}, the newest is {self.newest}"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFault:
+    """What is wrong with a stored file. `name` is what it belongs to: an index, a checkpoint."""
+
+    path: str
+    problem: str
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +172,50 @@ def check_manifests(view: TableView) -> Check:
     """Invariant 10: every shard's latest manifest can be read and trusted."""
     problems = [str(broken.error) for broken in view.broken]
     return _verdict(10, "shard manifests", problems, f"{len(view.shards)} readable")
+
+
+def find_newer(
+    shard: ShardManifest, merged_generation: int, hinted: int | None, named: int, wal: WalFacts
+) -> tuple[str, ...]:
+    """What shows that a shard had a newer manifest than the newest that is there.
+
+    `hinted` is the version in its hint, `named` the newest that a snapshot or a checkpoint names.
+    """
+    where, found = f"shard {shard.shard_id}: its newest manifest is version {shard.version}", []
+    if hinted is not None and hinted > shard.version:
+        found.append(f"{where}, its hint says {hinted}")
+    if named > shard.version:
+        found.append(f"{where}, a snapshot or a checkpoint was made of version {named}")
+    if merged_generation >= shard.current_generation:
+        found.append(
+            f"{where}, which has come to generation {shard.current_generation}; "
+            f"{merged_generation} is merged"
+        )
+    highest = max(wal.sentinel_epochs | wal.row_epochs, default=0)
+    if highest > shard.writer_epoch:
+        found.append(
+            f"{where}, of writer epoch {shard.writer_epoch}; an entry of its WAL has {highest}"
+        )
+    return tuple(found)
+
+
+def check_newest(problems: Sequence[str], shards: int) -> Check:
+    """Invariant 3: nothing shows that a shard had a newer manifest."""
+    return _verdict(
+        3, "newest shard manifests", problems, f"nothing is ahead of {count_of(shards, 'shard')}"
+    )
+
+
+def check_hints(hints: Sequence[Hint]) -> Check:
+    """A hint that can't be read, or points beyond the newest version, misleads who trusts it."""
+    problems = [hint.problem for hint in hints if hint.problem is not None]
+    return _verdict(None, "hints", problems, f"none of {len(hints)} leads astray")
+
+
+def check_files(name: str, faults: Sequence[FileFault], fine: str) -> Check:
+    """Nothing is wrong with files of a kind."""
+    problems = [f"{fault.path}: {fault.problem}" for fault in faults]
+    return _verdict(None, name, name_some(problems, _NAMED_MAX, "of the kind"), fine)
 
 
 def check_progress_history(

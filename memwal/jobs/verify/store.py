@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,32 +12,41 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
+from memwal.format.codec import decode_version_hint
 from memwal.jobs.verify.plan import (
     CatchUpFacts,
+    FileFault,
     Folders,
     GenerationFacts,
+    Hint,
     PrivateIndexFacts,
     WalFacts,
     find_recording,
     has_fallen,
 )
 from memwal.model import (
+    Checkpoint,
     FlushedGeneration,
     ShardId,
     ShardManifest,
     SharedKey,
+    StoredFile,
     TableView,
     VersionManifest,
 )
-from memwal.ports import Objects
+from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.progress import check_lineage
+from memwal.store.records.checkpoints import StoredCheckpoints
+from memwal.store.records.former_merges import read_record
+from memwal.store.records.lease import StoredLeases
+from memwal.store.records.runs import StoredRunRecords
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import REWINDING, LanceTables
+from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files
 from memwal.store.tables.generations import Generations
-from memwal.store.tables.indexes import lets_go_of_progress
+from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
 from memwal.store.tables.lance_calls import tidy_text
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
 from memwal.store.tables.view import StoredViews
@@ -55,6 +65,7 @@ class StoredFacts:
     manifests: TableManifests
     wal: WalEntries
     shard_manifests: ShardManifests
+    clock: Clock
 
     @property
     def snapshots(self) -> ShardSnapshots:
@@ -194,30 +205,126 @@ class StoredFacts:
 
     def read_wal(self, shard_id: ShardId) -> WalFacts:
         """Read a shard's WAL, entry by entry."""
-        positions, broken, refused = [], [], []
-        sentinels, others = set[int](), set[int]()
-        for position, info in self.wal.list_entries(shard_id):
-            positions.append(position)
-            try:
-                entry = self.wal.read(shard_id, position, info)
-            except Missing:
-                continue
-            except Refused as error:
-                refused.append(str(error))
-                continue
-            except MemWalError as error:
-                broken.append(str(error))
-                continue
-            if entry.writer_epoch is not None:
-                (sentinels if entry.fence_sentinel else others).add(entry.writer_epoch)
+        listed = self.wal.list_entries(shard_id)
+        entries = self.wal.describe(shard_id, listed)
+        where = f"{self.objects.uri}: shard {shard_id}: "
+        read = [e for e in entries if e.writer_epoch is not None]
         return WalFacts(
             shard_id=shard_id,
-            positions=tuple(positions),
-            sentinel_epochs=frozenset(sentinels),
-            row_epochs=frozenset(others),
-            broken=tuple(broken),
-            refused=tuple(refused),
+            positions=tuple(position for position, _ in listed),
+            sentinel_epochs=frozenset(e.writer_epoch or 0 for e in read if e.fence_sentinel),
+            row_epochs=frozenset(e.writer_epoch or 0 for e in read if not e.fence_sentinel),
+            broken=tuple(f"{where}{e.problem}" for e in entries if e.problem and not e.refused),
+            refused=tuple(f"{where}{e.problem}" for e in entries if e.refused),
+            entries=tuple(entries),
         )
+
+    def read_hints(self, view: TableView) -> list[Hint]:
+        """The hints that are there, of the table and of its shards."""
+        newest = max((v for v in self.manifests.versions() if not layout.is_detached(v)), default=0)
+        hints = [self._read_hint(layout.TABLE_HINT, None, newest)]
+        hints += side_by_side(
+            lambda m: self._read_hint(layout.version_hint_path(m.shard_id), m.shard_id, m.version),
+            [shard.manifest for shard in view.shards],
+            _READERS_MAX,
+        )
+        return [hint for hint in hints if hint is not None]
+
+    def _read_hint(self, path: str, shard_id: ShardId | None, newest: int) -> Hint | None:
+        try:
+            data = self.objects.get(path, DOCUMENT_BYTES_MAX)
+        except Missing:
+            return None
+        except Corruption:
+            data = b""
+        found = decode_version_hint(data)
+        return Hint(path=path, shard_id=shard_id, found=found, newest=newest)
+
+    def read_named_versions(self, view: TableView) -> dict[ShardId, int]:
+        """The newest manifest version of each shard that a snapshot or a checkpoint names."""
+        named: dict[ShardId, int] = {}
+        with suppress(MemWalError):
+            for row in self.read_snapshot(view)[0] or ():
+                named[row.shard_id] = max(row.version, named.get(row.shard_id, 0))
+        for checkpoint in self.read_checkpoints()[0]:
+            for shard in checkpoint.shards:
+                named[shard.shard_id] = max(shard.manifest_version, named.get(shard.shard_id, 0))
+        return named
+
+    def read_checkpoints(self) -> tuple[list[Checkpoint], list[FileFault]]:
+        """The checkpoints in force that can be read, and what is wrong with any."""
+        stored, now = StoredCheckpoints(self.objects), self.clock.now_nanos()
+        found, faults = [], []
+        for file in self.objects.list(layout.CHECKPOINTS):
+            key = layout.parse_checkpoint_path(file.path)
+            if key is None:
+                continue
+            try:
+                checkpoint = stored.read(key)
+            except Corruption as error:
+                text = error.text.removeprefix(f"{self.objects.uri}: {file.path} ")
+                faults.append(FileFault(path=file.path, problem=text, name=key))
+                continue
+            if checkpoint is None or not checkpoint.ready or checkpoint.is_expired(now):
+                continue
+            found.append(checkpoint)
+            if not stored.is_tagged(checkpoint):
+                text = f"checkpoint {checkpoint.name!r} has lost its tag"
+                path = layout.checkpoint_tag_path(key)
+                faults.append(FileFault(path=path, problem=text, name=key))
+        return found, faults
+
+    def read_records(self) -> list[FileFault]:
+        """What is wrong with the documents that memwal keeps for itself, checkpoints aside."""
+        listed = self.objects.list(layout.MAINTENANCE)
+        files = [file for file in listed if layout.is_record(file.path)]
+        found = side_by_side(self._look_at, files, _READERS_MAX)
+        return [
+            FileFault(path=file.path, problem=problem)
+            for file, problem in zip(files, found, strict=True)
+            if problem is not None
+        ]
+
+    def _look_at(self, file: StoredFile) -> str | None:
+        """What is wrong with one document; None if nothing is, as far as is known here."""
+        folder, _, name = file.path.rpartition("/")
+        stem = name.removesuffix(".json")
+        try:
+            if (token := layout.parse_lease_claim(file.path)) is not None:
+                StoredLeases(self.objects, self.clock).read(token)
+            elif folder == layout.RUNS and layout.parse_run_record_name(name) is not None:
+                if StoredRunRecords(self.objects).is_unreadable(file):
+                    return "can't be read as a run's record"
+            elif folder == layout.SETTLED and layout.is_shard_folder(stem):
+                if read_record(self.objects, stem) is None:
+                    return "can't be read as a record of what was merged"
+            else:
+                json.loads(self.objects.get(file.path, DOCUMENT_BYTES_MAX))
+        except Missing:
+            return None
+        except Corruption as error:
+            return error.text.removeprefix(f"{self.objects.uri}: {file.path} ")
+        except (ValueError, RecursionError):
+            return "is no JSON"
+        return None
+
+    def read_index_faults(self, view: TableView) -> list[FileFault]:
+        """The base table's indexes that can't be opened, or have lost files."""
+        found = find_index_faults(self.objects, self.tables.seen(view.version))
+        return [FileFault(path=path, problem=text, name=name) for name, path, text in found]
+
+    def read_base_faults(self, view: TableView) -> list[FileFault]:
+        """The data files of the viewed version that are gone, or not as long as it says."""
+        sizes = {file.path: file.size_bytes for file in self.objects.list("data")}
+        faults = []
+        for path, size in list_data_files(self.tables.seen(view.version)):
+            found = sizes.get(path)
+            if found is None and not self.objects.exists(path):
+                faults.append(FileFault(path=path, problem="is gone"))
+            elif found is not None and size not in (None, found):
+                text = f"has {found} bytes, the table's manifest says {size}"
+                faults.append(FileFault(path=path, problem=text))
+        return faults
 
     def list_folders(self, view: TableView) -> Folders:
         """List the names under `_mem_wal/`."""

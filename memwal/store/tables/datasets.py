@@ -374,6 +374,16 @@ def file_bytes_of(dataset: Any) -> int | None:
     return data + sum(indexes)
 
 
+def list_data_files(dataset: Any) -> list[tuple[str, int | None]]:
+    """The data files of the dataset's version in its own folder, with their sizes if recorded."""
+    return [
+        (f"data/{file.path}", file.file_size_bytes or None)
+        for fragment in dataset.get_fragments()
+        for file in fragment.metadata.files
+        if file.base_id is None
+    ]
+
+
 def is_legacy(dataset: Any) -> bool:
     """Whether the dataset's files are in Lance's first format, 0.1."""
     return str(dataset.data_storage_version) in ("legacy", "0.1")

@@ -20,8 +20,9 @@ from memwal.errors import LostRace, Missing, StoreUnavailable
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.ports import Objects
 from memwal.store.tables.datasets import LanceTables
-from memwal.store.tables.lance_calls import call_lance, tidy_text
+from memwal.store.tables.lance_calls import call_lance, is_panic, tidy_text
 
 # Of a vector index's statistics only the partition sizes are needed; its centroids are large.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
@@ -39,6 +40,7 @@ _KINDS = {
 
 LET_GO_MESSAGE = "memwal: lets go of inherited merge progress"
 """The commit message that marks a commit which lowers progress on purpose."""
+_INDICES = "_indices"
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
 
 
@@ -84,6 +86,39 @@ class LanceIndexes:
             self._partitions[key] = _read_partition_rows(dataset, facts.name, first)
         total, trained = self._partitions[key] or [(), ()]
         return replace(facts, partition_rows=total, trained_partition_rows=trained)
+
+
+def find_index_faults(objects: Objects, dataset: Any) -> list[tuple[str, str, str]]:
+    """What is wrong with a version's indexes: name, path of the segment, and what.
+
+    Each is opened for its statistics, and its files have to be as long together as the manifest
+    says. A bit that flipped in a file shows only where opening it fails.
+    """
+    faults = []
+    for index in describe_indexes(dataset):
+        paths = [f"{_INDICES}/{s.uuid}" for s in index.segments if s.base_id is None]
+        sizes = [s.size_bytes for s in index.segments if s.base_id is None]
+        for path, size in zip(paths, sizes, strict=True):
+            found = sum(file.size_bytes for file in objects.list(path))
+            if size and found != size:
+                text = f"index {index.name!r} has files of {found} bytes, {size} were written"
+                faults.append((index.name, path, text))
+        if not any(name == index.name for name, _, _ in faults) and paths:
+            problem = _try_open(dataset, index.name)
+            faults += [(index.name, paths[0], problem)] if problem else []
+    return faults
+
+
+def _try_open(dataset: Any, name: str) -> str | None:
+    """Why an index can't be opened; None if it can."""
+    try:
+        dataset.stats.index_stats(name)
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        known = isinstance(error, OSError | ValueError | RuntimeError | KeyError | TypeError)
+        if not known and not is_panic(error):
+            raise
+        return f"index {name!r} can't be opened: {tidy_text(error)}"
+    return None
 
 
 def describe_indexes(dataset: Any) -> list[Any]:
