@@ -108,11 +108,16 @@ class Hint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileFault:
-    """What is wrong with a stored file. `name` is what it belongs to: an index, a checkpoint."""
+    """What is wrong with a stored file.
+
+    `name` is what it belongs to: an index, a checkpoint. `is_newer`: another format is written in
+    it, so a newer memwal may read it.
+    """
 
     path: str
     problem: str
     name: str = ""
+    is_newer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,7 +229,7 @@ def check_progress_history(
     """Invariant 3: progress never fell along the retained versions, ascending.
 
     In `rewound` versions a user turned time back, which is no fault. Nor is it that a version lost
-    the MemWAL index, if no shard in `shards` still needs its progress.
+    the MemWAL index, if no shard in `shards` still needs its progress; nor what was put right.
     """
     problems, due = [], {shard.shard_id: first_due(shard) for shard in shards}
     for before, after in pairwise(history):
@@ -237,10 +242,33 @@ def check_progress_history(
         try:
             invariants.check_progress(before.mem_wal.merged, after.mem_wal.merged)
         except invariants.InvariantBroken as broken:
-            problems.append(f"version {after.version}: {broken}")
+            if find_raised(history, after.version, before.mem_wal.merged) is None:
+                problems.append(f"version {after.version}: {broken}")
     turned = f" (turned back on purpose at {', '.join(map(str, sorted(rewound)))})"
     fine = f"never fell in {len(history)} retained versions{turned if rewound else ''}"
     return _verdict(3, "merge progress", problems, fine)
+
+
+def find_raised(
+    history: Sequence[VersionManifest], fell_at: int, wanted: Mapping[ShardId, int]
+) -> int | None:
+    """The version that put fallen progress right, before any merge built on it; None if none did.
+
+    In between it has to stay as low as it fell: a merge that begins there again folds old rows over
+    newer ones.
+    """
+    states = [m for m in history if m.version >= fell_at]
+    fell = states[0].mem_wal
+    if fell is None:
+        return None
+    low = {s: fell.merged.get(s, 0) for s, g in wanted.items() if fell.merged.get(s, 0) < g}
+    for manifest in states[1:]:
+        merged = {} if manifest.mem_wal is None else manifest.mem_wal.merged
+        if all(merged.get(shard, 0) >= wanted[shard] for shard in low):
+            return manifest.version
+        if any(merged.get(shard, 0) != generation for shard, generation in low.items()):
+            return None
+    return None
 
 
 def check_contiguous(shards: Sequence[ShardView]) -> Check:
@@ -283,26 +311,7 @@ def warn_of_private_indexes(facts: Sequence[PrivateIndexFacts]) -> tuple[str, ..
 
 def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:
     """Invariant 6 rests on catch-up claims: none above the merges, none without coverage."""
-    problems = []
-    for found in facts:
-        for shard, generation in found.claim.items():
-            merged = view.mem_wal.merged.get(shard, 0)
-            if generation > merged:
-                problems.append(
-                    f"index {found.index} claims generation {generation} of shard {shard}, "
-                    f"merged is {merged}"
-                )
-        level = found.claimed_at_fragment
-        caught_up = all(
-            found.claim.get(shard, 0) >= merged for shard, merged in view.mem_wal.merged.items()
-        )
-        if level is not None and found.claim and caught_up:
-            missing = [f for f in found.uncovered_fragments if f <= level]
-            if missing:
-                problems.append(
-                    f"index {found.index} claims to be caught up but does not cover fragments "
-                    f"{missing}"
-                )
+    problems = [text for found in facts for text in find_false_claims(view, found)]
     judged = sum(found.claimed_at_fragment is not None for found in facts)
     if facts and not judged and not problems:
         return Check(
@@ -314,6 +323,29 @@ def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:
         )
     fine = f"{judged} of {len(facts)} agree with the fragments they were recorded for"
     return _verdict(6, "index catch-up claims", problems, fine)
+
+
+def find_false_claims(view: TableView, found: CatchUpFacts) -> list[str]:
+    """What is wrong with an index's catch-up claim."""
+    problems = []
+    for shard, generation in found.claim.items():
+        merged = view.mem_wal.merged.get(shard, 0)
+        if generation > merged:
+            problems.append(
+                f"index {found.index} claims generation {generation} of shard {shard}, "
+                f"merged is {merged}"
+            )
+    level = found.claimed_at_fragment
+    caught_up = all(
+        found.claim.get(shard, 0) >= merged for shard, merged in view.mem_wal.merged.items()
+    )
+    if level is not None and found.claim and caught_up:
+        missing = [f for f in found.uncovered_fragments if f <= level]
+        if missing:
+            problems.append(
+                f"index {found.index} claims to be caught up but does not cover fragments {missing}"
+            )
+    return problems
 
 
 def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:

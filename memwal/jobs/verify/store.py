@@ -222,15 +222,16 @@ class StoredFacts:
     def read_hints(self, view: TableView) -> list[Hint]:
         """The hints that are there, of the table and of its shards."""
         newest = max((v for v in self.manifests.versions() if not layout.is_detached(v)), default=0)
-        hints = [self._read_hint(layout.TABLE_HINT, None, newest)]
+        hints = [self.read_hint(layout.TABLE_HINT, None, newest)]
         hints += side_by_side(
-            lambda m: self._read_hint(layout.version_hint_path(m.shard_id), m.shard_id, m.version),
+            lambda m: self.read_hint(layout.version_hint_path(m.shard_id), m.shard_id, m.version),
             [shard.manifest for shard in view.shards],
             _READERS_MAX,
         )
         return [hint for hint in hints if hint is not None]
 
-    def _read_hint(self, path: str, shard_id: ShardId | None, newest: int) -> Hint | None:
+    def read_hint(self, path: str, shard_id: ShardId | None, newest: int) -> Hint | None:
+        """One hint; None if there is none."""
         try:
             data = self.objects.get(path, DOCUMENT_BYTES_MAX)
         except Missing:
@@ -263,7 +264,8 @@ class StoredFacts:
                 checkpoint = stored.read(key)
             except Corruption as error:
                 text = error.text.removeprefix(f"{self.objects.uri}: {file.path} ")
-                faults.append(FileFault(path=file.path, problem=text, name=key))
+                newer = self._is_newer(file.path)
+                faults.append(FileFault(path=file.path, problem=text, name=key, is_newer=newer))
                 continue
             if checkpoint is None or not checkpoint.ready or checkpoint.is_expired(now):
                 continue
@@ -280,7 +282,7 @@ class StoredFacts:
         files = [file for file in listed if layout.is_record(file.path)]
         found = side_by_side(self._look_at, files, _READERS_MAX)
         return [
-            FileFault(path=file.path, problem=problem)
+            FileFault(path=file.path, problem=problem, is_newer=self._is_newer(file.path))
             for file, problem in zip(files, found, strict=True)
             if problem is not None
         ]
@@ -308,6 +310,14 @@ class StoredFacts:
             return "is no JSON"
         return None
 
+    def _is_newer(self, path: str) -> bool:
+        """Whether a document that can't be read says that it has another format."""
+        try:
+            document = json.loads(self.objects.get(path, DOCUMENT_BYTES_MAX))
+        except (Missing, Corruption, ValueError, RecursionError):
+            return False
+        return isinstance(document, dict) and document.get("format", 1) != 1
+
     def read_index_faults(self, view: TableView) -> list[FileFault]:
         """The base table's indexes that can't be opened, or have lost files."""
         found = find_index_faults(self.objects, self.tables.seen(view.version))
@@ -317,12 +327,12 @@ class StoredFacts:
         """The data files of the viewed version that are gone, or not as long as it says."""
         sizes = {file.path: file.size_bytes for file in self.objects.list("data")}
         faults = []
-        for path, size in list_data_files(self.tables.seen(view.version)):
+        for path, size, what in list_data_files(self.tables.seen(view.version)):
             found = sizes.get(path)
             if found is None and not self.objects.exists(path):
-                faults.append(FileFault(path=path, problem="is gone"))
+                faults.append(FileFault(path=path, problem=f"is gone ({what})"))
             elif found is not None and size not in (None, found):
-                text = f"has {found} bytes, the table's manifest says {size}"
+                text = f"has {found} bytes, the table's manifest says {size} ({what})"
                 faults.append(FileFault(path=path, problem=text))
         return faults
 

@@ -112,7 +112,7 @@ class StoredLeases:
         """Push the expiry out. Raises LeaseHeld when the claim was superseded."""
         self.check(claim.token)
         renewed = replace(claim, expires_at_nanos=self._clock.now_nanos() + claim.length_nanos)
-        self._objects.put(layout.lease_claim_path(claim.token), _encode(renewed))
+        self._objects.put(layout.lease_claim_path(claim.token), encode_claim(renewed))
         try:
             self.check(claim.token)
         except LeaseHeld:
@@ -122,7 +122,7 @@ class StoredLeases:
 
     def release(self, claim: LeaseClaim) -> None:
         """Mark the claim as released. Retries for some seconds, then raises MemWalError."""
-        data = _encode(replace(claim, released=True, expires_at_nanos=self._clock.now_nanos()))
+        data = encode_claim(replace(claim, released=True, expires_at_nanos=self._clock.now_nanos()))
         try:
             retry(
                 lambda: self._objects.put(layout.lease_claim_path(claim.token), data),
@@ -179,7 +179,7 @@ class StoredLeases:
             length_nanos=self._ttl_nanos,
         )
         try:
-            self._objects.put_if_absent(layout.lease_claim_path(claim.token), _encode(claim))
+            self._objects.put_if_absent(layout.lease_claim_path(claim.token), encode_claim(claim))
         except (AlreadyExists, StoreUnavailable) as error:
             # A create whose reply was lost is ours all the same: the id tells.
             winner = self.read(claim.token)
@@ -288,7 +288,8 @@ def _tokens(infos: Iterable[StoredFile]) -> list[int]:
     return [token for token in found if token is not None]
 
 
-def _encode(claim: LeaseClaim) -> bytes:
+def encode_claim(claim: LeaseClaim) -> bytes:
+    """The bytes of a claim as it is stored."""
     known = {name: value for name, value in asdict(claim).items() if name != _UNKNOWN}
     return json.dumps({**claim.unknown, **known, "format": _FORMAT}, indent=1).encode()
 

@@ -33,6 +33,7 @@ from memwal.store.objects.base import WAITS
 from memwal.store.objects.local import check_unlinked
 from memwal.store.tables.lance_calls import is_panic, tidy_text
 from memwal.store.tables.manifests import check_own_files
+from memwal.text import count_of
 
 _BATCH_ROWS_MAX = 8192
 
@@ -374,10 +375,17 @@ def file_bytes_of(dataset: Any) -> int | None:
     return data + sum(indexes)
 
 
-def list_data_files(dataset: Any) -> list[tuple[str, int | None]]:
-    """The data files of the dataset's version in its own folder, with their sizes if recorded."""
+def list_data_files(dataset: Any) -> list[tuple[str, int | None, str]]:
+    """The data files of the dataset's version in its own folder, and what they hold, for people.
+
+    With their sizes, as far as these are recorded.
+    """
     return [
-        (f"data/{file.path}", file.file_size_bytes or None)
+        (
+            f"data/{file.path}",
+            file.file_size_bytes or None,
+            f"of fragment {fragment.fragment_id}, {count_of(fragment.metadata.num_rows, 'row')}",
+        )
         for fragment in dataset.get_fragments()
         for file in fragment.metadata.files
         if file.base_id is None

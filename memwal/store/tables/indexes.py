@@ -155,6 +155,44 @@ def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
     return settings, sum(int(part.get("num_docs", 0)) for part in parts)
 
 
+def build_again(dataset: Any, name: str) -> None:
+    """Build an index again by what the version's manifest has of its parameters.
+
+    It takes the place of the former one in the same commit. Raises what `call_lance` raises.
+    """
+    described = find_index(dataset, name)
+    kind, column = index_kind(described), described.field_names[0]
+    if not kind.startswith("IVF_"):
+        settings = _text_parameters(dataset, described) if kind == "INVERTED" else {}
+        call_lance(
+            lambda: dataset.create_scalar_index(column, kind, name=name, replace=True, **settings)
+        )
+        return
+    details = described.details
+    packed = details.get("compression") or {}
+    settings = {key: packed.get(key) for key in ("num_bits", "num_sub_vectors")}
+    found = _read_partition_rows(dataset, name, "")
+    settings["num_partitions"] = len(found[0]) if found and found[0] else None
+    given = {key: value for key, value in settings.items() if value is not None}
+    metric = str(details.get("metric_type", "L2")).lower()
+    call_lance(
+        lambda: dataset.create_index(column, kind, name=name, metric=metric, replace=True, **given)
+    )
+
+
+def _text_parameters(dataset: Any, described: Any) -> dict[str, Any]:
+    """A full-text index's settings; where its files can't be read, those in the manifest."""
+    try:
+        settings, _ = read_text_index(dataset, described)
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        settings = dict(described.details)
+    for name in ("lance_tokenizer", "document_granularity"):  # by the column's type
+        settings.pop(name, None)
+    return settings
+
+
 def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int, ...]]:
     """Partition sizes of all segments, and those of the segment `first` alone.
 
@@ -166,7 +204,7 @@ def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int,
             str(segment["uuid"]): tuple(int(p["size"]) for p in segment.get("partitions", ()))
             for segment in dataset.stats.index_stats(name)["indices"]
         }
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, RuntimeError):
         return []
     sizes = [s for s in found.values() if s]
     if len({len(s) for s in sizes}) > 1:

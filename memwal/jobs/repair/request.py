@@ -1,0 +1,34 @@
+"""What one may ask of a repair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from memwal.options import Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairRequest:
+    """Whether to mend, and by what."""
+
+    execute: Annotated[
+        bool,
+        Option(meaning="Mend what can be mended; else, or in a dry run, list it.", form="Mend"),
+    ] = False
+    idle_seconds: Annotated[
+        float,
+        Option(
+            meaning="Leave the WAL of a shard alone that has a sign of life younger than this.",
+            metavar="10m",
+            form="Idle",
+        ),
+    ] = 600.0
+    yes: Annotated[
+        bool,
+        Option(
+            meaning="Claim shards without asking, where mending takes that. A writer that is alive "
+            "is fenced, and has to be opened again.",
+            form="Claim",
+        ),
+    ] = False
