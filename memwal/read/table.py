@@ -23,7 +23,7 @@ from memwal.read.plan.request import (
     parse_consistency,
 )
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
-from memwal.read.store.faults import explain_missing, report_collected
+from memwal.read.store.faults import explain_missing, report_gone
 from memwal.read.store.opening import open_read
 from memwal.read.store.sources import OpenRead, share_opened
 from memwal.read.store.wal_rows import Moved, StoredWalRows
@@ -292,7 +292,10 @@ class ReadableTable:
         """A planned read and its rows; which rows win is decided when this returns."""
 
         def start(opened: OpenedRead) -> tuple[OpenedRead, pa.RecordBatchReader]:
-            batches = report_collected(opened.read.start())
+            moment, version = self._find_moment(request), opened.view.version
+            batches = report_gone(
+                opened.read.start(), moment, lambda: self.views.table_version() == version
+            )
             schema = opened.read.schema
             if opened.taken_at is not None:
                 told = {**(schema.metadata or {}), "memwal.taken_at": opened.taken_at}

@@ -87,6 +87,8 @@ def list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict
         wals = {shard.shard_id: facts.read_wal(shard.shard_id) for shard in view.shards}
         hints = facts.read_hints(view)
         newer = find_newer_manifests(view, hints, facts.read_named_versions(view), wals)
+        seen = {shard.shard_id: shard.manifest for shard in view.shards}
+        newer = {shard: why for shard, why in newer.items() if not facts.has_moved(seen[shard])}
         return (
             plan.check_wal(view.shards, wals),
             plan.check_sentinels(view.shards, wals),
@@ -99,6 +101,7 @@ def list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict
         indexes = facts.read_index_faults(view)
         base, records = facts.read_base_faults(view), facts.read_records()
         return (
+            plan.check_files("newest version", facts.read_newest_faults(), "is what its name says"),
             plan.check_files("base table's files", base, "all there, as long as they were"),
             plan.check_files("indexes open", indexes, "each opens, and has its files"),
             plan.check_files(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from memwal import invariants
 from memwal.format import layout
-from memwal.format.replay import WalEntry
+from memwal.format.replay import WalEntry, replay
 from memwal.model import (
     ShardId,
     ShardManifest,
@@ -353,7 +353,7 @@ def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> 
     problems: list[str] = []
     for shard in shards:
         wal = wals[shard.shard_id]
-        problems += wal.broken
+        problems += wal.broken or list_replay_problems(shard.manifest, wal)
         expected = shard.manifest.replay_after_wal_entry_position + 1
         for position in (p for p in wal.positions if p >= expected):
             if position != expected:
@@ -366,6 +366,21 @@ def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> 
     if refused and not problems:
         return Check(invariant=None, name=name, ok=None, detail="; ".join(refused), refused=True)
     return _verdict(None, name, problems, "no gap")
+
+
+def list_replay_problems(manifest: ShardManifest, wal: WalFacts) -> list[str]:
+    """Why a replay of the entries up to the first gap must not be trusted.
+
+    An epoch above the manifest's is no reason here: that is `find_newer`'s.
+    """
+    epochs = {manifest.writer_epoch, *wal.sentinel_epochs, *wal.row_epochs}
+    there = {entry.position for entry in wal.entries}
+    tip = manifest.replay_after_wal_entry_position + 1
+    while tip in there:
+        tip += 1
+    judged = replace(manifest, writer_epoch=max(epochs))
+    reached = [entry for entry in wal.entries if entry.position < tip]
+    return [f"shard {manifest.shard_id}: {text}" for text in replay(judged, reached).problems]
 
 
 def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:

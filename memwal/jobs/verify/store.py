@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Any
 
 import pyarrow as pa
 
@@ -44,8 +45,8 @@ from memwal.store.records.runs import StoredRunRecords
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files
-from memwal.store.tables.generations import Generations
+from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
+from memwal.store.tables.generations import Generations, is_reading_fault
 from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
 from memwal.store.tables.lance_calls import tidy_text
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
@@ -221,14 +222,38 @@ class StoredFacts:
 
     def read_hints(self, view: TableView) -> list[Hint]:
         """The hints that are there, of the table and of its shards."""
-        newest = max((v for v in self.manifests.versions() if not layout.is_detached(v)), default=0)
-        hints = [self.read_hint(layout.TABLE_HINT, None, newest)]
-        hints += side_by_side(
-            lambda m: self.read_hint(layout.version_hint_path(m.shard_id), m.shard_id, m.version),
-            [shard.manifest for shard in view.shards],
-            _READERS_MAX,
-        )
+        # A hint is read before what it leads to: then a live writer can't make it look wrong.
+        table = self.read_hint(layout.TABLE_HINT, None, 0)
+        hints = [table and replace(table, newest=self.find_newest_version())]
+        manifests = [shard.manifest for shard in view.shards]
+        hints += side_by_side(self._read_shard_hint, manifests, _READERS_MAX)
         return [hint for hint in hints if hint is not None]
+
+    def _read_shard_hint(self, seen: ShardManifest) -> Hint | None:
+        path = layout.version_hint_path(seen.shard_id)
+        hint = self.read_hint(path, seen.shard_id, seen.version)
+        if hint is None or hint.problem is None:
+            return hint
+        return replace(hint, newest=max(self.shard_manifests.versions(seen.shard_id), default=0))
+
+    def find_newest_version(self) -> int:
+        """The newest version of the table by the names of its manifests; 0 without any."""
+        return max((v for v in self.manifests.versions() if not layout.is_detached(v)), default=0)
+
+    def read_newest_faults(self) -> list[FileFault]:
+        """What is wrong with the newest version's manifest: Lance may take it for an older one."""
+        newest = self.find_newest_version()
+        try:
+            self._read_manifest(newest)
+        except Corruption as error:
+            path = f"{layout.VERSIONS}/{layout.table_manifest_names(newest)[0]}"
+            return [FileFault(path=path, problem=error.text)]
+        return []
+
+    def has_moved(self, seen: ShardManifest) -> bool:
+        """Whether a live writer has written a newer manifest since."""
+        latest = self.shard_manifests.latest(seen.shard_id)
+        return latest is not None and latest.version != seen.version
 
     def read_hint(self, path: str, shard_id: ShardId | None, newest: int) -> Hint | None:
         """One hint; None if there is none."""
@@ -324,16 +349,30 @@ class StoredFacts:
         return [FileFault(path=path, problem=text, name=name) for name, path, text in found]
 
     def read_base_faults(self, view: TableView) -> list[FileFault]:
-        """The data files of the viewed version that are gone, or not as long as it says."""
+        """The base's files that are gone, or not as the viewed version or a checkpoint's has them.
+
+        Data files have to be as long as they were, deletion files to have as many rows.
+        """
+        bases = [self.tables.seen(view.version)]
+        for version in {checkpoint.version for checkpoint in self.read_checkpoints()[0]}:
+            with suppress(Missing):  # that its tag is lost is said elsewhere
+                bases.append(self.tables.base(version))
         sizes = {file.path: file.size_bytes for file in self.objects.list("data")}
         faults = []
-        for path, size, what in list_data_files(self.tables.seen(view.version)):
+        for path, size, what in dict.fromkeys(chain(*map(list_data_files, bases))):
             found = sizes.get(path)
             if found is None and not self.objects.exists(path):
                 faults.append(FileFault(path=path, problem=f"is gone ({what})"))
             elif found is not None and size not in (None, found):
                 text = f"has {found} bytes, the table's manifest says {size} ({what})"
                 faults.append(FileFault(path=path, problem=text))
+        deleting = {path: fragment for base in bases for path, fragment in list_deletions(base)}
+        found_there = side_by_side(find_fault, list(deleting.values()), _READERS_MAX)
+        damaged = {fault.path for fault in faults}
+        for (path, fragment), problem in zip(deleting.items(), found_there, strict=True):
+            known = any(f"data/{file.path}" in damaged for file in fragment.metadata.files)
+            if problem is not None and not known:
+                faults.append(FileFault(path=path, problem=problem))
         return faults
 
     def list_folders(self, view: TableView) -> Folders:
@@ -393,6 +432,7 @@ def read_generation(
     try:
         fragments = generations.open_dataset(shard_id, generation).get_fragments()
         rows = sum(int(fragment.physical_rows) for fragment in fragments)
+        error = next(filter(None, map(find_fault, fragments)), None)
     except MemWalError as caught:
         error = str(caught)
     except (OSError, ValueError) as caught:
@@ -404,6 +444,17 @@ def read_generation(
         physical_rows=rows,
         error=error,
     )
+
+
+def find_fault(fragment: Any) -> str | None:
+    """What is wrong with a fragment: Lance looks at its files' lengths, rows and deletions."""
+    try:
+        fragment.validate()
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        if not is_reading_fault(error):
+            raise
+        return tidy_text(error)
+    return None
 
 
 def read_private_index(

@@ -392,6 +392,16 @@ def list_data_files(dataset: Any) -> list[tuple[str, int | None, str]]:
     ]
 
 
+def list_deletions(dataset: Any) -> list[tuple[str, Any]]:
+    """The deletion files of the dataset's version, each with its fragment."""
+    found = [(fragment.metadata.deletion_file, fragment) for fragment in dataset.get_fragments()]
+    return [
+        (str(deletions.path(fragment.fragment_id)), fragment)
+        for deletions, fragment in found
+        if deletions is not None and deletions.base_id is None
+    ]
+
+
 def is_legacy(dataset: Any) -> bool:
     """Whether the dataset's files are in Lance's first format, 0.1."""
     return str(dataset.data_storage_version) in ("legacy", "0.1")
