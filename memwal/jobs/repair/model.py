@@ -46,7 +46,8 @@ class ShardEvidence:
     manifest is missing. `manifests` is read for a shard with damage only. `snapshot` is the shard's
     row in the shard snapshot, `kept` what checkpoints name of its generations. `listed` has what
     opening each listed generation showed; `folders` the generations' folders, and `opened` those of
-    `kept` and `snapshot` that open. `newest_at_nanos` is the time of its newest file.
+    `kept` and `snapshot` that open. `newest_at_nanos` is the time of its newest file. `keys` has
+    the keys of damaged generations, by number, as far as their own index still tells.
     """
 
     shard_id: ShardId
@@ -63,6 +64,7 @@ class ShardEvidence:
     folders: frozenset[str] = frozenset()
     opened: frozenset[str] = frozenset()
     newest_at_nanos: int = 0
+    keys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

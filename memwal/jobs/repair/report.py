@@ -14,6 +14,8 @@ from memwal.jobs.repair.model import Action, Damage
 from memwal.report import DONE, NOTHING_TO_DO, Section, TableReport
 from memwal.text import count_of
 
+_NAMED_MAX = 5
+
 
 class DamageReport(Section):
     """One thing that is damaged.
@@ -58,10 +60,16 @@ def report_repair(
 ) -> RepairTableReport:
     """One table: what was found, what was done, and what is left."""
     left = {_name(damage) for damage in repair.last}
+    replaced = any(
+        getattr(effect, "digest", None) is not None
+        for m in repair.mended
+        if m.error is None
+        for effect in m.damage.effects
+    )
     errors = {_name(m.damage): m.error for m in repair.mended if m.error is not None}
     known = {_name(d): d for d in (*repair.first, *(m.damage for m in repair.mended), *repair.last)}
     items = tuple(
-        _report(damage, done=acted and key not in left, error=errors.get(key))
+        _report(damage, repair.uri, done=acted and key not in left, error=errors.get(key))
         for key, damage in known.items()
     )
     lost = tuple(
@@ -85,7 +93,7 @@ def report_repair(
         mended=mended,
         left=len(left),
         lost=lost,
-        quarantine=f"{layout.QUARANTINE}/{layout.name_run(run_id)}" if mended else None,
+        quarantine=f"{layout.QUARANTINE}/{layout.name_run(run_id)}" if replaced else None,
     )
 
 
@@ -99,29 +107,54 @@ def _judge(
         what = f"{count_of(len(left), 'thing')} damaged"
         if not acted and mendable:
             what += f", {len(mendable)} of them can be mended (--execute)"
-        return Corruption("MW-J02", f"{what}: {'; '.join(item.finding for item in left[:5])}")
+        return Corruption("MW-J02", f"{what}: {'; '.join(map(_tell, left[:_NAMED_MAX]))}")
     if lost:
         return Corruption("MW-J03", f"mended, but not without loss: {'; '.join(lost)}")
     return None
+
+
+def _tell(item: DamageReport) -> str:
+    shard = "" if item.shard_id is None else f"shard {item.shard_id}: "
+    where = "" if item.shard_id is not None or item.path in item.finding else f"{item.path}: "
+    return f"{shard}{where}{item.finding}"
 
 
 def _name(damage: Damage) -> tuple[str, str, str]:
     return damage.kind, damage.path, damage.finding
 
 
-def _report(damage: Damage, *, done: bool, error: MemWalError | None) -> DamageReport:
+def _report(damage: Damage, uri: str, *, done: bool, error: MemWalError | None) -> DamageReport:
     return DamageReport(
         kind=damage.kind,
         shard_id=damage.shard_id,
         path=damage.path,
         action=damage.action.value,
-        finding=damage.finding,
+        finding=_shorten(damage, uri),
         evidence=damage.evidence,
         lost=damage.lost,
         fences=damage.fences,
         done=done,
         error=None if error is None or done else str(error),
     )
+
+
+def _shorten(damage: Damage, uri: str) -> str:
+    """The finding without the table and the shard's folder, which are named beside it."""
+    text = damage.finding.replace(f"{uri}: ", "").replace(f"{uri}/", "")
+    if damage.shard_id is not None:
+        shard = damage.shard_id
+        text = text.replace(f"shard {shard}: ", "").replace(f"{layout.shard_folder(shard)}/", "")
+    return text
+
+
+def _format_path(item: DamageReport) -> str:
+    """The path, with the position of a WAL entry or the version of a manifest as a plain number."""
+    folder, _, name = item.path.rpartition("/")
+    if (version := layout.parse_shard_manifest_name(name)) is not None:
+        return f"{folder}: version {version}"
+    if (position := layout.parse_wal_entry_name(name)) is not None:
+        return f"{folder}: position {position}"
+    return item.path
 
 
 _STYLES = {"mend": "green", "salvage": "yellow", "leave": "red"}
@@ -134,7 +167,9 @@ def show_table(report: RepairTableReport) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for item in report.items:
         word = f"{item.action}{' (done)' if item.done else ''}"
-        parts.append(Text.assemble("  ", (f"{word:<8}", _STYLES[item.action]), f" {item.path}"))
+        parts.append(
+            Text.assemble("  ", (f"{word:<8}", _STYLES[item.action]), f" {_format_path(item)}")
+        )
         parts.append(Text(f"    {item.kind}: {item.finding}"))
         how = "why not" if item.action == Action.LEAVE else "how"
         parts.append(Text(f"    {how}: {item.evidence}"))

@@ -125,7 +125,7 @@ def _name_unlisted(shard: ShardEvidence, numbers: Sequence[int]) -> str:
 
 
 def _describe(listed: Sequence[FlushedGeneration], entries: Sequence[WalEntry]) -> str:
-    kept = f"{count_of(len(listed), 'listed generation')} stay" if listed else "no generation stays"
+    kept = f"{count_of(len(listed), 'generation')} listed as before"
     if not entries:
         return f"{kept}; its WAL has nothing to flush"
     numbers = describe_span([e.position for e in entries])

@@ -29,9 +29,11 @@ from memwal.jobs.verify.job import find_newer_manifests, list_steps, make_checks
 from memwal.jobs.verify.plan import (
     CatchUpFacts,
     FileFault,
+    Folders,
     GenerationFacts,
     Hint,
     WalFacts,
+    find_bare_shards,
     find_newer,
 )
 from memwal.jobs.verify.store import StoredFacts
@@ -53,11 +55,14 @@ from memwal.store.records.lease import encode_claim
 from memwal.store.records.process import this_holder
 from memwal.store.shards.writers import sentinel_bytes
 from memwal.store.tables.indexes import build_again, replace_mem_wal_entry
+from memwal.store.tables.manifests import DATA_FOOTER_BYTES, check_data_file
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
 # Of a damaged shard so many of the newest manifests are read.
 _MANIFESTS_MAX = 64
+# So many keys of a generation that is lost are named.
+_KEYS_MAX = 1000
 
 T = TypeVar("T")
 
@@ -73,6 +78,10 @@ class RememberedFacts(StoredFacts):
             self.known[key] = read()
         found: T = self.known[key]
         return found
+
+    def list_folders(self, view: TableView) -> Folders:
+        """As read once."""
+        return self._once("folders", lambda: StoredFacts.list_folders(self, view))
 
     def read_generations(self, view: TableView) -> Sequence[GenerationFacts]:
         """As read once."""
@@ -143,11 +152,13 @@ class StoredEvidence:
         checks = make_checks(list_steps(facts, view, []), self.progress)
         history = facts.read_history(view.version)
         checkpoints, checkpoint_faults = facts.read_checkpoints()
-        hints = [*facts.read_hints(view), *self._read_broken_hints(facts, view)]
+        bare = find_bare_shards(view, facts.list_folders(view).inside)
+        without = [*(ShardId(broken.shard_id) for broken in view.broken), *bare]
+        hints = [*facts.read_hints(view), *self._read_more_hints(facts, without)]
         found = Evidence(
             view=view,
             checks=tuple(checks),
-            shards=tuple(self._read_shards(facts, view, hints, checkpoints)),
+            shards=tuple(self._read_shards(facts, view, without, hints, checkpoints)),
             hints=tuple(hints),
             checkpoints=tuple(checkpoints),
             checkpoint_faults=tuple(checkpoint_faults),
@@ -162,8 +173,7 @@ class StoredEvidence:
         )
         return self._add_files(found)
 
-    def _read_broken_hints(self, facts: StoredFacts, view: TableView) -> Sequence[Hint]:
-        ids = [ShardId(broken.shard_id) for broken in view.broken]
+    def _read_more_hints(self, facts: StoredFacts, ids: Sequence[ShardId]) -> Sequence[Hint]:
         paths = [(layout.version_hint_path(shard), shard) for shard in ids]
         newest = [max(facts.shard_manifests.versions(shard), default=0) for shard in ids]
         read = [facts.read_hint(*pair, n) for pair, n in zip(paths, newest, strict=True)]
@@ -173,6 +183,7 @@ class StoredEvidence:
         self,
         facts: RememberedFacts,
         view: TableView,
+        without: Sequence[ShardId],
         hints: Sequence[Hint],
         checkpoints: Sequence[Checkpoint],
     ) -> list[ShardEvidence]:
@@ -185,7 +196,7 @@ class StoredEvidence:
         for generation in facts.read_generations(view):
             listed.setdefault(generation.shard_id, []).append(generation)
         views: dict[ShardId, ShardView | None] = {s.shard_id: s for s in view.shards}
-        views |= {ShardId(broken.shard_id): None for broken in view.broken}
+        views |= dict.fromkeys(without)
 
         def read(shard_id: ShardId) -> ShardEvidence:
             shard = ShardEvidence(
@@ -200,11 +211,13 @@ class StoredEvidence:
                 entries=facts.read_wal(shard_id).entries,
                 listed=tuple(listed.get(shard_id, ())),
             )
-            return self._read_more(facts, shard)
+            return self._read_more(facts, shard, view.primary_key)
 
         return side_by_side(read, sorted(views), _READERS_MAX)
 
-    def _read_more(self, facts: RememberedFacts, shard: ShardEvidence) -> ShardEvidence:
+    def _read_more(
+        self, facts: RememberedFacts, shard: ShardEvidence, primary_key: Sequence[str]
+    ) -> ShardEvidence:
         """Add what only a damaged shard needs."""
         folder = f"{layout.shard_folder(shard.shard_id)}/"
         files = list(self.stores.objects.list(folder))
@@ -214,6 +227,7 @@ class StoredEvidence:
             shard,
             folders=folders,
             newest_at_nanos=max((file.modified_at_nanos for file in files), default=0),
+            keys=self._read_keys(shard) if len(primary_key) == 1 else {},
         )
         if shard.view is not None and not shard.newer:
             newest = shard.view.manifest
@@ -232,6 +246,19 @@ class StoredEvidence:
             shard = replace(shard, newer=found)
         opened = {g.path for g in shard.kept if g.path in folders and self._opens(facts, shard, g)}
         return replace(shard, manifests=manifests, opened=frozenset(opened))
+
+    def _read_keys(self, shard: ShardEvidence) -> dict[int, tuple[str, ...]]:
+        """The keys in the damaged generations' own indexes, whose data may be gone."""
+        bad = {f.generation for f in shard.listed if f.error is not None}
+        listed = () if shard.view is None else shard.view.manifest.flushed_generations
+        found = {}
+        for g in (g for g in listed if g.generation in bad):
+            path = layout.private_index_path(shard.shard_id, g.path, g.generation)
+            with suppress(MemWalError):
+                check_data_file(*self.stores.objects.get_tail(path, DATA_FOOTER_BYTES))
+                values = self.stores.tables.file_values(path, "values", _KEYS_MAX)
+                found[g.generation] = tuple(dict.fromkeys(map(str, values)))
+        return found
 
     def _opens(
         self, facts: RememberedFacts, shard: ShardEvidence, generation: FlushedGeneration
@@ -254,7 +281,7 @@ class StoredEvidence:
             except Missing:
                 continue
             except Corruption as error:
-                damaged[version] = str(error)
+                damaged[version] = error.text
         return StoredManifests(readable=readable, damaged=damaged)
 
     def _add_files(self, found: Evidence) -> Evidence:

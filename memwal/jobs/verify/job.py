@@ -118,6 +118,7 @@ def list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict
         return (
             plan.check_strangers(folders.outside, folders.inside),
             plan.count_orphans(view.shards, folders.inside),
+            plan.check_bare_shards(plan.find_bare_shards(view, folders.inside)),
         )
 
     def check_manifests() -> Sequence[Check]:

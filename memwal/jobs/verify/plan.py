@@ -211,6 +211,23 @@ def check_newest(problems: Sequence[str], shards: int) -> Check:
     )
 
 
+def find_bare_shards(view: TableView, inside: Mapping[ShardId, Collection[str]]) -> list[ShardId]:
+    """The shards that have a WAL or generations, and no manifest: none of that is read."""
+    known = set(view.shard_ids)
+    return sorted(
+        shard
+        for shard, names in inside.items()
+        if shard not in known
+        and any(n == "wal" or layout.parse_generation_folder(n) is not None for n in names)
+    )
+
+
+def check_bare_shards(shards: Sequence[ShardId]) -> Check:
+    """Every shard has a manifest: it is written before anything else, and deleted last."""
+    problems = [f"{layout.shard_folder(shard)} has no manifest" for shard in shards]
+    return _verdict(10, "a manifest for each shard", problems, "none is without")
+
+
 def check_hints(hints: Sequence[Hint]) -> Check:
     """A hint that can't be read, or points beyond the newest version, misleads who trusts it."""
     problems = [hint.problem for hint in hints if hint.problem is not None]

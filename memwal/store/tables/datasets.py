@@ -298,6 +298,22 @@ class LanceTables:
                 return None
             raise
 
+    def file_values(self, path: str, column: str, rows_max: int) -> list[Any]:
+        """The first values of a column of a single Lance file; none where it can't be read.
+
+        Its footer must have been checked before (see `memwal.store.tables.manifests`).
+        """
+        try:
+            reader = LanceFileReader(f"{self._uri}/{path}", **self._opening)
+            found = reader.read_range(0, min(rows_max, int(reader.metadata().num_rows)))
+            return list(found.to_table()[column].to_pylist())
+        except (OSError, ValueError, KeyError):
+            return []
+        except BaseException as error:
+            if is_panic(error):
+                return []
+            raise
+
     def _open(self, uri: str, version: int | None) -> Any:
         if Path(uri).is_file():  # Lance would retry for two seconds
             raise Missing(f"{uri}: a file, where a table is a folder")

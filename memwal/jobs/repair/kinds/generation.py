@@ -21,9 +21,10 @@ from memwal.jobs.repair.shards import SetBack, list_rows, set_back
 from memwal.jobs.verify.plan import GenerationFacts
 from memwal.model import FlushedGeneration, ShardView
 from memwal.rows.progress import find_holes, first_due
-from memwal.text import count_of
+from memwal.text import count_of, name_some
 
 NAME = "generation"
+_KEYS_NAMED_MAX = 100
 _CHECKS = ("listed generations", "generations contiguous", "one key, one shard", "folders")
 
 
@@ -120,7 +121,10 @@ def _tell_lost(shard: ShardEvidence, generation: FlushedGeneration | None, numbe
     rows = None if generation is None else generation.physical_rows
     text = f"generation {number} of shard {shard.shard_id}"
     text += "" if rows is None else f", {count_of(rows, 'row')}"
-    return f"{text}; its WAL entries have {left} of its rows" if left else text
+    text += f"; its WAL entries have {left} of its rows" if left else ""
+    if keys := shard.keys.get(number):
+        text += f"; keys {', '.join(name_some(keys, _KEYS_NAMED_MAX, 'more'))}"
+    return text
 
 
 def _drop(

@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> Iterator[Damage]:
             kind=NAME,
             path=fault.path,
             action=Action.LEAVE,
-            finding=fault.problem,
+            finding=fault.problem.partition("; ")[0],
             evidence="",
             checks=("records",),
         )

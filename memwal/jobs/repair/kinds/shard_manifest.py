@@ -24,7 +24,13 @@ from memwal.jobs.repair.shards import set_back
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 
 NAME = "shard_manifest"
-_CHECKS = ("shard manifests", "newest shard manifests", "shard snapshot")
+_CHECKS = (
+    "shard manifests",
+    "newest shard manifests",
+    "a manifest for each shard",
+    "shard snapshot",
+    "hints",
+)
 
 
 def find(evidence: Evidence) -> Iterator[Damage]:
@@ -37,7 +43,7 @@ def find(evidence: Evidence) -> Iterator[Damage]:
 
 def _judge(evidence: Evidence, shard: ShardEvidence, error: Exception | None) -> Damage:
     highest = shard.manifests.highest
-    finding = "; ".join(shard.newer) or str(error)
+    finding = "; ".join(shard.newer) or str(error or "there is no manifest of the shard")
     if highest in shard.manifests.damaged:
         finding = shard.manifests.damaged[highest]
     path = layout.shard_manifest_path(shard.shard_id, max(1, highest))
@@ -50,7 +56,7 @@ def _judge(evidence: Evidence, shard: ShardEvidence, error: Exception | None) ->
         evidence="",
         checks=_CHECKS,
     )
-    if highest not in shard.manifests.damaged and not shard.newer:
+    if highest and highest not in shard.manifests.damaged and not shard.newer:
         is_damage = isinstance(error, Corruption) or error is None
         why = "nothing shows a newer manifest" if is_damage else "that is no damage"
         return replace(left, evidence=f"{why}; see the message")

@@ -38,7 +38,8 @@ def _judge(evidence: Evidence, shard: Shard, manifest: ShardManifest) -> Iterato
     stored = {e.position: e for e in shard.entries}
     torn = {p: e for p, e in stored.items() if e.problem is not None and not e.refused}
     first = manifest.replay_after_wal_entry_position + 1
-    gone = [p for p in range(first, max(stored, default=0)) if p not in stored]
+    seen = manifest.wal_entry_position_last_seen
+    gone = [p for p in range(first, max((seen, *stored)) + 1) if p not in stored]
     if not torn and not gone:
         return
     flushed = max((e.position for e in list_rows(shard) if _is_in(manifest, e)), default=0)
@@ -61,7 +62,7 @@ def _judge(evidence: Evidence, shard: Shard, manifest: ShardManifest) -> Iterato
             shard_id=shard.shard_id,
             path=path,
             action=Action.MEND,
-            finding=torn[position].problem or "" if position in torn else _tell_gone(position),
+            finding=_tell_torn(torn[position]) if position in torn else _tell_gone(position),
             evidence="what it held is in a generation that is flushed",
             effects=(sentinel,),
             checks=_CHECKS,
@@ -103,8 +104,13 @@ def _is_in(manifest: ShardManifest, entry: WalEntry) -> bool:
     return is_flushed(manifest, entry.generation)
 
 
+def _tell_torn(entry: WalEntry) -> str:
+    """What is wrong with an entry, without the advice for when nothing is behind it."""
+    return (entry.problem or "").partition(". If no rows are behind it")[0]
+
+
 def _tell_gone(position: int) -> str:
-    return f"WAL position {position} is missing, and there are later ones"
+    return f"WAL position {position} is missing, and was written"
 
 
 def _choose_epoch(shard: Shard, manifest: ShardManifest, position: int) -> int:
