@@ -38,6 +38,7 @@ RESERVE = f"{MAINTENANCE}/reserve"
 # What a repair replaced or moved away, by run; nothing reads it.
 QUARANTINE = f"{MAINTENANCE}/quarantine"
 VERSIONS = "_versions"
+TRANSACTIONS = "_transactions"
 TABLE_HINT = f"{VERSIONS}/latest_version_hint.json"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"

@@ -21,8 +21,10 @@ from memwal.jobs.repair.model import (
     Fetch,
     Flush,
     MoveAway,
+    PutCheckpoint,
     PutManifest,
     PutSentinel,
+    PutStopper,
     RaiseProgress,
     ReleaseClaim,
     RepairLimits,
@@ -31,7 +33,7 @@ from memwal.jobs.repair.model import (
     TakeSnapshot,
 )
 from memwal.jobs.repair.plan import choose_next, find_damage, frees_lease
-from memwal.model import ShardId, ShardManifest
+from memwal.model import Checkpoint, ShardId, ShardManifest
 from memwal.ports import Steps, no_steps
 
 
@@ -46,8 +48,16 @@ class Hands(Protocol):
         """Store a shard's manifest, put-if-absent."""
         ...
 
+    def put_stopper(self, shard_id: ShardId, version: int, at_nanos: int) -> None:
+        """Take the name of a manifest that is missing, put-if-absent."""
+        ...
+
     def put_sentinel(self, effect: PutSentinel) -> None:
         """Put an empty entry into a shard's WAL, put-if-absent unless one is replaced."""
+        ...
+
+    def put_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint's record."""
         ...
 
     def release_claim(self, token: int) -> None:
@@ -162,10 +172,15 @@ class TableRepair:
         match effect:
             case PutManifest():
                 hands.put_manifest(effect.manifest)
+            case PutStopper():
+                hands.put_stopper(effect.shard_id, effect.version, effect.at_nanos)
             case PutSentinel():
                 if effect.digest is not None:
                     self._keep(effect.path, effect.digest)
                 hands.put_sentinel(effect)
+            case PutCheckpoint():
+                self._keep(effect.path, effect.digest)
+                hands.put_checkpoint(effect.checkpoint)
             case ReleaseClaim():
                 self._keep(effect.path, effect.digest)
                 hands.release_claim(effect.token)

@@ -80,7 +80,12 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
     def is_recorded(table: OpenTable, report: TableReport) -> bool:
         return isinstance(report, RepairTableReport) and report.mended > 0
 
-    runner = JobRunner(name=NAME, engine=lambda fanout: None, is_recorded=is_recorded)
+    runner = JobRunner(
+        name=NAME,
+        read=lambda stores, fanout: stores.views.base(),
+        engine=lambda fanout: None,
+        is_recorded=is_recorded,
+    )
     return runner.run_each(options, repair, progress)
 
 

@@ -22,10 +22,15 @@ from memwal.model import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredManifests:
-    """The manifests of a shard that are stored, and what is wrong with those that can't be read."""
+    """The manifests of a shard that are stored, and what is wrong with those that can't be read.
+
+    `stored` are all names that are taken, by stoppers too; `times` when these were written.
+    """
 
     readable: Mapping[int, ShardManifest] = field(default_factory=dict)
     damaged: Mapping[int, str] = field(default_factory=dict)
+    stored: frozenset[int] = frozenset()
+    times: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def highest(self) -> int:
@@ -71,6 +76,7 @@ class ShardEvidence:
 class Evidence:
     """One look at a table: what `verify` checked, and the facts behind it.
 
+    `committed` has the versions from which a commit was begun, by Lance's records of them.
     `digests` has the SHA-256 of the files that something is wrong with, by path, as far as they
     are there; `times` when lease claims were written. `backup` has the sizes of the objects of the
     backup that is given, by path; None without one.
@@ -85,6 +91,8 @@ class Evidence:
     record_faults: tuple[FileFault, ...] = ()
     index_faults: tuple[FileFault, ...] = ()
     base_faults: tuple[FileFault, ...] = ()
+    version_faults: tuple[FileFault, ...] = ()
+    committed: frozenset[int] = frozenset()
     history: tuple[VersionManifest, ...] = ()
     rewound: frozenset[int] = frozenset()
     catch_up: tuple[CatchUpFacts, ...] = ()
@@ -121,6 +129,15 @@ class PutManifest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PutStopper:
+    """Take the name of a shard's manifest that is missing between others, put-if-absent."""
+
+    shard_id: ShardId
+    version: int
+    at_nanos: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PutSentinel:
     """Put an empty WAL entry at a position: put-if-absent where `digest` is None.
 
@@ -136,6 +153,19 @@ class PutSentinel:
     def path(self) -> str:
         """The entry's path."""
         return layout.wal_entry_path(self.shard_id, self.position)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PutCheckpoint:
+    """Store a checkpoint's record in the place of the one with that digest."""
+
+    checkpoint: Checkpoint
+    digest: str
+
+    @property
+    def path(self) -> str:
+        """The record's path."""
+        return layout.checkpoint_path(self.checkpoint.key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +245,9 @@ class Fetch:
 
 Effect = (
     PutManifest
+    | PutStopper
     | PutSentinel
+    | PutCheckpoint
     | ReleaseClaim
     | Replace
     | MoveAway

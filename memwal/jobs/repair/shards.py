@@ -13,7 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from memwal.format.replay import WalEntry, replay
-from memwal.jobs.repair.model import Effect, Flush, PutManifest, ShardEvidence, describe_span
+from memwal.jobs.repair.model import (
+    Effect,
+    Flush,
+    PutManifest,
+    ShardEvidence,
+    TakeSnapshot,
+    describe_span,
+)
 from memwal.jobs.rescue.plan import size_memtable
 from memwal.model import FlushedGeneration, ShardManifest, ShardStatus
 from memwal.text import count_of
@@ -72,6 +79,8 @@ def set_back(
     effects: list[Effect] = [PutManifest(manifest=manifest)]
     if (flush := plan_flush(manifest, shard.entries)) is not None:
         effects.append(flush)
+    if shard.snapshot is not None:
+        effects.append(TakeSnapshot())  # it names folders that are listed no more
     return SetBack(
         manifest=manifest,
         effects=tuple(effects),

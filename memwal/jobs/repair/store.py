@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ from memwal.jobs.verify.plan import (
     find_bare_shards,
     find_newer,
 )
-from memwal.jobs.verify.store import StoredFacts
+from memwal.jobs.verify.store import StoredFacts, read_generation
 from memwal.model import (
     Checkpoint,
     FlushedGeneration,
@@ -44,6 +44,7 @@ from memwal.model import (
     ShardId,
     ShardManifest,
     ShardView,
+    StoredFile,
     TableView,
     VersionManifest,
 )
@@ -53,6 +54,7 @@ from memwal.run.stores import Stores
 from memwal.store.records.checkpoints import LanceTags
 from memwal.store.records.lease import encode_claim
 from memwal.store.records.process import this_holder
+from memwal.store.shards.listing import manifest_versions
 from memwal.store.shards.writers import sentinel_bytes
 from memwal.store.tables.indexes import build_again, replace_mem_wal_entry
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, check_data_file
@@ -115,6 +117,10 @@ class RememberedFacts(StoredFacts):
         """As read once."""
         return self._once("checkpoints", lambda: StoredFacts.read_checkpoints(self))
 
+    def read_cut_faults(self) -> list[FileFault]:
+        """As read once."""
+        return self._once("cuts", lambda: StoredFacts.read_cut_faults(self))
+
     def read_records(self) -> list[FileFault]:
         """As read once."""
         return self._once("records", lambda: StoredFacts.read_records(self))
@@ -139,7 +145,10 @@ class StoredEvidence:
     def look(self) -> Evidence:
         """One look: the checks of `verify`, and the facts behind them."""
         stores = self.stores
-        view = stores.views.table()
+        try:
+            view = stores.views.table()
+        except Corruption:
+            return self._look_at_versions()
         facts = RememberedFacts(
             objects=stores.objects,
             tables=stores.tables,
@@ -150,7 +159,7 @@ class StoredEvidence:
             clock=stores.clock,
         )
         checks = make_checks(list_steps(facts, view, []), self.progress)
-        history = facts.read_history(view.version)
+        history, version_faults = self._read_history(facts, view)
         checkpoints, checkpoint_faults = facts.read_checkpoints()
         bare = find_bare_shards(view, facts.list_folders(view).inside)
         without = [*(ShardId(broken.shard_id) for broken in view.broken), *bare]
@@ -161,10 +170,12 @@ class StoredEvidence:
             shards=tuple(self._read_shards(facts, view, without, hints, checkpoints)),
             hints=tuple(hints),
             checkpoints=tuple(checkpoints),
-            checkpoint_faults=tuple(checkpoint_faults),
+            checkpoint_faults=(*checkpoint_faults, *facts.read_cut_faults()),
             record_faults=tuple(facts.read_records()),
             index_faults=tuple(facts.read_index_faults(view)),
             base_faults=tuple(facts.read_base_faults(view)),
+            version_faults=tuple(version_faults),
+            committed=frozenset(self._list_commits()),
             history=tuple(history),
             rewound=frozenset(facts.find_rewound(history)),
             catch_up=tuple(facts.read_catch_up(view, history)),
@@ -172,6 +183,70 @@ class StoredEvidence:
             now_nanos=stores.clock.now_nanos(),
         )
         return self._add_files(found)
+
+    def _look_at_versions(self) -> Evidence:
+        """A look at a table whose shards can't be viewed: older versions tell of them.
+
+        Raises what it can't be viewed for where these are sound.
+        """
+        view = self.stores.views.base()
+        versions = self.stores.table_manifests.attached_versions(view.version)
+        history, faults = self._read_versions(versions)
+        if not faults:
+            self.stores.views.table()
+        found = Evidence(
+            view=view,
+            checks=(),
+            shards=(),
+            history=tuple(history),
+            version_faults=tuple(faults),
+            idle_seconds=self.idle_seconds,
+            now_nanos=self.stores.clock.now_nanos(),
+        )
+        return self._add_files(found)
+
+    def _read_history(
+        self, facts: RememberedFacts, view: TableView
+    ) -> tuple[list[VersionManifest], list[FileFault]]:
+        """The retained versions that can be read, and what is wrong with the others."""
+        manifests = self.stores.table_manifests
+        try:
+            found, faults = facts.read_history(view.version), []
+        except Corruption:
+            found, faults = self._read_versions(manifests.attached_versions(view.version))
+        return found, [*faults, *(self._name_newest(f) for f in facts.read_newest_faults())]
+
+    def _read_versions(
+        self, versions: Sequence[int]
+    ) -> tuple[list[VersionManifest], list[FileFault]]:
+        found: list[VersionManifest] = []
+        faults: list[FileFault] = []
+        for version in versions:
+            try:
+                found.append(self.stores.table_manifests.read(version))
+            except Missing:
+                continue
+            except Corruption as error:
+                faults.append(self._make_fault(version, error))
+        return found, faults
+
+    def _make_fault(self, version: int, error: Corruption) -> FileFault:
+        names = layout.table_manifest_names(version)
+        paths = [f"{layout.VERSIONS}/{name}" for name in names]
+        path = next((p for p in paths if self.stores.objects.exists(p)), paths[0])
+        text = error.text.removeprefix(f"{self.stores.uri}: {path}: ")
+        return FileFault(path=path, problem=text, name=str(version))
+
+    def _name_newest(self, fault: FileFault) -> FileFault:
+        version = layout.parse_table_manifest_name(fault.path.rpartition("/")[2])
+        return replace(fault, name=str(version or 0))
+
+    def _list_commits(self) -> Iterator[int]:
+        """The versions that the files of transactions were begun from."""
+        for file in self.stores.objects.list(layout.TRANSACTIONS):
+            name = file.path.rpartition("/")[2].partition("-")[0]
+            if name.isascii() and name.isdigit():
+                yield int(name)
 
     def _read_more_hints(self, facts: StoredFacts, ids: Sequence[ShardId]) -> Sequence[Hint]:
         paths = [(layout.version_hint_path(shard), shard) for shard in ids]
@@ -197,6 +272,7 @@ class StoredEvidence:
             listed.setdefault(generation.shard_id, []).append(generation)
         views: dict[ShardId, ShardView | None] = {s.shard_id: s for s in view.shards}
         views |= dict.fromkeys(without)
+        broken = {b.shard_id: b.error for b in view.broken}
 
         def read(shard_id: ShardId) -> ShardEvidence:
             shard = ShardEvidence(
@@ -211,12 +287,16 @@ class StoredEvidence:
                 entries=facts.read_wal(shard_id).entries,
                 listed=tuple(listed.get(shard_id, ())),
             )
-            return self._read_more(facts, shard, view.primary_key)
+            return self._read_more(facts, shard, view.primary_key, broken)
 
         return side_by_side(read, sorted(views), _READERS_MAX)
 
     def _read_more(
-        self, facts: RememberedFacts, shard: ShardEvidence, primary_key: Sequence[str]
+        self,
+        facts: RememberedFacts,
+        shard: ShardEvidence,
+        primary_key: Sequence[str],
+        broken: Mapping[str, Exception],
     ) -> ShardEvidence:
         """Add what only a damaged shard needs."""
         folder = f"{layout.shard_folder(shard.shard_id)}/"
@@ -229,11 +309,22 @@ class StoredEvidence:
             newest_at_nanos=max((file.modified_at_nanos for file in files), default=0),
             keys=self._read_keys(shard) if len(primary_key) == 1 else {},
         )
-        if shard.view is not None and not shard.newer:
+        if shard.view is not None and not shard.newer and not _has_gap(shard.shard_id, files):
             newest = shard.view.manifest
             return replace(shard, manifests=StoredManifests(readable={newest.version: newest}))
         manifests = self._read_manifests(shard.shard_id)
         newest_readable = manifests.newest_readable
+        if isinstance(broken.get(shard.shard_id), Corruption) and newest_readable is not None:
+            if newest_readable.version == manifests.highest:
+                # It is a generation that can't be read, not the manifest.
+                shard = replace(
+                    shard,
+                    view=ShardView(manifest=newest_readable, merged_generation=shard.merged),
+                    listed=tuple(
+                        read_generation(facts.generations, shard.shard_id, g)
+                        for g in newest_readable.flushed_generations
+                    ),
+                )
         if shard.view is None and newest_readable is not None:
             # Whether a clone's progress hides it is not asked here: that is no damage.
             found = find_newer(
@@ -282,12 +373,15 @@ class StoredEvidence:
                 continue
             except Corruption as error:
                 damaged[version] = error.text
-        return StoredManifests(readable=readable, damaged=damaged)
+        return StoredManifests(
+            readable=readable, damaged=damaged, stored=frozenset(files), times=_list_times(files)
+        )
 
     def _add_files(self, found: Evidence) -> Evidence:
         """Add digests and times of the files that something is wrong with."""
         faults = (*found.record_faults, *found.checkpoint_faults)
-        paths = [fault.path for fault in faults]
+        paths = [fault.path for fault in (*faults, *found.version_faults)]
+        paths += [layout.checkpoint_path(f.name) for f in found.checkpoint_faults]
         paths += [hint.path for hint in found.hints if hint.problem is not None]
         paths += [
             layout.wal_entry_path(shard.shard_id, entry.position)
@@ -304,6 +398,16 @@ class StoredEvidence:
             for file in (self.stores.objects.list(layout.LEASE) if digests else ())
         }
         return replace(found, digests=digests, times=times)
+
+
+def _list_times(files: Mapping[int, StoredFile]) -> dict[int, int]:
+    return {version: file.modified_at_nanos for version, file in files.items()}
+
+
+def _has_gap(shard_id: ShardId, files: Iterable[StoredFile]) -> bool:
+    """Whether a manifest's version is missing below a higher one."""
+    versions = manifest_versions(shard_id, files)
+    return max(versions, default=0) - min(versions, default=1) >= len(versions)
 
 
 def _list_rows(facts: StoredFacts, view: TableView) -> dict[ShardId, ShardManifest]:
@@ -363,6 +467,10 @@ class StoredHands:
         with suppress(MemWalError):
             self.stores.objects.put(hint, layout.encode_version_hint(manifest.version))
 
+    def put_stopper(self, shard_id: ShardId, version: int, at_nanos: int) -> None:
+        """Take the name of a manifest that is missing (see the port)."""
+        self._create(layout.shard_manifest_path(shard_id, version), layout.encode_stopper(at_nanos))
+
     def put_sentinel(self, effect: PutSentinel) -> None:
         """Put an empty WAL entry (see the port)."""
         data = sentinel_bytes(effect.writer_epoch)
@@ -382,6 +490,10 @@ class StoredHands:
                 raise
             if stored != data:
                 raise LostRace(f"{objects.uri}: {path} was written by someone else") from None
+
+    def put_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Store a checkpoint's record (see the port)."""
+        self.stores.checkpoints.put(checkpoint)
 
     def release_claim(self, token: int) -> None:
         """Put a released claim (see the port)."""

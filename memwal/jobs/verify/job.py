@@ -98,6 +98,7 @@ def list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict
 
     def check_files() -> Sequence[Check]:
         checkpoints, lost = facts.read_checkpoints()
+        lost = [*lost, *facts.read_cut_faults()]
         indexes = facts.read_index_faults(view)
         base, records = facts.read_base_faults(view), facts.read_records()
         return (
@@ -107,7 +108,7 @@ def list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict
             plan.check_files(
                 "checkpoints",
                 lost,
-                f"{count_of(len(checkpoints), 'checkpoint')}, each with its tag",
+                f"{count_of(len(checkpoints), 'checkpoint')}, each with what it needs",
             ),
             plan.check_files("records", records, "each document of memwal's can be read"),
         )

@@ -301,6 +301,27 @@ class StoredFacts:
                 faults.append(FileFault(path=path, problem=text, name=key))
         return found, faults
 
+    def read_cut_faults(self) -> list[FileFault]:
+        """The generations that checkpoints in force need, and that can't be opened."""
+        needed = {
+            (shard.shard_id, generation.path): (checkpoint, generation)
+            for checkpoint in self.read_checkpoints()[0]
+            for shard in checkpoint.shards
+            for generation in shard.pending
+        }
+
+        def look(pair: tuple[ShardId, str]) -> GenerationFacts:
+            return read_generation(self.generations, pair[0], needed[pair][1])
+
+        faults = []
+        for pair, found in zip(needed, side_by_side(look, list(needed), _READERS_MAX), strict=True):
+            if found.error is not None:
+                checkpoint = needed[pair][0]
+                path = f"{layout.shard_folder(pair[0])}/{pair[1]}"
+                text = f"checkpoint {checkpoint.name!r} needs it: {found.error}"
+                faults.append(FileFault(path=path, problem=text, name=checkpoint.key))
+        return faults
+
     def read_records(self) -> list[FileFault]:
         """What is wrong with the documents that memwal keeps for itself, checkpoints aside."""
         listed = self.objects.list(layout.MAINTENANCE)

@@ -18,6 +18,7 @@ from memwal.jobs.repair.kinds import (
     record,
     shard_manifest,
     snapshot,
+    version,
     wal_entry,
 )
 from memwal.jobs.repair.model import Damage, Evidence
@@ -26,6 +27,7 @@ KINDS: Mapping[str, Callable[[Evidence], Sequence[Damage]]] = {
     module.NAME: module.find
     for module in (
         base_file,
+        version,
         record,
         shard_manifest,
         wal_entry,

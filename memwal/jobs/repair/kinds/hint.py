@@ -1,6 +1,8 @@
 """A hint at the newest version that can't be read, or points beyond it.
 
-Evidence: the listing of what is there. Gate: the shard's newest manifest is not itself in doubt.
+Evidence: the listing of what is there. Gate: the shard's newest manifest is not itself in doubt;
+and for the table, no commit was begun from its newest version: if one was, the version that it made
+may be what the hint points at, and is lost.
 Cure: the hint says the newest version that is there. A writer that moves on meanwhile overwrites
 it.
 """
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 
 from memwal.format import layout
 from memwal.jobs.repair.model import Action, Damage, Evidence, Replace
+from memwal.jobs.verify.plan import Hint
 
 NAME = "hint"
 
@@ -21,6 +24,10 @@ def find(evidence: Evidence) -> Iterator[Damage]:
     for hint in evidence.hints:
         digest = evidence.digests.get(hint.path)
         if hint.problem is None or digest is None or hint.shard_id in doubtful:
+            continue
+        ahead = hint.found is not None and hint.found > hint.newest
+        if hint.shard_id is None and ahead and hint.newest in evidence.committed:
+            yield _tell_lost(hint)
             continue
         yield Damage(
             kind=NAME,
@@ -36,3 +43,16 @@ def find(evidence: Evidence) -> Iterator[Damage]:
             ),
             checks=("hints",),
         )
+
+
+def _tell_lost(hint: Hint) -> Damage:
+    return Damage(
+        kind=NAME,
+        path=hint.path,
+        action=Action.LEAVE,
+        finding=hint.problem or "",
+        evidence=f"a commit was begun from version {hint.newest}, so one that followed may be "
+        "gone: `memwal restore` has it, if a backup does. If none followed, delete the hint",
+        lost=(f"what was committed after version {hint.newest}",),
+        checks=("hints",),
+    )

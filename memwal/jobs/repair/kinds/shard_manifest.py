@@ -8,6 +8,9 @@ it may be of a flush that never ended.
 Gate: some manifest or row has to be there, or a sound shard beside this one, as nothing else says
 to which spec a shard belongs.
 
+A manifest that is missing between others makes those below it look like a stalled writer's. If the
+newest manifest has all that the highest of them has, they are not, and a stopper takes the name.
+
 Cure: another manifest, as the version after the highest, with a higher epoch. What is damaged stays
 where it is: nobody reads any but the newest.
 """
@@ -19,7 +22,14 @@ from dataclasses import replace
 
 from memwal.errors import Corruption
 from memwal.format import layout
-from memwal.jobs.repair.model import Action, Damage, Evidence, ShardEvidence
+from memwal.jobs.repair.model import (
+    Action,
+    Damage,
+    Evidence,
+    PutStopper,
+    ShardEvidence,
+    describe_span,
+)
 from memwal.jobs.repair.shards import set_back
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 
@@ -39,6 +49,8 @@ def find(evidence: Evidence) -> Iterator[Damage]:
     for shard in evidence.shards:
         if shard.view is None or shard.newer:
             yield _judge(evidence, shard, errors.get(shard.shard_id))
+        elif shard.manifests.stored:
+            yield from _judge_gap(shard, shard.view.manifest)
 
 
 def _judge(evidence: Evidence, shard: ShardEvidence, error: Exception | None) -> Damage:
@@ -76,6 +88,40 @@ def _judge(evidence: Evidence, shard: ShardEvidence, error: Exception | None) ->
         lost=found.lost,
         fences=True,
         effects=found.effects,
+    )
+
+
+def _judge_gap(shard: ShardEvidence, newest: ShardManifest) -> Iterator[Damage]:
+    stored = shard.manifests.stored
+    gone = [v for v in range(min(stored), max(stored)) if v not in stored]
+    before = [v for v in shard.manifests.readable if gone and v < gone[0]]
+    if not before:
+        return
+    last = shard.manifests.readable[max(before)]
+    listed = {(g.generation, g.path) for g in newest.flushed_generations}
+    more = [
+        g.generation
+        for g in last.flushed_generations
+        if g.generation > shard.merged and (g.generation, g.path) not in listed
+    ]
+    counters = ("writer_epoch", "current_generation", "replay_after_wal_entry_position")
+    leads_up = not more and all(getattr(last, n) <= getattr(newest, n) for n in counters)
+    stoppers = tuple(
+        PutStopper(shard_id=shard.shard_id, version=v, at_nanos=shard.manifests.times.get(v - 1, 0))
+        for v in gone
+    )
+    found = f"version {newest.version} has all that version {last.version} has"
+    yield Damage(
+        kind=NAME,
+        shard_id=shard.shard_id,
+        path=layout.shard_manifest_path(shard.shard_id, gone[0]),
+        action=Action.MEND if leads_up else Action.LEAVE,
+        finding=f"manifest version {describe_span(gone)} is missing below version {newest.version}",
+        evidence=f"{found}: nothing of it is needed, and a stopper takes its name"
+        if leads_up
+        else f"version {last.version} has what version {newest.version} lacks: see the message",
+        effects=stoppers if leads_up else (),
+        checks=_CHECKS,
     )
 
 

@@ -17,21 +17,45 @@ from dataclasses import replace
 
 from memwal.format import layout
 from memwal.format.replay import WalEntry, is_flushed
-from memwal.jobs.repair.model import Action, Damage, Evidence, PutSentinel
+from memwal.jobs.repair.model import Action, Damage, Evidence, Flush, PutSentinel
 from memwal.jobs.repair.model import ShardEvidence as Shard
 from memwal.jobs.repair.shards import list_rows, plan_flush
-from memwal.model import ShardManifest
+from memwal.jobs.rescue.plan import size_memtable
+from memwal.model import ShardManifest, ShardStatus
 from memwal.text import format_age
 
 NAME = "wal_entry"
-_CHECKS = ("WAL continuous above the replay position", "WAL")
+_SENTINEL_CHECK = "newest fence sentinel"
+_CHECKS = ("WAL continuous above the replay position", "WAL", _SENTINEL_CHECK)
 
 
 def find(evidence: Evidence) -> Iterator[Damage]:
-    """Entries of every shard whose manifest is sound."""
+    """Entries of every shard whose manifest is sound; then sentinels that are lost."""
+    unfenced = evidence.broken(_SENTINEL_CHECK)
     for shard in evidence.shards:
         if shard.view is not None and not shard.newer:
-            yield from _judge(evidence, shard, shard.view.manifest)
+            found = list(_judge(evidence, shard, shard.view.manifest))
+            yield from found
+            if unfenced is not None and not found and shard.shard_id in unfenced.detail:
+                yield _claim_again(shard, shard.view.manifest, unfenced.detail)
+
+
+def _claim_again(shard: Shard, manifest: ShardManifest, finding: str) -> Damage:
+    """A claim of the next epoch leaves a sentinel of its own, which fences all before it."""
+    rows, batches = size_memtable(manifest, list_rows(shard))
+    flush = Flush(shard_id=shard.shard_id, memtable_rows_max=rows, memtable_batches_max=batches)
+    is_open = manifest.status is not ShardStatus.SEALED
+    return Damage(
+        kind=NAME,
+        shard_id=shard.shard_id,
+        path=layout.wal_folder(shard.shard_id),
+        action=Action.MEND if is_open else Action.LEAVE,
+        finding=finding,
+        evidence="a new claim leaves a sentinel of the next epoch" if is_open else "it is SEALED",
+        fences=is_open,
+        effects=(flush,) if is_open else (),
+        checks=(_SENTINEL_CHECK,),
+    )
 
 
 def _judge(evidence: Evidence, shard: Shard, manifest: ShardManifest) -> Iterator[Damage]:
@@ -44,12 +68,15 @@ def _judge(evidence: Evidence, shard: Shard, manifest: ShardManifest) -> Iterato
         return
     flushed = max((e.position for e in list_rows(shard) if _is_in(manifest, e)), default=0)
     mended = {e.position: e for e in shard.entries if e.position not in torn}
-    for position in sorted({*torn, *gone}):
-        epoch = _choose_epoch(shard, manifest, position)
+    bad = sorted({*torn, *gone})
+    fences = _find_fences(shard, manifest, bad)
+    for position in bad:
+        epoch = fences.get(position, 0) or _choose_epoch(shard, manifest, position)
         mended[position] = _make_sentinel(position, epoch)
     flush = plan_flush(manifest, list(mended.values()))
-    last = max((p for p in {*torn, *gone} if p > max(flushed, first - 1)), default=0)
-    for position in sorted({*torn, *gone}):
+    lost = [p for p in bad if p > max(flushed, first - 1) and p not in fences]
+    last = max((*lost, *(p for p in fences if p >= first)), default=0)
+    for position in bad:
         path = layout.wal_entry_path(shard.shard_id, position)
         sentinel = PutSentinel(
             shard_id=shard.shard_id,
@@ -67,10 +94,34 @@ def _judge(evidence: Evidence, shard: Shard, manifest: ShardManifest) -> Iterato
             effects=(sentinel,),
             checks=_CHECKS,
         )
-        if position > max(flushed, first - 1):
-            after = (flush,) if flush is not None and position == last else ()
-            found = _judge_lost(evidence, shard, replace(found, effects=(sentinel, *after)), torn)
+        if flush is not None and position == last:
+            found = replace(found, effects=(sentinel, flush), fences=True)
+        if position in fences:
+            text = f"it is the sentinel of writer epoch {fences[position]}, which held no rows"
+            found = replace(found, evidence=text)
+        elif position in lost:
+            found = _judge_lost(evidence, shard, found, torn)
         yield found
+
+
+def _find_fences(shard: Shard, manifest: ShardManifest, bad: list[int]) -> dict[int, int]:
+    """The bad positions that can only have been sentinels, with their epochs.
+
+    From the second epoch on, a claim writes one before any rows. So where an epoch has none, and
+    one position alone is bad between the entries before the epoch and its first, that was it.
+    """
+    known = [e for e in shard.entries if e.writer_epoch is not None]
+    fenced = {e.writer_epoch for e in known if e.fence_sentinel}
+    epochs = {e.writer_epoch or 0 for e in known} | {manifest.writer_epoch}
+    found: dict[int, int] = {}
+    for epoch in sorted(e for e in epochs if e >= 2 and e not in fenced):
+        before = max((e.position for e in known if (e.writer_epoch or 0) < epoch), default=0)
+        behind = [e.position for e in known if (e.writer_epoch or 0) >= epoch]
+        until = min(behind, default=max((*bad, before)) + 1)
+        between = [p for p in bad if before < p < until]
+        if len(between) == 1:
+            found[between[0]] = epoch
+    return found
 
 
 def _judge_lost(
