@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from memwal.errors import Missing, NotATable, Refused, Usage
+from memwal.errors import Corruption, Missing, NotATable, Refused, Usage
 from memwal.model import Checkpoint, Consistency, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.plan.request import (
@@ -424,10 +424,12 @@ class ReadableTable:
                 view = replace(self._view(moment), snapshot_unused=unused)
             try:
                 return use(view)
-            except (Missing, Incomplete) as error:
-                if view.taken_at_millis is not None:
+            except (Missing, Incomplete, Corruption) as error:
+                if view.taken_at_millis is not None:  # it may list what was repaired since
                     unused = f"something that it lists can't be read ({error})"
                     continue
+                if isinstance(error, Corruption):
+                    raise
                 state = (view.version, [(s.shard_id, s.manifest.version) for s in view.shards])
                 if state == before or attempt == _VIEWS_MAX:
                     raise explain_missing(error, moment) from None

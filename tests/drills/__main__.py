@@ -1,4 +1,4 @@
-"""`python -m tests.drills [--drills N] [--seed S] [--repair]`; see README.md."""
+"""`python -m tests.drills [--drills N] [--first S] [--seed S] [--no-repair]`; see README.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("--drills", type=int, default=1000)
     parser.add_argument("--seed", type=int, help="do this one only, and show all of it")
     parser.add_argument("--first", type=int, default=int(time.time()), help="seed of the first")
-    parser.add_argument("--repair", action="store_true", help="repair each table, and look again")
+    parser.add_argument("--no-repair", action="store_true", help="only verify and read")
     parser.add_argument("--folder", type=Path, help="for tables and outcomes; default: a new one")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="drills-"))
@@ -27,7 +27,7 @@ def main() -> int:
     verdicts: Counter[str] = Counter()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "outcomes.jsonl").open("a") as kept:
-        for outcome in run_many(range(first, first + count), folder, repairs=given.repair):
+        for outcome in run_many(range(first, first + count), folder, repairs=not given.no_repair):
             verdicts[outcome["verdict"]] += 1
             print(json.dumps(outcome), file=kept, flush=True)
             if given.seed is not None or outcome["verdict"] in FINDINGS:

@@ -55,6 +55,13 @@ class Looks:
         return all(look.result == RIGHT for look in (self.verify, *self.reads))
 
     @property
+    def told(self) -> set[str] | None:
+        """The reads that fail, where nothing is wrong otherwise."""
+        if self.verify.result != RIGHT or self.wrong:
+            return None
+        return {look.name for look in self.reads if look.result == TOLD and not look.is_others}
+
+    @property
     def crashed(self) -> bool:
         ours = (self.verify, *(read for read in self.reads if not read.is_others))
         return any(look.result == CRASHED for look in ours)
@@ -97,12 +104,15 @@ class Outcome:
         if repair.result == CRASHED or after.crashed:
             return "crashed in repair"
         if repair.result == RIGHT:
-            if after.verify.result != RIGHT:
-                return "not mended, said so neither"
             if after.is_right:
                 return "harmless" if self.before.is_right else "mended"
-            return "beyond" if self.is_beyond else "silent after repair"
-        if after.wrong - self.before.wrong and not self.is_beyond and "lost" not in repair.said:
+            if self.is_beyond:
+                return "beyond"
+            if after.told and after.told == self.before.told:
+                return "told by reads"
+            wrong = any(read.result == WRONG for read in after.reads)
+            return "silent after repair" if wrong else "not mended, said so neither"
+        if after.wrong - self.before.wrong and not self.is_beyond and "MW-J03" not in repair.said:
             return "worse after repair"
         return "told what is lost or left"
 

@@ -374,12 +374,15 @@ class StoredFacts:
 
         Data files have to be as long as they were, deletion files to have as many rows.
         """
-        bases = [self.tables.seen(view.version)]
-        for version in {checkpoint.version for checkpoint in self.read_checkpoints()[0]}:
-            with suppress(Missing):  # that its tag is lost is said elsewhere
-                bases.append(self.tables.base(version))
+        bases, faults = [self.tables.seen(view.version)], []
+        for kept in self.read_checkpoints()[0]:
+            try:
+                bases.append(self.tables.base(kept.version))
+            except Missing:
+                path = f"{layout.VERSIONS}/{layout.table_manifest_names(kept.version)[0]}"
+                text = f"is gone: version {kept.version} is that of checkpoint {kept.name!r}"
+                faults.append(FileFault(path=path, problem=text))
         sizes = {file.path: file.size_bytes for file in self.objects.list("data")}
-        faults = []
         for path, size, what in dict.fromkeys(chain(*map(list_data_files, bases))):
             found = sizes.get(path)
             if found is None and not self.objects.exists(path):
