@@ -20,7 +20,7 @@ from memwal.read.plan.request import Moment
 from memwal.read.store import faults
 from memwal.store.tables.lance_calls import tells_of_damage
 from tests.support import wal_tables
-from tests.support.builders import Delete, Put, Table, make_table
+from tests.support.builders import Delete, Put, Table, make_table, unlist_generation
 
 pytestmark = pytest.mark.integration
 
@@ -89,6 +89,14 @@ def test_the_version_of_a_checkpoint(table: Table) -> None:
     table.dataset.delete("k = 5")
     files(table, "_versions/*.manifest")[1].unlink()
     assert "that of checkpoint 'kept'" in broken(table)["base table's files"]
+
+
+def test_a_generation_that_only_a_checkpoint_lists(table: Table) -> None:
+    memwal.open_table(table.uri, engine="local").checkpoint("kept")
+    unlist_generation(table, table.shards[0], 3)
+    assert list(broken(table)) == ["generations contiguous"]
+    files(table, "_mem_wal/*/*_gen_3/data/*")[0].unlink()
+    assert "checkpoint 'kept' needs it" in broken(table)["base table's files"]
 
 
 def test_an_older_version_under_the_newest_name(table: Table) -> None:
