@@ -46,7 +46,7 @@ def read_latest(table: Path, truth: Truth, *, wal: bool = False) -> Rows:
                 found = lance.dataset(str(table / "_mem_wal" / shard / path)).to_table()
                 fold(rows, _changes(found, truth), folds=truth.folds)
         if wal:
-            for entry in _entries(table / "_mem_wal" / shard / "wal", _one(manifest, 3)):
+            for entry in _entries(table / "_mem_wal" / shard / "wal", manifest):
                 fold(rows, _changes(entry, truth), folds=truth.folds)
     return rows
 
@@ -76,12 +76,14 @@ def _bits(file: Path) -> int:
     return int(file.stem[::-1], 2)
 
 
-def _entries(folder: Path, above: int) -> Iterator[pa.Table]:
-    """The entries above a position, in order."""
+def _entries(folder: Path, manifest: Message) -> Iterator[pa.Table]:
+    """The entries above the replay position whose generation isn't flushed, in order."""
     for file in sorted(folder.glob("*.arrow"), key=_bits):
-        if _bits(file) > above:
+        if _bits(file) > _one(manifest, 3):
             with pa.ipc.open_stream(file.read_bytes()) as stream:
-                yield stream.read_all()
+                named = (stream.schema.metadata or {}).get(b"generation")
+                if named is None or int(named) >= _one(manifest, 6):
+                    yield stream.read_all()
 
 
 def _newest_manifests(table: Path) -> Mapping[str, Message]:

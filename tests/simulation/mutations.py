@@ -11,6 +11,7 @@ from tests.simulation.mutations_airflow import AIRFLOW
 from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_clones import CLONES
+from tests.simulation.mutations_damage import DAMAGE
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
@@ -30,6 +31,7 @@ __all__ = ["MUTATIONS", "Change", "Mutation"]
 
 MUTATIONS = (
     *GARBAGE,
+    *DAMAGE,
     *CHECKPOINT,
     *MERGE,
     *MERGE_SHARED,
