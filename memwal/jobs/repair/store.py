@@ -210,8 +210,9 @@ class StoredEvidence:
     ) -> tuple[list[VersionManifest], list[FileFault]]:
         """The retained versions that can be read, and what is wrong with the others."""
         manifests = self.stores.table_manifests
+        faults: list[FileFault] = []
         try:
-            found, faults = facts.read_history(view.version), []
+            found = facts.read_history(view.version)
         except Corruption:
             found, faults = self._read_versions(manifests.attached_versions(view.version))
         return found, [*faults, *(self._name_newest(f) for f in facts.read_newest_faults())]
@@ -314,17 +315,18 @@ class StoredEvidence:
             return replace(shard, manifests=StoredManifests(readable={newest.version: newest}))
         manifests = self._read_manifests(shard.shard_id)
         newest_readable = manifests.newest_readable
-        if isinstance(broken.get(shard.shard_id), Corruption) and newest_readable is not None:
-            if newest_readable.version == manifests.highest:
-                # It is a generation that can't be read, not the manifest.
-                shard = replace(
-                    shard,
-                    view=ShardView(manifest=newest_readable, merged_generation=shard.merged),
-                    listed=tuple(
-                        read_generation(facts.generations, shard.shard_id, g)
-                        for g in newest_readable.flushed_generations
-                    ),
-                )
+        is_sound = newest_readable is not None and newest_readable.version == manifests.highest
+        error = broken.get(shard.shard_id)
+        if newest_readable is not None and is_sound and isinstance(error, Corruption):
+            # It is a generation that can't be read, not the manifest.
+            shard = replace(
+                shard,
+                view=ShardView(manifest=newest_readable, merged_generation=shard.merged),
+                listed=tuple(
+                    read_generation(facts.generations, shard.shard_id, g)
+                    for g in newest_readable.flushed_generations
+                ),
+            )
         if shard.view is None and newest_readable is not None:
             # Whether a clone's progress hides it is not asked here: that is no damage.
             found = find_newer(

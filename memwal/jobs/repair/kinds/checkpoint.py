@@ -76,15 +76,18 @@ def _judge_cut(evidence: Evidence, fault: FileFault, found: Damage) -> Damage:
         if all(f.error is None for f in shard.listed if f.generation == g.generation)
     }
     cuts = []
+    gone = replace(
+        found,
+        evidence="no generation with the same rows is listed; drop the checkpoint",
+        lost=(f"checkpoint {checkpoint.name!r} can't be read any more",),
+    )
+    if digest is None:
+        return gone
     for cut in checkpoint.shards:
         pending = tuple(_find_again(now, cut.shard_id, g, fault.path) for g in cut.pending)
         cuts.append(replace(cut, pending=tuple(g for g in pending if g is not None)))
-        if None in pending or digest is None:
-            return replace(
-                found,
-                evidence="no generation with the same rows is listed; drop the checkpoint",
-                lost=(f"checkpoint {checkpoint.name!r} can't be read any more",),
-            )
+        if None in pending:
+            return gone
     return replace(
         found,
         action=Action.MEND,
