@@ -14,14 +14,13 @@ class RepairRequest:
 
     execute: Annotated[
         bool,
-        Option(meaning="Mend what can be mended; else, or in a dry run, list it.", form="Mend"),
+        Option(meaning="Mend what can be mended; else, or in a dry run, list it."),
     ] = False
     idle_seconds: Annotated[
         float,
         Option(
             meaning="Leave the WAL of a shard alone that has a sign of life younger than this.",
             metavar="10m",
-            form="Idle",
         ),
     ] = 600.0
     yes: Annotated[
@@ -29,6 +28,5 @@ class RepairRequest:
         Option(
             meaning="Claim shards without asking, where mending takes that. A writer that is alive "
             "is fenced, and has to be opened again.",
-            form="Claim",
         ),
     ] = False
