@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memwal.api import Table, open_table, shard_of
     from memwal.errors import MemWalError
+    from memwal.jobs.backup.report import BackupTableReport
     from memwal.jobs.checkpoint.report import CheckpointTableReport
     from memwal.jobs.compaction.report import CompactionTableReport
     from memwal.jobs.garbage.report import GarbageTableReport
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from memwal.read import Nearest, Search
 
 __all__ = [
+    "BackupTableReport",
     "CheckpointTableReport",
     "CompactionTableReport",
     "GarbageTableReport",

@@ -32,8 +32,11 @@ from memwal.config import (
     read_environment_options,
     resolve_table,
 )
+from memwal.config.requests import check_request
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
+from memwal.jobs.backup.report import BackupTableReport
+from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.compaction.request import CompactionRequest
@@ -327,6 +330,31 @@ class Table:
         from memwal.jobs.checkpoint.job import run_drop
 
         return take_report(run_drop(self._table, name, dry_run=dry_run), CheckpointTableReport)
+
+    def backup(
+        self,
+        dest: str,
+        *,
+        name: str | None = None,
+        keep: str | None = None,
+        dest_storage_options: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> BackupTableReport:
+        """Copy the table's present state, pending rows and WAL included, to a folder for backups.
+
+        `name` is by default the time. With `keep`, backups beyond the newest so many (`"7"`), or
+        older than that (`"30d"`), are dropped afterwards. `dest_storage_options` take precedence
+        over the table's own.
+        """
+        from memwal.jobs.backup.job import BackupOptions, run_backup
+
+        options = {**self._table.storage_options, **(dest_storage_options or {})}
+        place = ResolvedTable(
+            name=dest, uri=dest, settings=self._table.settings, storage_options=options
+        )
+        request = check_request(BackupRequest(name=name, keep=keep), lambda o: o.name)
+        asked = self._make_options(BackupOptions, dest=place, request=request, dry_run=dry_run)
+        return take_report(run_backup(asked, LogProgress()), BackupTableReport)
 
     def read(
         self,

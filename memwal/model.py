@@ -159,6 +159,7 @@ class VersionManifest:
     config: Mapping[str, str] = field(default_factory=dict)
     file_bytes: int = 0
     requests: int = 0
+    transaction_file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,6 +253,69 @@ class Checkpoint:
     def generations(self) -> int:
         """How many generations it needs in addition to the version."""
         return sum(len(shard.pending) for shard in self.shards)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackupObject:
+    """An object that a backup needs: its path below the table's root, and the SHA-256 digest."""
+
+    path: str
+    size_bytes: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackupShard:
+    """A shard as a backup holds it.
+
+    Its WAL entries are `wal_first` to `wal_last`, without a hole above
+    `replay_after_wal_entry_position`; both are 0 if there are none.
+    """
+
+    shard_id: ShardId
+    manifest_version: int
+    writer_epoch: int
+    replay_after_wal_entry_position: int
+    current_generation: int
+    merged_generation: int
+    wal_first: int = 0
+    wal_last: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backup:
+    """A table at one moment, copied to another place: what its document says.
+
+    `version` of the base is stored at `manifest_path`, and was committed at `version_at_nanos`.
+    `objects_sha256` is the digest of the list of objects, as it is stored.
+    """
+
+    name: str
+    source: str
+    made_at_nanos: int
+    version: int
+    version_at_nanos: int
+    manifest_path: str
+    shards: tuple[BackupShard, ...]
+    num_objects: int = 0
+    num_bytes: int = 0
+    objects_sha256: bytes = b""
+    memwal_version: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackupMark:
+    """The mark of a backup under way, or of one that was killed.
+
+    `pin` is the name of the checkpoint that keeps its source's objects meanwhile.
+    `paths` are of objects that it copies, or that killed ones have copied, and no backup has yet.
+    """
+
+    source: str
+    name: str
+    begun_at_nanos: int
+    pin: str = ""
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

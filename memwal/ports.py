@@ -73,6 +73,8 @@ class DeleteResult:
 OBJECT_BYTES_MAX = 1024 * 1024 * 1024
 LOWERING_JOB = "snapshot"
 """Lease claims under this job name may lower merge progress for a moment."""
+# A part of an upload: S3 takes none below 5 MiB but the last, and at most 10,000 of an object.
+PART_BYTES = 16 * 1024 * 1024
 # The limit for a single document: a shard's manifest, a lease claim, a tag, a run's record.
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
 # The limit for a table's manifest, which describes every fragment: Protobuf's own maximum.
@@ -164,6 +166,15 @@ class Objects(Protocol):
 
     def put(self, path: str, data: bytes) -> None:
         """Write or replace the object; a reader sees either the old or the new one, whole."""
+        ...
+
+    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
+        """Create an object out of parts, of which few are held at a time, or raise AlreadyExists.
+
+        All parts but the last have the same size, `PART_BYTES`. They may be asked for again from
+        the beginning. What raises while they are read leaves no object. Only where a store's
+        uploads know no condition (Google, Azure), of two that create one name the later stands.
+        """
         ...
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:

@@ -19,6 +19,10 @@ from memwal.errors import Corruption, Unsupported
 from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.model import (
+    Backup,
+    BackupMark,
+    BackupObject,
+    BackupShard,
     FlushedGeneration,
     IndexEntry,
     MemWalState,
@@ -35,6 +39,8 @@ from memwal.model import (
 MAGIC = b"LANC"
 FOOTER_BYTES = 16
 _LENGTH_BYTES = 4
+_BACKUP_FORMAT = 1
+_SHA256_BYTES = 32
 
 M = TypeVar("M", bound=Message)
 
@@ -240,6 +246,7 @@ def decode_version_manifest(
         branch=message.branch if message.HasField("branch") else None,
         config=dict(message.config),
         file_bytes=file_bytes,
+        transaction_file=message.transaction_file,
     )
 
 
@@ -421,3 +428,121 @@ def encode_snapshot(
             entry.shard_id.uuid = UUID(shard).bytes
         entry.generation = max(entry.generation, generation)
     return details.SerializeToString()
+
+
+# ---- backups
+
+
+def encode_backup(backup: Backup) -> bytes:
+    """The bytes of a backup's document."""
+    message = pb.Backup(format=_BACKUP_FORMAT)
+    for name in _BACKUP_FIELDS:
+        setattr(message, name, getattr(backup, name))
+    for shard in backup.shards:
+        entry = message.shards.add()
+        entry.shard_id.uuid = UUID(shard.shard_id).bytes
+        for name in _BACKUP_SHARD_FIELDS:
+            setattr(entry, name, getattr(shard, name))
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_backup(data: bytes, *, name: str) -> Backup:
+    """A backup's document, checked against its file's name.
+
+    Raises Corruption for what is none or of another format, and for what names another backup or
+    leads out of the table.
+    """
+    message = _parse(pb.Backup, data)
+    _check_backup_format(message.format)
+    if message.name != name:
+        raise Corruption("MW-A01", f"names backup {message.name!r}")
+    manifest = _check_path(message.manifest_path)
+    folder, _, file = manifest.rpartition("/")
+    number = layout.parse_table_manifest_name(file)
+    if folder != layout.VERSIONS or number != message.version:
+        raise Corruption("MW-A01", f"has {manifest!r} as the manifest of version {message.version}")
+    return Backup(
+        shards=tuple(
+            BackupShard(
+                shard_id=_parse_shard_id(shard.shard_id),
+                **{name: getattr(shard, name) for name in _BACKUP_SHARD_FIELDS},
+            )
+            for shard in message.shards
+        ),
+        **{name: getattr(message, name) for name in _BACKUP_FIELDS},
+    )
+
+
+def encode_backup_objects(objects: Iterable[BackupObject]) -> bytes:
+    """The bytes of a backup's list, sorted by path."""
+    message = pb.BackupObjects()
+    for found in sorted(objects, key=lambda o: o.path):
+        message.objects.add(path=found.path, size_bytes=found.size_bytes, sha256=found.sha256)
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_backup_objects(data: bytes) -> tuple[BackupObject, ...]:
+    """A backup's list. Raises Corruption for a path that is named twice or leads elsewhere."""
+    found = tuple(
+        BackupObject(path=_check_path(entry.path), size_bytes=entry.size_bytes, sha256=entry.sha256)
+        for entry in _parse(pb.BackupObjects, data).objects
+    )
+    if any(len(entry.sha256) != _SHA256_BYTES for entry in found):
+        raise Corruption("MW-A01", "has a digest that is none")
+    if len({entry.path for entry in found}) < len(found):
+        raise Corruption("MW-A01", "names an object twice")
+    return found
+
+
+def encode_backup_mark(mark: BackupMark) -> bytes:
+    """The bytes of the mark of a backup under way."""
+    message = pb.BackupMark(format=_BACKUP_FORMAT, paths=mark.paths)
+    for name in _BACKUP_MARK_FIELDS:
+        setattr(message, name, getattr(mark, name))
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_backup_mark(data: bytes) -> BackupMark:
+    """The mark of a backup under way. Raises Corruption for what is none."""
+    message = _parse(pb.BackupMark, data)
+    _check_backup_format(message.format)
+    return BackupMark(
+        paths=tuple(_check_path(path) for path in message.paths),
+        **{name: getattr(message, name) for name in _BACKUP_MARK_FIELDS},
+    )
+
+
+_BACKUP_FIELDS = (
+    "name",
+    "source",
+    "made_at_nanos",
+    "version",
+    "version_at_nanos",
+    "manifest_path",
+    "num_objects",
+    "num_bytes",
+    "objects_sha256",
+    "memwal_version",
+)
+_BACKUP_SHARD_FIELDS = (
+    "manifest_version",
+    "writer_epoch",
+    "replay_after_wal_entry_position",
+    "current_generation",
+    "merged_generation",
+    "wal_first",
+    "wal_last",
+)
+_BACKUP_MARK_FIELDS = ("source", "name", "begun_at_nanos", "pin")
+
+
+def _check_backup_format(found: int) -> None:
+    if found != _BACKUP_FORMAT:
+        raise Corruption("MW-A01", f"has format {found} instead of {_BACKUP_FORMAT}")
+
+
+def _check_path(path: str) -> str:
+    """The path, if a backup may hold an object of that name (invariant 10)."""
+    if not layout.is_backed_up(path):
+        raise Corruption("MW-A01", f"names {path!r}, which is no part of a table")
+    return path

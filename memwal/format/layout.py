@@ -37,6 +37,8 @@ ADOPTED = f"{MAINTENANCE}/adopted"
 RESERVE = f"{MAINTENANCE}/reserve"
 # What a repair replaced or moved away, by run; nothing reads it.
 QUARANTINE = f"{MAINTENANCE}/quarantine"
+BACKUPS = f"{MAINTENANCE}/backups"
+BACKUP_MARK = f"{BACKUPS}/unfinished"
 VERSIONS = "_versions"
 TRANSACTIONS = "_transactions"
 TABLE_HINT = f"{VERSIONS}/latest_version_hint.json"
@@ -63,6 +65,7 @@ _INGEST_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _INGEST_ROUND = re.compile(r"[0-9]{6}")
 _LEASE_CLAIM = re.compile(r"([0-9]{20})\.json")
 # What Lance takes in a tag, with an end of its own; a dot stands alone, and at neither end.
+# Backups have such names, too.
 _CHECKPOINT_NAME = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _CHECKPOINT_ID = re.compile(r"[0-9a-f]{8}")
 _SEQUENCE = re.compile(r"([0-9]{12})\.json")
@@ -405,6 +408,54 @@ def checkpoint_tag(key: str) -> str:
 def checkpoint_tag_path(key: str) -> str:
     """The path of a checkpoint's tag."""
     return f"_refs/tags/{checkpoint_tag(key)}.json"
+
+
+def parse_backup_name(text: str) -> str:
+    """A backup's name as a person types it. Raises Usage for one that can't be a file's name."""
+    if not _CHECKPOINT_NAME.fullmatch(text):
+        raise Usage(
+            f"{text!r} is not a backup's name: expected letters and digits of ASCII, '-', '_' "
+            "and single dots between them, 64 characters at most"
+        )
+    return text
+
+
+def backup_path(name: str) -> str:
+    """Path of a backup's document. Raises Usage for a name that is none."""
+    return f"{BACKUPS}/{parse_backup_name(name)}.pb"
+
+
+def backup_objects_path(name: str) -> str:
+    """Path of a backup's list of objects. Raises Usage for a name that is none."""
+    return f"{BACKUPS}/{parse_backup_name(name)}.objects"
+
+
+def parse_backup_path(path: str) -> str | None:
+    """The backup's name in the path of its document, or None for any other path."""
+    return _parse_backup(path, ".pb")
+
+
+def parse_backup_objects_path(path: str) -> str | None:
+    """The backup's name in the path of its list, or None for any other path."""
+    return _parse_backup(path, ".objects")
+
+
+def is_backed_up(path: str) -> bool:
+    """Whether a backup may hold an object of that path: it lies in the table, and is a part of it.
+
+    Of what memwal keeps, that is what says which generations were merged.
+    """
+    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        return False
+    return not path.startswith(f"{MAINTENANCE}/") or path.startswith((f"{SETTLED}/", f"{ADOPTED}/"))
+
+
+def _parse_backup(path: str, extension: str) -> str | None:
+    folder, _, file = path.rpartition("/")
+    name = file.removesuffix(extension)
+    if folder != BACKUPS or name == file or not _CHECKPOINT_NAME.fullmatch(name):
+        return None
+    return name
 
 
 def sequence_name(number: int) -> str:

@@ -148,6 +148,10 @@ class MemoryObjects(SizedObjects):
         """Write the object, replacing any."""
         self._write(path, data, replace=True)
 
+    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
+        """Create the object out of its parts, or raise AlreadyExists."""
+        self._write(path, b"".join(parts), replace=False)
+
     def delete(self, paths: Iterable[str]) -> DeleteResult:
         """Delete the objects. Nothing fails here; wrap with FaultyObjects for that."""
         wanted = [check_object_path(path) for path in dict.fromkeys(paths)]
@@ -301,6 +305,10 @@ class HookedObjects:
     def put(self, path: str, data: bytes) -> None:
         """As the wrapped store."""
         self._call("put", path, lambda: self._inner.put(path, data), data)
+
+    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
+        """As the wrapped store."""
+        self._call("put_parts", path, lambda: self._inner.put_parts(path, parts))
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:
         """As the wrapped store."""

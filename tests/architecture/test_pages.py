@@ -133,6 +133,10 @@ def unknown(words: list[str]) -> list[str]:
     while hasattr(found, "commands") and place < len(words):
         names = words[place].split("|")  # any of them
         missing = [name for name in names if name not in found.commands]
+        default = getattr(found, "default_command", None)
+        if missing and default and (words[place].isupper() or "://" in words[place]):
+            found = found.commands[default]
+            break
         if missing:
             return missing
         found, place = found.commands[names[0]], place + 1
@@ -148,6 +152,8 @@ def test_an_option_that_does_not_exist_is_noticed() -> None:
     assert unknown(["merge", "TABLE", "--dry", "--no-lease"]) == ["--dry"]
     assert unknown(["lease", "break", "TABLE", "--reason", "x"]) == []
     assert unknown(["merges", "TABLE"]) == ["merges"]
+    assert unknown(["backup", "TABLE", "DEST", "--keep", "7", "--kept"]) == ["--kept"]
+    assert unknown(["backup", "lists", "DEST"]) == ["lists"]
     assert unknown(["submit", "merge", "TABLE", "--conf", "--no-lease", "--grace"]) == ["--grace"]
     assert unknown(["inspect", "index|wall", "TABLE"]) == ["wall"]
 

@@ -16,7 +16,7 @@ import pytest
 
 from memwal import errors
 from memwal.clock import SystemClock
-from memwal.ports import Objects
+from memwal.ports import PART_BYTES, Objects
 from memwal.store.objects import local
 from memwal.store.objects.opening import is_in_bucket, normalise_uri, open_objects
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
@@ -208,6 +208,43 @@ def test_one_of_many_racing_creates_wins(open_any_store: Callable[[], Objects]) 
 
             assert sum(won) == 1
             assert stores[0].get(path) == bytes([won.index(True)]) * 100_000
+
+
+PARTS = [b"a" * PART_BYTES, b"b" * PART_BYTES, b"c" * 1000]
+
+
+def test_parts_make_one_object_once(objects: Objects) -> None:
+    before = objects.counts.bytes_written
+    objects.put_parts("data/large", PARTS)
+
+    assert objects.counts.bytes_written - before == 2 * PART_BYTES + 1000
+    assert objects.get_tail("data/large", 1001) == (b"b" + b"c" * 1000, 2 * PART_BYTES + 1000)
+    assert objects.get_range("data/large", PART_BYTES - 1, PART_BYTES + 1) == b"ab"
+    for others in ([b"x"], [b"x" * PART_BYTES, b"y"]):
+        with pytest.raises(errors.AlreadyExists, match="data/large"):
+            objects.put_parts("data/large", others)
+    assert objects.get_range("data/large", 0, 1) == b"a"
+    assert [info.path for info in objects.list("")] == ["data/large"]
+
+
+@pytest.mark.parametrize("parts", [[], [b""], [b"few bytes"]])
+def test_few_parts_make_an_object_too(objects: Objects, parts: list[bytes]) -> None:
+    objects.put_parts("small", parts)
+
+    assert objects.get("small") == b"".join(parts)
+
+
+def test_parts_that_end_in_an_error_make_no_object(objects: Objects) -> None:
+    def read() -> Iterator[bytes]:
+        yield from PARTS[:2]
+        raise errors.Missing("the source is gone")
+
+    with pytest.raises(errors.Missing, match="the source is gone"):
+        objects.put_parts("large", read())
+
+    assert [*objects.list("")] == []
+    objects.put_parts("large", PARTS)
+    assert objects.get_range("large", 0, 1) == b"a"
 
 
 def test_deleting_what_is_gone_counts_as_deleted(objects: Objects) -> None:

@@ -146,7 +146,7 @@ class ShardField(_message.Message):
     def __init__(self, field_id: _Optional[str] = ..., source_ids: _Optional[_Iterable[int]] = ..., transform: _Optional[str] = ..., expression: _Optional[str] = ..., result_type: _Optional[str] = ..., parameters: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("version", "index_section", "timestamp", "transaction_file", "config", "branch")
+    __slots__ = ("version", "index_section", "timestamp", "transaction_file", "config", "branch", "transaction_section")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -160,13 +160,15 @@ class Manifest(_message.Message):
     TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_SECTION_FIELD_NUMBER: _ClassVar[int]
     version: int
     index_section: int
     timestamp: _timestamp_pb2.Timestamp
     transaction_file: str
     config: _containers.ScalarMap[str, str]
     branch: str
-    def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., transaction_file: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ...) -> None: ...
+    transaction_section: int
+    def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., transaction_file: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ..., transaction_section: _Optional[int] = ...) -> None: ...
 
 class TableManifest(_message.Message):
     __slots__ = ("fields", "fragments")
@@ -225,3 +227,83 @@ class IndexMetadata(_message.Message):
     index_details: _any_pb2.Any
     created_at: int
     def __init__(self, uuid: _Optional[_Union[UUID, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ..., index_details: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., created_at: _Optional[int] = ...) -> None: ...
+
+class Backup(_message.Message):
+    __slots__ = ("format", "name", "source", "made_at_nanos", "version", "version_at_nanos", "manifest_path", "shards", "num_objects", "num_bytes", "objects_sha256", "memwal_version")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MADE_AT_NANOS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_AT_NANOS_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_PATH_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_SHA256_FIELD_NUMBER: _ClassVar[int]
+    MEMWAL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    name: str
+    source: str
+    made_at_nanos: int
+    version: int
+    version_at_nanos: int
+    manifest_path: str
+    shards: _containers.RepeatedCompositeFieldContainer[BackupShard]
+    num_objects: int
+    num_bytes: int
+    objects_sha256: bytes
+    memwal_version: str
+    def __init__(self, format: _Optional[int] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., made_at_nanos: _Optional[int] = ..., version: _Optional[int] = ..., version_at_nanos: _Optional[int] = ..., manifest_path: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[BackupShard, _Mapping]]] = ..., num_objects: _Optional[int] = ..., num_bytes: _Optional[int] = ..., objects_sha256: _Optional[bytes] = ..., memwal_version: _Optional[str] = ...) -> None: ...
+
+class BackupShard(_message.Message):
+    __slots__ = ("shard_id", "manifest_version", "writer_epoch", "replay_after_wal_entry_position", "current_generation", "merged_generation", "wal_first", "wal_last")
+    SHARD_ID_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_AFTER_WAL_ENTRY_POSITION_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MERGED_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    WAL_FIRST_FIELD_NUMBER: _ClassVar[int]
+    WAL_LAST_FIELD_NUMBER: _ClassVar[int]
+    shard_id: UUID
+    manifest_version: int
+    writer_epoch: int
+    replay_after_wal_entry_position: int
+    current_generation: int
+    merged_generation: int
+    wal_first: int
+    wal_last: int
+    def __init__(self, shard_id: _Optional[_Union[UUID, _Mapping]] = ..., manifest_version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., replay_after_wal_entry_position: _Optional[int] = ..., current_generation: _Optional[int] = ..., merged_generation: _Optional[int] = ..., wal_first: _Optional[int] = ..., wal_last: _Optional[int] = ...) -> None: ...
+
+class BackupObjects(_message.Message):
+    __slots__ = ("objects",)
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    objects: _containers.RepeatedCompositeFieldContainer[BackupObject]
+    def __init__(self, objects: _Optional[_Iterable[_Union[BackupObject, _Mapping]]] = ...) -> None: ...
+
+class BackupObject(_message.Message):
+    __slots__ = ("path", "size_bytes", "sha256")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    size_bytes: int
+    sha256: bytes
+    def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+
+class BackupMark(_message.Message):
+    __slots__ = ("format", "source", "name", "begun_at_nanos", "pin", "paths")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_AT_NANOS_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    source: str
+    name: str
+    begun_at_nanos: int
+    pin: str
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, format: _Optional[int] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., begun_at_nanos: _Optional[int] = ..., pin: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from memwal.config import ResolvedTable
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
@@ -23,6 +22,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable
+from memwal.store.records.backups import StoredBackups
 from memwal.threads import side_by_side
 
 
@@ -117,6 +117,11 @@ def _open_garbage(
     options = replace(options, tables=[table.resolved])
     # A job before this one may have opened the table.
     evidence = opened.get(stores.uri) or StoredGarbageEvidence(stores.objects)
+
+    def take_lease() -> None:
+        StoredBackups(stores.objects).refuse_any()
+        table.take_lease("garbage", options, frees=True)
+
     return TableGarbage(
         uri=stores.uri,
         views=stores.views,
@@ -126,7 +131,7 @@ def _open_garbage(
         objects=stores.objects,
         clock=stores.clock,
         prove_store=table.prove_store,
-        take_lease=partial(table.take_lease, "garbage", options, frees=True),
+        take_lease=take_lease,
         before_commit=table.before_commit,
         limits=options.limits_of(table.resolved),
         acts=options.acts,

@@ -123,8 +123,7 @@ def list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict
         )
 
     def check_manifests() -> Sequence[Check]:
-        for shard in view.shards:
-            facts.shard_manifests.check_unforked(shard.shard_id)
+        facts.check_unforked(view)
         return [plan.check_manifests(view)]
 
     return {

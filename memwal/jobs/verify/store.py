@@ -38,6 +38,7 @@ from memwal.model import (
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.progress import check_lineage
+from memwal.store.records.backups import StoredBackups
 from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.store.records.former_merges import read_record
 from memwal.store.records.lease import StoredLeases
@@ -77,6 +78,24 @@ class StoredFacts:
     def generations(self) -> Generations:
         """The table's generations, for reading."""
         return Generations(objects=self.objects, tables=self.tables, renamed=self.views.renamed)
+
+    def check_unforked(self, view: TableView) -> None:
+        """Raise Corruption for a shard's manifest that leads to none of those above it.
+
+        In a place of backups, each of these holds a manifest of its own.
+        """
+        held = {
+            (shard.shard_id, shard.manifest_version)
+            for backup in StoredBackups(self.objects).list()
+            for shard in backup.shards
+        }
+        for shard in view.shards:
+            sizes = {
+                version: file.size_bytes
+                for version, file in self.shard_manifests.list_files(shard.shard_id)
+                if (shard.shard_id, version) not in held or version == shard.manifest.version
+            }
+            self.shard_manifests.check_unforked(shard.shard_id, sizes)
 
     def read_generations(self, view: TableView) -> Sequence[GenerationFacts]:
         """Read every listed generation's facts."""

@@ -17,6 +17,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import obstore
@@ -28,6 +29,7 @@ from memwal.config.namespaces import OPTION
 from memwal.model import StoredFile
 from memwal.ports import (
     OBJECT_BYTES_MAX,
+    PART_BYTES,
     Clock,
     DeleteResult,
     check_folder,
@@ -166,6 +168,7 @@ CLOUD_FAULTS = Faults(
 _PAGE_OBJECTS = {"gs": 1000, "az": 5000, "abfss": 5000}
 _DELETES_IN_FLIGHT_MAX = 16
 _TAIL_READS_MAX = 3
+_PARTS_MAX = 2  # of one upload on the way, all in memory
 _TIMEOUT = "10m"  # of an object that keeps coming; one that doesn't has the read timeout
 _TRUE = {"1", "true", "on", "yes", "y"}
 # Variables that options may come from, instead of the command line.
@@ -309,6 +312,49 @@ class CloudObjects(RemoteObjects):
             self._count("bytes_written", len(data))
 
         self._request("put", "put", path, send)
+
+    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
+        """Create the object out of its parts; AlreadyExists if it is there when that begins.
+
+        The library's uploads know no condition. A fault begins the upload anew.
+        """
+        asked = iter(parts)
+        first, second = next(asked, b""), next(asked, None)
+        if second is None:
+            self.put_if_absent(path, first)
+            return
+        if self.exists(path):
+            raise errors.AlreadyExists(f"{self._address(path)} exists")
+        key = self._key(path)
+        again: Iterable[bytes] = chain((first, second), asked)
+
+        def send() -> None:
+            nonlocal again
+            raised: list[BaseException] = []
+            sent, now, again = 0, again, parts
+
+            def read() -> Iterator[bytes]:
+                nonlocal sent
+                try:
+                    for part in now:
+                        self._count("put")
+                        sent += len(part)
+                        yield part
+                except BaseException as error:
+                    raised.append(error)
+                    raise
+
+            try:
+                obstore.put(
+                    self._client, key, read(), chunk_size=PART_BYTES, max_concurrency=_PARTS_MAX
+                )
+            except Exception:
+                for error in raised:
+                    raise error from None
+                raise
+            self._count("bytes_written", sent)
+
+        self._request("put", "put_parts", path, send)
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:
         """Delete one by one, some at a time. What failed is returned, not raised.

@@ -161,8 +161,12 @@ class LocalObjects(SizedObjects):
         The finished file is hard-linked to its name: link(2) fails when the name is taken, where
         rename(2) would replace it.
         """
+        self.put_parts(path, [data])
+
+    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
+        """Create the file whole out of its parts, or raise AlreadyExists."""
         target = self._check_target(path)
-        with self._writing(path), self._stage(data) as staged:
+        with self._writing(path), self._stage(parts) as staged:
             _make_folders(target.parent)
             try:
                 target.hardlink_to(staged)
@@ -178,12 +182,12 @@ class LocalObjects(SizedObjects):
                     "system",
                 ) from error
             _sync_folder(target.parent)
-        self._count("bytes_written", len(data))
+            self._count("bytes_written", staged.stat().st_size)
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file, replacing any; a reader sees the old or the new whole."""
         target = self._check_target(path)
-        with self._writing(path), self._stage(data) as staged:
+        with self._writing(path), self._stage([data]) as staged:
             _make_folders(target.parent)
             staged.replace(target)
             _sync_folder(target.parent)
@@ -295,13 +299,14 @@ class LocalObjects(SizedObjects):
         return self._root / path
 
     @contextmanager
-    def _stage(self, data: bytes) -> Iterator[Path]:
+    def _stage(self, parts: Iterable[bytes]) -> Iterator[Path]:
         """A finished, synced file that is gone again afterwards, under whatever name it had."""
         staged = self._root / _STAGING / f"{os.getpid()}-{secrets.token_hex(8)}"
         _make_folders(staged.parent)
         try:
             with staged.open("xb") as stream:
-                stream.write(data)
+                for part in parts:
+                    stream.write(part)
                 stream.flush()
                 os.fsync(stream.fileno())
             yield staged

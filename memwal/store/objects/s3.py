@@ -11,8 +11,10 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from email.utils import parsedate_to_datetime
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from botocore import exceptions as boto
@@ -205,6 +207,58 @@ class S3Objects(RemoteObjects):
         """Write the object, replacing any."""
         key = self._key(path)
         self._request("put", "put", path, lambda: self._put(key, data))
+
+    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
+        """Create the object out of its parts, or raise AlreadyExists; parts are retried alone."""
+        asked = iter(parts)
+        first, second = next(asked, b""), next(asked, None)
+        if second is None:
+            self.put_if_absent(path, first)
+            return
+        place = {"Bucket": self._bucket, "Key": self._key(path)}
+        begin = partial(self._client.create_multipart_upload, **place, **self._put_options)
+        upload = self._request("put", "put_parts", path, begin)["UploadId"]
+        try:
+            tags = []
+            for number, part in enumerate(chain((first, second), asked), 1):
+                send = partial(
+                    self._client.upload_part,
+                    **place,
+                    UploadId=upload,
+                    PartNumber=number,
+                    Body=part,
+                )
+                reply = self._request("put", "put_parts", path, send)
+                tags.append({"PartNumber": number, "ETag": reply["ETag"]})
+                self._count("bytes_written", len(part))
+            self._complete(path, place, upload, tags)
+        except BaseException:
+            with suppress(errors.MemWalError):
+                abort = partial(self._client.abort_multipart_upload, **place, UploadId=upload)
+                self._request("delete", "put_parts", path, abort)
+            raise
+
+    def _complete(
+        self, path: str, place: Mapping[str, str], upload: str, tags: Sequence[Mapping[str, Any]]
+    ) -> None:
+        exists = errors.AlreadyExists(f"{self._address(path)} exists")
+
+        def send() -> None:
+            try:
+                self._client.complete_multipart_upload(
+                    **place, UploadId=upload, MultipartUpload={"Parts": tags}, IfNoneMatch="*"
+                )
+            except boto.ClientError as error:
+                if status_of(error) == 412:
+                    raise exists from None
+                raise
+
+        try:
+            self._request("put", "put_parts", path, send)
+        except errors.Missing:  # the upload: the reply to the attempt that completed it was lost
+            if self.exists(path):
+                raise exists from None
+            raise
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:
         """Delete in batches, some at a time. What failed is returned, not raised.

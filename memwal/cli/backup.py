@@ -1,0 +1,122 @@
+"""`memwal backup`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from memwal.cli.console import RunProgress
+from memwal.cli.flags import Job, JobFlags, command
+from memwal.cli.options import OneTable
+from memwal.config import ResolvedTable
+from memwal.errors import Usage
+from memwal.jobs.backup.request import BackupRequest, PlaceRequest, parse_keep
+from memwal.report import JobReport
+
+Dest = Annotated[
+    str,
+    typer.Argument(
+        metavar="DEST", help="A folder of its own for backups of that table: path or address."
+    ),
+]
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Default: all that are there.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Backups to drop.")]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        "--keep", metavar="N|7d", help="Drop all beyond the newest N, or older; never the newest."
+    ),
+]
+
+
+class BackupGroup(TyperGroup):
+    """Takes the words TABLE DEST for those of its command `create`."""
+
+    default_command = "create"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, with the command's word where it was left out."""
+        word = next((word for word in args if not word.startswith("-")), None)
+        helps = not args or (set(args) & {"--help", "-h"} and word is None)
+        if not helps and word not in self.commands:
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
+
+
+backup_app = typer.Typer(
+    cls=BackupGroup,
+    help="Copy one moment of a table to another place.\n\nmemwal backup TABLE DEST is short for "
+    "memwal backup create TABLE DEST.",
+    no_args_is_help=True,
+)
+
+
+@backup_app.command()
+@command(JobFlags, job="backup")
+def create(table: OneTable, dest: Dest, *, request: BackupRequest, flags: JobFlags) -> Job:
+    """Copy this moment of a table, pending rows and WAL included, beside live writers.
+
+    What DEST has is not copied again. Killed, it leaves no backup; run again, it goes on.
+    """
+    from memwal.jobs.backup.job import BackupOptions, run_backup
+
+    def work(progress: RunProgress) -> JobReport:
+        options = flags.run_options(
+            BackupOptions, [flags.table(table)], dest=flags.table(dest), request=request
+        )
+        return run_backup(options, progress)
+
+    return work
+
+
+@backup_app.command("list")
+@command(JobFlags, job="backup")
+def list_(dest: Dest, *, request: PlaceRequest, flags: JobFlags) -> Job:
+    """Show the backups of a place, oldest first."""
+    from memwal.jobs.backup.job import run_list
+
+    return lambda progress: run_list(_find(dest, flags, request))
+
+
+@backup_app.command()
+@command(JobFlags, job="backup")
+def verify(dest: Dest, name: Name = None, *, request: PlaceRequest, flags: JobFlags) -> Job:
+    """Read all that backups need and compare it with their lists; exit code 8 for damage."""
+    from memwal.jobs.backup.job import run_verify
+
+    return lambda progress: run_verify(_find(dest, flags, request), name, progress=progress)
+
+
+@backup_app.command()
+@command(JobFlags, job="backup")
+def drop(
+    dest: Dest,
+    names: Names = None,
+    keep: Keep = None,
+    *,
+    request: PlaceRequest,
+    flags: JobFlags,
+) -> Job:
+    """Drop backups, and the objects that no other one needs."""
+    from memwal.jobs.backup.job import run_drop
+
+    if keep is not None:
+        parse_keep(keep)
+    elif not names:
+        raise Usage("name the backups to drop, or say with --keep which stay")
+    return lambda progress: run_drop(
+        _find(dest, flags, request),
+        names or (),
+        keep=keep,
+        dry_run=flags.dry_run,
+        run_id=flags.run_id,
+        progress=progress,
+    )
+
+
+def _find(dest: str, flags: JobFlags, request: PlaceRequest) -> ResolvedTable:
+    found = flags.table(dest)
+    options = {**found.storage_options, **dict(request.dest_storage_options)}
+    return found.model_copy(update={"storage_options": options})

@@ -1,0 +1,1 @@
+"""Copies one moment of a table to another place, and looks after what is there."""

@@ -1,0 +1,355 @@
+"""Chooses what a backup copies, what a drop deletes, and what may not be touched. Pure.
+
+Lance gives data, deletion and index files names that it gives no other file, and so do flushes to
+their folders. Table manifests, shard manifests and WAL entries are numbered: after a restore, or
+when a table was made again, a number stands for something else. So those are compared by content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from memwal.errors import Corruption, MemWalError, Refused
+from memwal.format import layout
+from memwal.format.replay import hole_text
+from memwal.jobs.backup.request import Keep
+from memwal.model import (
+    Backup,
+    BackupObject,
+    BackupShard,
+    ShardId,
+    ShardManifest,
+    ShardView,
+    TableView,
+)
+from memwal.text import iso_time, name_some
+
+_NAMED_MAX = 3
+
+
+class Phase(IntEnum):
+    """The order in which objects are copied: what names others comes after them."""
+
+    DATA = 0
+    GENERATION = 1
+    WAL = 2
+    SHARD_MANIFEST = 3
+    BASE_MANIFEST = 4
+
+
+NUMBERED = frozenset({Phase.WAL, Phase.SHARD_MANIFEST, Phase.BASE_MANIFEST})
+"""What has a number for a name, by which something else may have been stored before."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needed:
+    """An object that a backup needs."""
+
+    path: str
+    size_bytes: int
+    phase: Phase
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """One moment of a table: a version of the base, with the shards and their WALs.
+
+    `wal` has the first and the last position of each shard's entries, (0, 0) without any.
+    """
+
+    view: TableView
+    manifest_path: str
+    needed: tuple[Needed, ...]
+    wal: Mapping[ShardId, tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """What is at the destination: backups, what they need, and all objects with their sizes.
+
+    `known` has what some backup's list says of each object. `ours` are paths that no backup needs,
+    of runs and drops that were killed.
+    """
+
+    uri: str
+    backups: Sequence[Backup] = ()
+    known: Mapping[str, BackupObject]
+    ours: frozenset[str] = frozenset()
+    sizes: Mapping[str, int]
+    marked_for: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CopyPlan:
+    """What a backup still has to do.
+
+    `kept` is there, as a list says. `looked_at` is there, left by a killed run, and has to be read
+    for its digest; `compared` may be something else under the same number.
+    """
+
+    kept: tuple[BackupObject, ...]
+    copied: tuple[Needed, ...]
+    compared: tuple[Needed, ...]
+    looked_at: tuple[Needed, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """How much has to be copied."""
+        return sum(needed.size_bytes for needed in self.copied)
+
+    @property
+    def bytes_there(self) -> int:
+        """How much is there already."""
+        listed = sum(known.size_bytes for known in self.kept)
+        return listed + sum(n.size_bytes for n in (*self.compared, *self.looked_at))
+
+    @property
+    def num_objects(self) -> int:
+        """How many objects the backup needs."""
+        return sum(map(len, (self.kept, self.copied, self.compared, self.looked_at)))
+
+
+def check_place(place: Place, source: str) -> None:
+    """Raise Refused for a place that is not this table's, or that somebody else wrote to."""
+    strange = [path for path in sorted(place.sizes) if not _is_expected(path, place)]
+    named = ", ".join(name_some(strange, _NAMED_MAX, "objects"))
+    if strange and not place.backups and not place.ours:
+        raise Refused(
+            "MW-A05",
+            f"{place.uri} is not empty, and holds no backups ({named}): choose a folder that is "
+            "empty, or that only `memwal backup` writes to",
+        )
+    if strange:
+        raise Refused(
+            "MW-A06",
+            f"{place.uri}: somebody else wrote there: no backup has {named}. Backups are restored "
+            "before they are written to; move away what is not theirs, or choose another place",
+        )
+    if not place.backups and place.marked_for not in (None, source):
+        raise Refused(
+            "MW-A03",
+            f"{place.uri}: a backup of {place.marked_for} was begun there, and this is {source}: "
+            "choose another place",
+        )
+
+
+def _is_expected(path: str, place: Place) -> bool:
+    if path in place.known or path in place.ours or path.startswith(f"{layout.MAINTENANCE}/"):
+        return True
+    name = path.rsplit("/", 1)[-1]
+    if layout.is_leaving(name):
+        return True
+    shards = {shard.shard_id for backup in place.backups for shard in backup.shards}
+    # A hint is ours to change, so no list has it.
+    return name == "version_hint.json" and (
+        path in {layout.version_hint_path(shard) for shard in shards}
+        or any(other.startswith(path.removesuffix(name)) for other in place.ours)
+    )
+
+
+def check_history(place: Place, source: str, version: int, former_at_nanos: int | None) -> None:
+    """Raise Refused if the place's newest backup is of another table, or of another history.
+
+    `former_at_nanos` is when the source committed that backup's version, None if it has expired.
+    """
+    if not place.backups:
+        return
+    newest = place.backups[-1]
+    where = f"{place.uri}: its newest backup {newest.name!r} is of version {newest.version} of"
+    if former_at_nanos not in (None, newest.version_at_nanos):
+        at = iso_time(newest.version_at_nanos)
+        raise Refused(
+            "MW-A03",
+            f"{where} {newest.source}, committed {at}, and {source} has another version of that "
+            "number: it is another table, or was made again since. Choose another place",
+        )
+    if former_at_nanos is None and newest.source != source:
+        raise Refused(
+            "MW-A03",
+            f"{where} {newest.source}, which {source} does not have: choose another place",
+        )
+    if version < newest.version:
+        raise Refused(
+            "MW-A03",
+            f"{where} {newest.source}, and {source} has only {version} now: it was "
+            "restored or made again since. Choose another place",
+        )
+
+
+def plan_copies(place: Place, cut: Cut) -> CopyPlan:
+    """Choose what to copy. Raises Refused for another object under one of the paths."""
+    kept: list[BackupObject] = []
+    copied: list[Needed] = []
+    compared: list[Needed] = []
+    looked_at: list[Needed] = []
+    for needed in sorted(cut.needed, key=lambda n: (n.phase, n.path)):
+        size, known = place.sizes.get(needed.path), place.known.get(needed.path)
+        if size is None:
+            copied.append(needed)
+        elif size != needed.size_bytes:
+            raise Refused(
+                "MW-A03",
+                f"{place.uri}: {needed.path} is there with {size} bytes, and the table has "
+                f"{needed.size_bytes}: it is another table's, or damaged (`memwal backup verify`)",
+            )
+        elif needed.phase in NUMBERED:
+            compared.append(needed)
+        elif known is not None and known.size_bytes == size:
+            kept.append(known)
+        else:
+            looked_at.append(needed)
+    return CopyPlan(
+        kept=tuple(kept),
+        copied=tuple(copied),
+        compared=tuple(compared),
+        looked_at=tuple(looked_at),
+    )
+
+
+def check_same(where: str, there: BackupObject, ours: BackupObject) -> None:
+    """Raise Refused if something else has the number of an object of ours."""
+    if there != ours:
+        raise Refused(
+            "MW-A03",
+            f"{where}: {there.path} is there, with other bytes than the table has: it is another "
+            "table's, or the table was restored or made again since. Choose another place",
+        )
+
+
+def describe_cut(
+    cut: Cut, *, name: str, source: str, made_at_nanos: int, memwal_version: str
+) -> Backup:
+    """The document of a cut, without its list's sums."""
+    return Backup(
+        name=name,
+        source=source,
+        made_at_nanos=made_at_nanos,
+        version=cut.view.version,
+        version_at_nanos=cut.view.manifest.timestamp_nanos,
+        manifest_path=cut.manifest_path,
+        shards=tuple(_describe_shard(shard, cut.wal[shard.shard_id]) for shard in cut.view.shards),
+        memwal_version=memwal_version,
+    )
+
+
+def _describe_shard(shard: ShardView, wal: tuple[int, int]) -> BackupShard:
+    manifest = shard.manifest
+    return BackupShard(
+        shard_id=shard.shard_id,
+        manifest_version=manifest.version,
+        writer_epoch=manifest.writer_epoch,
+        replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
+        current_generation=manifest.current_generation,
+        merged_generation=shard.merged_generation,
+        wal_first=wal[0],
+        wal_last=wal[1],
+    )
+
+
+def choose_entries(
+    where: str, manifest: ShardManifest, positions: Collection[int], sentinels: Mapping[int, int]
+) -> list[int]:
+    """The WAL entries that a shard's copy needs.
+
+    They are those that a replay takes; the sentinel of the manifest's epoch; and the highest, by
+    which the next writer finds its place: without it, rows would be put at positions that count as
+    flushed. `sentinels` maps positions to epochs, of the newest ones. What a writer put who has
+    claimed the shard since is of a later moment, as the manifest does not know that epoch. Raises
+    Refused for a hole.
+    """
+    newer = [p for p, epoch in sentinels.items() if epoch > manifest.writer_epoch]
+    positions = {p for p in positions if p < min(newer, default=layout.U64_MAX)}
+    highest = max(positions, default=0)
+    tip = manifest.replay_after_wal_entry_position + 1
+    while tip in positions:
+        tip += 1
+    hole = hole_text(tip, manifest, highest)
+    if hole is not None:
+        raise Refused(
+            "MW-A04", f"{where}: no backup of rows that are missing: the WAL has a hole: {hole}"
+        )
+    kept = {p for p in positions if p > manifest.replay_after_wal_entry_position}
+    kept |= {p for p, epoch in sentinels.items() if epoch == manifest.writer_epoch}
+    return sorted(kept | ({highest} if highest else set()))
+
+
+def check_there(where: str, paths: Iterable[str], stored: Collection[str]) -> None:
+    """Raise Corruption where the table names an object that is not stored."""
+    gone = [path for path in paths if path not in stored]
+    if gone:
+        named = ", ".join(name_some(gone, _NAMED_MAX, "files"))
+        raise Corruption(
+            "MW-A09",
+            f"{where}: the table needs {named}, and it is not there: no backup of a table that "
+            "has lost files. An earlier backup may have it",
+        )
+
+
+# ---- what is damaged
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Damage:
+    """An object that backups need, and that is not what their lists say."""
+
+    path: str
+    problem: str
+    backups: tuple[str, ...]
+
+
+def find_damage(listed: BackupObject, found: BackupObject | None) -> str | None:
+    """What is wrong with an object; None if nothing is. `found` is None for one that is gone."""
+    if found is None:
+        return "it is gone"
+    if found.size_bytes != listed.size_bytes:
+        return f"it has {found.size_bytes} bytes instead of {listed.size_bytes}"
+    return None if found.sha256 == listed.sha256 else "it has other bytes than were copied"
+
+
+# ---- what goes
+
+
+def choose_expired(backups: Sequence[Backup], keep: Keep | None, now_nanos: int) -> list[Backup]:
+    """The backups, oldest first, that `keep` does not keep. The newest always stays."""
+    if keep is None:
+        return []
+    older = list(backups[:-1])
+    if keep.newest is not None:
+        return older[: max(0, len(backups) - keep.newest)]
+    oldest = now_nanos - round((keep.seconds or 0.0) * 1e9)
+    return [backup for backup in older if backup.made_at_nanos < oldest]
+
+
+def choose_deleted(
+    dropped: Iterable[Sequence[BackupObject]],
+    remaining: Iterable[Sequence[BackupObject]],
+    ours: Iterable[str] = (),
+) -> list[str]:
+    """The paths that only what is dropped needs: what names others first, so that no reader of the
+    place finds a version some of whose files are gone.
+    """
+    needed = {found.path for listed in remaining for found in listed}
+    paths = {found.path for listed in dropped for found in listed} | set(ours)
+    return sorted(paths - needed, key=lambda path: (-phase_of(path), path))
+
+
+def phase_of(path: str) -> Phase:
+    """When an object of that path is copied."""
+    if path.startswith(f"{layout.VERSIONS}/"):
+        return Phase.BASE_MANIFEST
+    parts = path.split("/")
+    if parts[0] != layout.MEM_WAL or len(parts) < 3:
+        return Phase.DATA
+    return {"manifest": Phase.SHARD_MANIFEST, "wal": Phase.WAL}.get(parts[2], Phase.GENERATION)
+
+
+def list_hints(backups: Sequence[Backup]) -> dict[ShardId, int]:
+    """The manifest version that each shard's hint names in the place: its newest backup's."""
+    return {shard.shard_id: shard.manifest_version for backup in backups for shard in backup.shards}
+
+
+def is_passing(error: MemWalError) -> bool:
+    """Whether what is missing may just have been merged and collected: look again."""
+    return isinstance(error, Refused | Corruption) and error.code in ("MW-A04", "MW-A09")

@@ -1,0 +1,609 @@
+"""Backups of real tables: who reads them, what the next one copies, what goes and what is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+from typer.testing import CliRunner
+
+import memwal
+from memwal.cli.app import app
+from memwal.clock import SystemClock
+from memwal.config import ResolvedTable, Settings
+from memwal.errors import Refused, Usage
+from memwal.format import layout
+from memwal.jobs.backup.job import BackupOptions, run_backup, run_drop, run_list, run_verify
+from memwal.jobs.backup.report import BackupTableReport
+from memwal.jobs.backup.request import BackupRequest
+from memwal.model import ShardId, ShardManifest
+from memwal.ports import Steps, no_steps
+from memwal.read import open_table
+from memwal.store.objects.opening import open_objects
+from memwal.store.records.backups import StoredBackups
+from memwal.store.shards.wal import WalEntries
+from tests.support import builders, wal_tables
+from tests.support import garbage_runs as runs
+from tests.support.builders import Delete, Put, Rows, Table
+from tests.support.lancedb_process import lancedb_client
+from tests.support.lsm_reads import lsm_read
+from tests.support.progress import Quiet
+from tests.support.stopping import Stop
+from tests.support.stores import ON_S3, Address, make_address
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    found = runs.collectable(tmp_path_factory.mktemp("made") / "t", shards=1, generations=1)
+    found.flush(found.shards[0], Put([100, 500], 1), Delete([150]))
+    return found
+
+
+@pytest.fixture
+def table(made: Table, tmp_path: Path) -> Table:
+    """A shard with a generation that waits, over a row that was merged, and rows in its WAL."""
+    found = made.copied(tmp_path / "t")
+    wal_tables.abandon(found, found.shards[0], Put([700, 701], 3), Delete([100]))
+    return found
+
+
+@pytest.fixture
+def dest(tmp_path: Path) -> str:
+    return str(tmp_path / "d")
+
+
+def resolve(uri: str, options: dict[str, str] | None = None) -> ResolvedTable:
+    return ResolvedTable(name=uri, uri=uri, settings=Settings(), storage_options=options or {})
+
+
+def back_up(
+    table: Table,
+    dest: str,
+    name: str | None = None,
+    *,
+    keep: str | None = None,
+    dry_run: bool = False,
+    steps: Steps = no_steps,
+    dest_options: dict[str, str] | None = None,
+) -> Any:
+    options = BackupOptions(
+        tables=[resolve(table.uri, table.options)],
+        dest=resolve(dest, dest_options),
+        request=BackupRequest(name=name, keep=keep),
+        dry_run=dry_run,
+    )
+    (report,) = run_backup(options, Quiet(), steps).tables
+    return report
+
+
+def done(report: Any) -> BackupTableReport:
+    assert report.error is None, report.error
+    assert isinstance(report, BackupTableReport)
+    return report
+
+
+def read(table: Table, dest: str, options: dict[str, str] | None = None, **asked: Any) -> Rows:
+    found = open_table(dest, options or {}).read(with_wal=True, **asked)
+    return table.keyed(found.read_all())
+
+
+def names(dest: str) -> list[str]:
+    (report,) = run_list(resolve(dest)).tables
+    return [backup.name for backup in done(report).backups]
+
+
+def files(folder: str) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()
+    }
+
+
+def check_tidy(dest: str) -> None:
+    """Nothing lies there that no backup needs, and nothing is missing."""
+    backups = StoredBackups(open_objects(dest, {}, SystemClock()))
+    assert (backups.read_mark(), list(backups.left_lists())) == (None, [])
+    needed = {one.path for found in backups.list() for one in backups.objects_of(found)}
+    there = {
+        path
+        for path in files(dest)
+        if not path.startswith(layout.MAINTENANCE)
+        and not path.endswith("manifest/version_hint.json")
+    }
+    assert there == needed
+    (report,) = run_verify(resolve(dest)).tables
+    assert done(report).damaged == ()
+
+
+# ---- what a backup is
+
+
+def test_it_is_a_table_that_all_read_and_that_verifies(table: Table, dest: str) -> None:
+    truth, merged = table.truth(), table.base_rows()
+    done(back_up(table, dest, "monday"))
+
+    shutil.move(table.uri, f"{table.uri}-away")
+    builders.same_rows(read(table, dest), truth, "memwal")
+    builders.same_rows(table.keyed(lance.dataset(dest).to_table()), merged, "pylance's base")
+    flushed = table.expected({table.shards[0]: 2})
+    builders.same_rows(table.keyed(lsm_read(dest)), flushed, "pylance's scanner")
+    report = memwal.open_table(dest).verify()
+    assert [check.name for check in report.checks if check.ok is False] == []
+    check_tidy(dest)
+
+
+def test_what_it_says_of_shards_is_what_their_manifests_say(table: Table, dest: str) -> None:
+    done(back_up(table, dest))
+
+    found = StoredBackups(open_objects(dest, {}, SystemClock())).find()
+    (shard,) = found.shards
+    manifest = table.stores.shard_manifests.latest(table.shards[0])
+    assert manifest is not None
+    assert (shard.manifest_version, shard.writer_epoch) == (manifest.version, manifest.writer_epoch)
+    assert shard.wal_last > shard.replay_after_wal_entry_position > 0
+    assert (shard.merged_generation, shard.current_generation) == (1, 3)
+    assert (found.source, found.version) == (table.uri, int(table.dataset.version))
+
+
+def test_lancedb_reads_it(tmp_path: Path, table: Table) -> None:
+    dest = str(tmp_path / "db" / "copy.lance")
+    done(back_up(table, dest))
+    flushed = table.expected({table.shards[0]: 2})
+    with lancedb_client(tmp_path / "db") as lancedb:
+        lancedb("run", code=f"import lancedb; t = lancedb.connect({str(tmp_path / 'db')!r})")
+        lancedb("run", code="t = t.open_table('copy')")
+        assert lancedb("evaluate", code="t.count_rows()") == len(table.base_rows())
+        found = lancedb("evaluate", code="t.search().use_lsm(True).limit(1000).to_list()")
+        assert {one["k"] for one in found} == {key[0] for key in flushed}
+
+
+def test_composite_keys_and_indexes_come_along(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", "utf8+int32", rows=range(30), indexed=True)
+    table.flush(table.shards[0], Put([3, 40], 5), Delete([7]))
+    wal_tables.abandon(table, table.shards[0], Put([41], 6))
+    dest = str(tmp_path / "d")
+    done(back_up(table, dest))
+    builders.same_rows(read(table, dest), table.truth(), "copy")
+    listed = {i.name for i in lance.dataset(dest).describe_indices()}
+    assert "key_idx" in listed
+
+
+def test_a_dry_run_tells_and_leaves_nothing(table: Table, dest: str) -> None:
+    before = files(table.uri)
+    report = done(back_up(table, dest, dry_run=True))
+
+    assert (report.backups[0].state, report.objects_copied > 10) == ("planned", True)
+    assert not Path(dest).exists()
+    assert files(table.uri) == before
+
+
+def test_the_source_keeps_no_trace_but_the_run_s_record(table: Table, dest: str) -> None:
+    before = set(files(table.uri))
+    done(back_up(table, dest))
+    left = {path.split("/")[1] for path in set(files(table.uri)) - before}
+    assert left <= {"runs"}
+    assert memwal.open_table(table.uri).checkpoints().checkpoints == ()
+
+
+# ---- the next one
+
+
+def test_the_next_one_copies_what_changed(table: Table, dest: str) -> None:
+    first = done(back_up(table, dest, "a"))
+    again = done(back_up(table, dest, "b"))
+    assert (again.objects_copied, again.objects_kept) == (0, first.objects_copied)
+
+    table.flush(table.shards[0], Put([900], 9))
+    for merged in table.merge_all():
+        assert merged.error is None
+    third = done(back_up(table, dest, "c"))
+
+    assert 0 < third.objects_copied < first.objects_copied + 25
+    assert names(dest) == ["a", "b", "c"]
+    builders.same_rows(read(table, dest), table.truth(), "newest")
+    check_tidy(dest)
+    assert memwal.open_table(dest).verify().outcome == "done"
+
+
+def test_keep_lets_older_ones_go_and_what_only_they_need(table: Table, dest: str) -> None:
+    for name in ("a", "b"):
+        done(back_up(table, dest, name))
+    table.flush(table.shards[0], Put([900], 9))
+    table.merge_all()
+    table.dataset.optimize.compact_files()
+    runs.collect(table, retention=0)
+    report = done(back_up(table, dest, "c", keep="2"))
+    assert [(b.name, b.state) for b in report.backups] == [("c", "made"), ("a", "dropped")]
+    assert report.objects_deleted == 0  # b needs the same
+    report = done(back_up(table, dest, "d", keep="1"))
+    assert [b.name for b in report.backups if b.state == "dropped"] == ["b", "c"]
+    assert report.objects_deleted > 5
+    builders.same_rows(read(table, dest), table.truth(), "newest")
+    check_tidy(dest)
+
+
+def test_dropping_the_newest_leaves_the_one_before_as_the_table(table: Table, dest: str) -> None:
+    done(back_up(table, dest, "a"))
+    then = table.truth()
+    table.flush(table.shards[0], Put([900, 700], 9))
+    table.merge_all()
+    done(back_up(table, dest, "b"))
+
+    before = files(dest)
+    (report,) = run_drop(resolve(dest), ["b"], dry_run=True).tables
+    assert done(report).objects_deleted > 0
+    assert files(dest) == before
+    (report,) = run_drop(resolve(dest), ["b"]).tables
+    assert [b.state for b in done(report).backups] == ["dropped"]
+
+    builders.same_rows(read(table, dest), then, "the one before")
+    builders.same_rows(table.keyed(lsm_read(dest)), table.expected({table.shards[0]: 2}), "pylance")
+    check_tidy(dest)
+    (report,) = run_drop(resolve(dest), ["a"]).tables
+    assert done(report).objects_deleted > 0
+    assert {path.split("/")[0] for path in files(dest)} == {layout.MAINTENANCE}
+    with pytest.raises(Usage, match="no backup 'a'; the place has none"):
+        raise run_drop(resolve(dest), ["a"]).tables[0].cause
+
+
+# ---- killed
+
+
+class StopAt:
+    """Raises at a step of that name, from the nth on, and at all that come after it."""
+
+    def __init__(self, step: str, nth: int) -> None:
+        self.step, self.left = step, nth
+
+    def __call__(self, step: str) -> None:
+        self.left -= step == self.step
+        if self.left <= 0:
+            raise Stop(step)
+
+
+STEPS = (
+    *(("mark", 1), ("pin", 1), ("mark what is copied", 1)),
+    *(("copy data", 1), ("copy", 1), ("copy", 5), ("copy generation", 1), ("copy wal", 1)),
+    *(("copy shard manifest", 1), ("copy base manifest", 1), ("hints", 1), ("document", 1)),
+    *(("let go", 1), ("drop document", 1), ("delete objects", 1), ("drop list", 1)),
+    ("remove mark", 1),
+)
+FIRST = (("pin", 1), ("copy", 5), ("copy base manifest", 1), ("document", 1), ("let go", 1))
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["first", "next"])
+def test_stopped_at_any_step_it_is_no_backup_and_the_next_run_goes_on(
+    table: Table, tmp_path: Path, begun: bool
+) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    if begun:
+        done(back_up(table, str(base), "a"))
+        table.flush(table.shards[0], Put([900], 9))
+        table.merge_all()
+    truth, steps = table.truth(), STEPS if begun else FIRST
+    for place, (step, nth) in enumerate(steps):
+        dest = str(tmp_path / "d")
+        shutil.copytree(base, dest)
+        with pytest.raises(Stop):
+            back_up(table, dest, "b", keep="1", steps=StopAt(step, nth))
+        is_made = place >= steps.index(("let go", 1))
+        is_dropped = is_made and place > steps.index(("let go", 1)) + 1
+        assert names(dest) == ["a"] * (begun and not is_dropped) + ["b"] * is_made, step
+        again = done(back_up(table, dest, "c", keep="1"))
+        assert again.moments == 1
+        assert names(dest) == ["c"]
+        builders.same_rows(read(table, dest), truth, step)
+        check_tidy(dest)
+        shutil.rmtree(dest)
+    assert memwal.open_table(table.uri).checkpoints().checkpoints == ()
+
+
+def test_a_drop_that_was_stopped_is_ended_by_the_next_one(table: Table, tmp_path: Path) -> None:
+    base = str(tmp_path / "base")
+    done(back_up(table, base, "a"))
+    then = table.truth()
+    table.flush(table.shards[0], Put([900], 9))
+    table.merge_all()
+    done(back_up(table, base, "b"))
+    for step in ("drop document", "delete objects", "hints", "drop list"):
+        dest = str(tmp_path / step)
+        shutil.copytree(base, dest)
+        with pytest.raises(Stop):
+            run_drop(resolve(dest), ["b"], steps=StopAt(step, 1))
+        assert names(dest) == (["a", "b"] if step == "drop document" else ["a"])
+        (report,) = run_drop(resolve(dest), names(dest)[1:], keep="9").tables
+        done(report)
+        assert names(dest) == ["a"]
+        builders.same_rows(read(table, dest), then, step)
+        check_tidy(dest)
+
+
+# ---- live
+
+
+def test_what_is_collected_while_it_is_copied_makes_it_look_again(table: Table, dest: str) -> None:
+    struck: list[str] = []
+
+    def collect_all(step: str) -> None:
+        if step == "copy wal" and not struck:
+            struck.append(step)
+            table.flush(table.shards[0], Put([900], 9))
+            table.merge_all()
+            runs.catch_up(table)
+            runs.collect(table, retention=0, wal=True)
+            for path in Path(table.uri).glob("_mem_wal/*/wal/*.arrow"):
+                path.unlink()  # those of the moment are gone for good
+
+    report = done(back_up(table, dest, steps=collect_all))
+
+    assert (struck, report.moments) == (["copy wal"], 2)
+    builders.same_rows(read(table, dest), table.truth(), "copy")
+    check_tidy(dest)
+
+
+def test_merges_and_garbage_beside_it_take_nothing_that_it_needs(table: Table, dest: str) -> None:
+    then = table.truth()
+
+    def upkeep(step: str) -> None:
+        if step == "copy data":
+            table.flush(table.shards[0], Put([700, 900], 9))
+            table.merge_all()
+            runs.catch_up(table)
+            table.dataset.optimize.compact_files()
+            runs.collect(table, retention=0)
+
+    report = done(back_up(table, dest, steps=upkeep))
+
+    assert report.moments == 1
+    builders.same_rows(read(table, dest), then, "the moment it began")
+    check_tidy(dest)
+
+
+def test_a_writer_that_claims_meanwhile_is_of_a_later_moment(
+    table: Table, dest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows have an epoch that the moment's manifest does not know."""
+    then, listed = table.truth(), WalEntries.list_settled
+
+    def claim_first(wal: WalEntries, manifest: ShardManifest) -> Any:
+        if not claimed:
+            claimed.append(wal_tables.abandon(table, table.shards[0], Put([950], 9)))
+        return listed(wal, manifest)
+
+    claimed: list[Any] = []
+    monkeypatch.setattr(WalEntries, "list_settled", claim_first)
+    done(back_up(table, dest))
+
+    assert claimed
+    builders.same_rows(read(table, dest), then, "copy")
+    assert memwal.open_table(dest).verify().outcome == "done"
+
+
+# ---- refused
+
+
+def code_of(report: Any) -> str:
+    assert report.error is not None
+    return str(report.error)[-7:-1]
+
+
+def test_a_place_that_is_not_empty_is_refused(table: Table, dest: str) -> None:
+    Path(dest).mkdir()
+    (Path(dest) / "notes.txt").write_text("mine")
+    report = back_up(table, dest)
+    assert (report.exit_code, code_of(report)) == (5, "MW-A05")
+    assert list(files(dest)) == ["notes.txt"]
+
+
+def test_a_table_is_no_place_for_backups(table: Table, tmp_path: Path, made: Table) -> None:
+    other = made.copied(tmp_path / "other")
+    report = back_up(table, other.uri)
+    assert (report.exit_code, code_of(report)) == (5, "MW-A05")
+
+
+def test_a_place_that_somebody_wrote_to_is_refused(table: Table, dest: str) -> None:
+    done(back_up(table, dest))
+    lance.dataset(dest).delete("n = 1")
+    before = files(dest)
+    report = back_up(table, dest)
+    assert (report.exit_code, code_of(report)) == (5, "MW-A06")
+    assert files(dest) == before
+
+
+def test_another_table_s_place_is_refused(table: Table, dest: str, tmp_path: Path) -> None:
+    done(back_up(table, dest))
+    other = runs.collectable(tmp_path / "other", shards=1, generations=1)
+    other.dataset.delete("n = -1")
+    for _ in range(20):
+        other.dataset.delete("n = -1")
+    before = files(dest)
+    report = back_up(other, dest)
+    assert (report.exit_code, code_of(report)) == (5, "MW-A03")
+    assert files(dest) == before
+
+
+def test_a_table_that_was_rewound_is_refused(table: Table, dest: str, tmp_path: Path) -> None:
+    old = table.copied(tmp_path / "old")
+    table.dataset.delete("n = 1002")
+    done(back_up(table, dest))
+    report = back_up(old, dest)
+    assert (report.exit_code, code_of(report)) == (5, "MW-A03")
+    assert "choose another place" in str(report.error).lower()
+
+
+def test_another_entry_under_a_position_is_refused(table: Table, dest: str, tmp_path: Path) -> None:
+    done(back_up(table, dest))
+    (entry, *_) = sorted(Path(table.uri).glob("_mem_wal/*/wal/*.arrow"))
+    (newest,) = StoredBackups(open_objects(dest, {}, SystemClock())).find().shards
+    path = Path(table.uri) / layout.wal_entry_path(ShardId(newest.shard_id), newest.wal_last)
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(bytes(data))
+    assert entry.exists()
+    report = back_up(table, dest)
+    assert (report.exit_code, code_of(report)) == (5, "MW-A03")
+
+
+def test_a_hole_in_the_wal_is_refused(table: Table, dest: str) -> None:
+    wal_tables.abandon(table, table.shards[0], Put([702], 3))
+    (shard,) = table.stores.views.table().shards
+    first = shard.manifest.replay_after_wal_entry_position + 1
+    wal_tables.entry_file(table, table.shards[0], first).unlink()
+    report = back_up(table, dest)
+    assert (report.exit_code, code_of(report)) == (5, "MW-A04")
+    assert names(dest) == []
+
+
+def test_a_table_that_has_lost_a_file_is_no_backup(table: Table, dest: str) -> None:
+    next((Path(table.uri) / "data").glob("*.lance")).unlink()
+    report = back_up(table, dest)
+    assert (report.exit_code, code_of(report)) == (8, "MW-A09")
+    assert names(dest) == []
+
+
+def test_a_shallow_clone_is_refused(table: Table, dest: str, tmp_path: Path) -> None:
+    table.dataset.shallow_clone(str(tmp_path / "clone"), table.dataset.version)
+    clone = Table(uri=str(tmp_path / "clone"), kind=table.kind)
+    report = back_up(clone, dest)
+    assert (report.exit_code, code_of(report)) == (7, "MW-A08")
+
+
+def test_a_name_that_is_taken_is_refused(table: Table, dest: str) -> None:
+    done(back_up(table, dest, "a"))
+    report = back_up(table, dest, "a")
+    assert (report.exit_code, code_of(report)) == (5, "MW-A02")
+
+
+@pytest.mark.parametrize("inner", ["", "/_maintenance/backups", "/backup", "/.."])
+def test_a_place_inside_the_table_or_around_it_is_refused(table: Table, inner: str) -> None:
+    before = files(table.uri)
+    report = back_up(table, f"{table.uri}{inner}")
+    assert report.exit_code == 2
+    assert "apart" in report.error or "another place" in report.error
+    assert {p for p in files(table.uri) if not p.startswith("_maintenance/runs")} == set(before)
+
+
+def test_without_a_lease_is_refused(table: Table, dest: str) -> None:
+    options = BackupOptions(tables=[resolve(table.uri)], dest=resolve(dest), lease=False)
+    with pytest.raises(Refused, match="MW-L01"):
+        run_backup(options, Quiet())
+
+
+# ---- damage
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+def test_verify_finds_an_object_that_is_damaged(table: Table, dest: str, how: str) -> None:
+    done(back_up(table, dest, "a"))
+    path = sorted((Path(dest) / "data").glob("*.lance"))[0]
+    data = bytearray(path.read_bytes())
+    if how == "gone":
+        path.unlink()
+    else:
+        data[10] ^= 1
+        path.write_bytes(data if how == "flipped" else data[:-1])
+
+    (report,) = run_verify(resolve(dest)).tables
+
+    assert (report.exit_code, code_of(report)) == (8, "MW-A07")
+    assert [d.path for d in report.damaged] == [f"data/{path.name}"]
+    assert [(b.name, b.state) for b in report.backups] == [("a", "damaged")]
+    if how == "gone":  # the next one copies it again
+        assert done(back_up(table, dest, "b")).objects_copied == 1
+        check_tidy(dest)
+
+
+@pytest.mark.parametrize("name", ["a.objects", "a.pb"])
+def test_where_a_list_can_t_be_read_nothing_is_dropped(table: Table, dest: str, name: str) -> None:
+    done(back_up(table, dest, "a"))
+    done(back_up(table, dest, "b"))
+    (Path(dest) / layout.BACKUPS / name).write_bytes(b"\xff\xff")
+    before = {p for p in files(dest) if "lease" not in p}
+
+    (report,) = run_drop(resolve(dest), ["b"]).tables
+
+    assert (report.exit_code, code_of(report)) == (8, "MW-A01")
+    assert {p for p in files(dest) if "lease" not in p} == before
+
+
+def test_garbage_is_refused_where_backups_are(table: Table, dest: str) -> None:
+    done(back_up(table, dest, "a"))
+    table.flush(table.shards[0], Put([900], 9))
+    table.merge_all()
+    done(back_up(table, dest, "b"))
+    place = Table(uri=dest, kind=table.kind)
+    before = {p for p in files(dest) if not p.startswith("_maintenance/")}
+
+    (report,) = runs.run(place, retention=0).tables
+
+    assert (report.exit_code, code_of(report)) == (5, "MW-A10")
+    assert {p for p in files(dest) if not p.startswith("_maintenance/")} == before
+    assert {one.action for one in runs.garbage(place, execute=False).items} <= {"keep", "delete"}
+
+
+# ---- how it is asked for
+
+
+def test_from_python(table: Table, dest: str) -> None:
+    opened = memwal.open_table(table.uri)
+    report = opened.backup(dest, name="monday")
+    assert (report.backups[0].name, report.dest) == ("monday", dest)
+    with pytest.raises(Refused, match="MW-A02"):
+        opened.backup(dest, name="monday")
+    with pytest.raises(Usage, match="keep"):
+        opened.backup(dest, keep="soon")
+
+
+def command(*arguments: str) -> tuple[int, dict[str, Any]]:
+    found = CliRunner().invoke(app, ["backup", *arguments, "--json"], catch_exceptions=False)
+    return found.exit_code, json.loads(found.stdout)
+
+
+def test_from_the_command_line(table: Table, dest: str) -> None:
+    code, document = command(table.uri, dest, "--name", "a")
+    assert (code, document["job"], document["outcome"]) == (0, "backup", "done")
+    (told,) = document["tables"]
+    assert told["objects_copied"] == told["backups"][0]["objects"] > 10
+    assert document["requests"]["put"] > told["objects_copied"]
+    code, document = command("create", table.uri, dest, "--keep", "1")
+    assert (code, [b["state"] for b in document["tables"][0]["backups"]]) == (
+        0,
+        ["made", "dropped"],
+    )
+    code, document = command("list", dest)
+    (listed,) = document["tables"][0]["backups"]
+    assert (code, listed["state"], listed["source"]) == (0, "kept", table.uri)
+    assert command("verify", dest)[0] == 0
+    code, document = command("drop", dest, listed["name"])
+    assert (code, document["tables"][0]["objects_deleted"]) == (0, listed["objects"])
+    assert command("list", dest)[1]["outcome"] == "nothing_to_do"
+    assert command("drop", dest)[0] == 2
+    assert command("drop", dest, listed["name"])[0] == 2
+    assert command(table.uri, dest, "--keep", "0")[0] == 2
+
+
+# ---- other stores
+
+
+@pytest.mark.parametrize("scheme", [ON_S3])
+def test_from_a_folder_to_a_bucket_and_back(
+    request: pytest.FixtureRequest, table: Table, tmp_path: Path, scheme: str
+) -> None:
+    place: Address = make_address(request, scheme, "backups/t")
+    first = done(back_up(table, place.uri, "a", dest_options=place.storage_options))
+    builders.same_rows(read(table, place.uri, place.storage_options), table.truth(), "bucket")
+    assert first.requests_dest["put"] >= first.objects_copied
+
+    remote = Table(uri=place.uri, kind=table.kind, options=place.storage_options)
+    remote.shards, remote.effects = table.shards, table.effects
+    dest = str(tmp_path / "back")
+    done(back_up(remote, dest, "a"))
+    builders.same_rows(read(table, dest), table.truth(), "and back")
+    again = done(back_up(table, place.uri, "b", keep="1", dest_options=place.storage_options))
+    assert again.objects_copied == 0
