@@ -92,8 +92,8 @@ class Hands(Protocol):
         """Take the shard snapshot again."""
         ...
 
-    def fetch(self, path: str) -> None:
-        """Copy an object from the backup, checked by its digest."""
+    def fetch(self, effect: Fetch) -> None:
+        """Copy an object from a backup, checked by its digest."""
         ...
 
 
@@ -107,7 +107,10 @@ class Mended:
 
 @dataclass(kw_only=True)
 class TableRepair:
-    """Repairs one table. `first` and `last` are the looks before and after."""
+    """Repairs one table. `first` and `last` are what the looks before and after found.
+
+    `consult` mends by a backup what nothing in the table brings back.
+    """
 
     uri: str
     look: Callable[[], Evidence]
@@ -115,12 +118,12 @@ class TableRepair:
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     confirm: Callable[[Sequence[Damage]], bool]
+    consult: Callable[[Damage], Damage] = lambda damage: damage
     limits: RepairLimits = RepairLimits()
     steps: Steps = no_steps
     first: Sequence[Damage] = ()
     last: Sequence[Damage] = ()
     mended: list[Mended] = field(default_factory=list)
-    checks: Evidence | None = None
 
     def list(self) -> None:
         """Look, and change nothing."""
@@ -144,8 +147,7 @@ class TableRepair:
         self.last = self._find()
 
     def _find(self) -> Sequence[Damage]:
-        self.checks = self.look()
-        return find_damage(self.checks)
+        return [self.consult(damage) for damage in find_damage(self.look())]
 
     def _ask(self, damages: Sequence[Damage]) -> None:
         asked = {m.damage.shard_id for m in self.mended}
@@ -193,7 +195,7 @@ class TableRepair:
             case Fetch():
                 if effect.digest is not None:
                     self._keep(effect.path, effect.digest)
-                hands.fetch(effect.path)
+                hands.fetch(effect)
             case Flush():
                 hands.flush(effect)
             case Tag():

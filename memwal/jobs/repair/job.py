@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from memwal.config import check_options
 from memwal.jobs.repair.apply import TableRepair
+from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import Damage
 from memwal.jobs.repair.report import RepairTableReport, report_repair
 from memwal.jobs.repair.request import RepairRequest
@@ -20,8 +22,9 @@ from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
-from memwal.run.stores import Stores
+from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
+from memwal.store.records.backups import StoredBackups
 
 NAME = "repair"
 
@@ -56,7 +59,10 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
             stores=stores, progress=progress, idle_seconds=options.request.idle_seconds
         )
 
+        backed_up = _open_backups(stores, options.request)
+
         def take_lease() -> None:
+            StoredBackups(stores.objects).refuse_any()
             # Under the snapshot's name: jobs without the lease heed that progress may be changed.
             table.take_lease("snapshot", options, own_claim=True)
 
@@ -64,8 +70,12 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
             uri=stores.uri,
             look=evidence.look,
             hands=StoredHands(
-                stores=stores, run_id=options.run_id, refresh=lambda: _refresh(table, stores)
+                stores=stores,
+                run_id=options.run_id,
+                refresh=lambda: _refresh(table, stores),
+                backed_up=backed_up,
             ),
+            consult=(lambda damage: damage) if backed_up is None else backed_up.mend,
             take_lease=take_lease,
             before_commit=table.before_commit,
             confirm=lambda damages: options.confirm(table.resolved.name, damages),
@@ -87,6 +97,14 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         is_recorded=is_recorded,
     )
     return runner.run_each(options, repair, progress)
+
+
+def _open_backups(stores: Stores, request: RepairRequest) -> BackedUp | None:
+    if request.from_backup is None:
+        return None
+    options = {**stores.storage_options, **check_options(dict(request.from_storage_options))}
+    place = open_stores(request.from_backup, options, clock=stores.clock)
+    return BackedUp.read(place.objects, stores.objects)
 
 
 def _refresh(table: OpenTable, stores: Stores) -> None:

@@ -10,6 +10,7 @@ from memwal.format import layout
 from memwal.format.replay import WalEntry
 from memwal.jobs.verify.plan import CatchUpFacts, Check, FileFault, GenerationFacts, Hint
 from memwal.model import (
+    BackupObject,
     Checkpoint,
     FlushedGeneration,
     ShardId,
@@ -78,8 +79,7 @@ class Evidence:
 
     `committed` has the versions from which a commit was begun, by Lance's records of them.
     `digests` has the SHA-256 of the files that something is wrong with, by path, as far as they
-    are there; `times` when lease claims were written. `backup` has the sizes of the objects of the
-    backup that is given, by path; None without one.
+    are there; `times` when lease claims were written.
     """
 
     view: TableView
@@ -98,7 +98,6 @@ class Evidence:
     catch_up: tuple[CatchUpFacts, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
     times: Mapping[str, int] = field(default_factory=dict)
-    backup: Mapping[str, int] | None = None
     idle_seconds: float = 0.0
     now_nanos: int = 0
 
@@ -237,10 +236,15 @@ class TakeSnapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetch:
-    """Copy an object from the backup; what is in its place, with that digest, is quarantined."""
+    """Copy an object from a backup; what is in its place, with that digest, is quarantined."""
 
-    path: str
+    wanted: BackupObject
     digest: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The object's path, in the backup as in the table."""
+        return self.wanted.path
 
 
 Effect = (
@@ -266,7 +270,8 @@ class Damage:
 
     `finding` says what is wrong, `evidence` from what it is mended, or why it is not. `lost` is
     what can't be brought back, as far as that can be said. `fences`: mending it claims the shard.
-    `checks` are the names of the checks that report it.
+    `checks` are the names of the checks that report it. `objects` are the paths, or folders, of
+    what a backup would have to have.
     """
 
     kind: str
@@ -275,6 +280,7 @@ class Damage:
     finding: str
     evidence: str
     checks: tuple[str, ...]
+    objects: tuple[str, ...] = ()
     shard_id: ShardId | None = None
     lost: tuple[str, ...] = ()
     fences: bool = False

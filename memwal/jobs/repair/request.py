@@ -23,6 +23,22 @@ class RepairRequest:
             metavar="10m",
         ),
     ] = 600.0
+    from_backup: Annotated[
+        str | None,
+        Option(
+            meaning="A place of backups: what nothing in the table brings back is copied from the "
+            "newest backup there that has it.",
+            flag="from",
+            metavar="BACKUP",
+        ),
+    ] = None
+    from_storage_options: Annotated[
+        tuple[tuple[str, str], ...],
+        Option(
+            meaning="Storage options of that place, beside the table's.",
+            flag="from-storage-option",
+        ),
+    ] = ()
     yes: Annotated[
         bool,
         Option(

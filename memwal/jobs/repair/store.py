@@ -17,8 +17,10 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.format import codec, layout
+from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import (
     Evidence,
+    Fetch,
     Flush,
     PutSentinel,
     ShardEvidence,
@@ -444,6 +446,7 @@ class StoredHands:
     stores: Stores
     run_id: str
     refresh: Callable[[], None]
+    backed_up: BackedUp | None = None
 
     def quarantine(self, path: str, digest: str) -> None:
         """Copy an object (see the port)."""
@@ -564,6 +567,7 @@ class StoredHands:
         """Take the shard snapshot again (see the port)."""
         self.refresh()
 
-    def fetch(self, path: str) -> None:
-        """Copy an object from the backup (see the port)."""
-        raise LostRace(f"{self.stores.uri}: no backup was given for {path}")
+    def fetch(self, effect: Fetch) -> None:
+        """Copy an object from a backup (see the port)."""
+        if self.backed_up is not None:
+            self.backed_up.fetch(effect)

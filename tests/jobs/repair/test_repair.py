@@ -287,6 +287,70 @@ def test_a_writer_that_is_open_is_fenced_and_loses_nothing(tmp_path: Path) -> No
     assert table.lsm_rows() == table.truth()
 
 
+def backed_up(table: Table, folder: Path) -> Table:
+    """The table, once a backup of it is in `folder`."""
+    memwal.open_table(table.uri).backup(str(folder))
+    return table
+
+
+def repair_from(table: Table, place: Path) -> RepairTableReport:
+    request = RepairRequest(execute=True, idle_seconds=0.0, from_backup=str(place))
+    options = RepairOptions(
+        tables=[resolved(table)], request=request, confirm=lambda name, damages: True
+    )
+    (report,) = run_repair(options, Quiet()).tables
+    assert isinstance(report, RepairTableReport), report
+    return report
+
+
+def test_a_backup_has_what_nothing_else_has(table: Table, tmp_path: Path) -> None:
+    """Data of the base, a generation together with its WAL, an entry in the middle of the WAL."""
+    place, shard = tmp_path / "vault", table.shards[0]
+    backed_up(table, place)
+    first, second = list(Path(table.uri, "data").iterdir())[:2]
+    first.unlink()
+    tear(second, 30)
+    torn = second.read_bytes()
+    shutil.rmtree(folder_of(table, shard, 2) / "data")
+    wal_file(table, shard, 4).unlink()
+    tear(wal_file(table, shard, 10), 300)
+    assert repair(table.copied(tmp_path / "without")).exit_code == 8
+    report = repair_from(table, place)
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert broken(table) == [] and read(table) == table.truth()
+    kept = Path(table.uri, str(report.quarantine), "data", second.name)
+    assert kept.read_bytes() == torn
+    assert any("has it" in item.evidence for item in report.items)
+
+
+def test_what_is_damaged_in_the_backup_is_not_taken(table: Table, tmp_path: Path) -> None:
+    place = tmp_path / "vault"
+    backed_up(table, place)
+    file = next(Path(table.uri, "data").iterdir())
+    file.unlink()
+    copy = Path(place, "data", file.name)
+    data = bytearray(copy.read_bytes())
+    data[len(data) // 2] ^= 1
+    copy.write_bytes(data)
+    report = repair_from(table, place)
+    assert report.exit_code == 8 and report.left == 1
+    assert "(MW-A07)" in str(report.items[0].error)
+    assert not file.exists()
+
+
+def test_a_place_of_backups_is_not_repaired(table: Table, tmp_path: Path) -> None:
+    place = tmp_path / "vault"
+    backed_up(table, place)
+    Path(place, layout.TABLE_HINT).write_text("x")
+    options = RepairOptions(
+        tables=[resolved(table).model_copy(update={"uri": str(place)})],
+        request=RepairRequest(execute=True),
+        confirm=lambda name, damages: True,
+    )
+    (report,) = run_repair(options, Quiet()).tables
+    assert report.exit_code == 5 and "(MW-A10)" in str(report.error)
+
+
 def test_no_shard_is_claimed_unasked(table: Table) -> None:
     shutil.rmtree(folder_of(table, table.shards[0], 2))
     before = snap(table)

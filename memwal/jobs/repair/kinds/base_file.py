@@ -1,7 +1,6 @@
 """A data file of the base table that is gone, or not as long as the table's manifest says.
 
-Evidence: a backup, if one is given: nothing else has the rows of a data file. Cure: it is copied
-from there, checked by its digest; what is in its place goes into quarantine.
+Evidence: a backup, if one is given: nothing else has the rows of a data file.
 """
 
 from __future__ import annotations
@@ -24,4 +23,5 @@ def find(evidence: Evidence) -> Iterator[Damage]:
             evidence="only a backup can have its rows (--from)",
             lost=(f"{fault.path} {fault.problem}: reads of the table fail",),
             checks=("base table's files",),
+            objects=(fault.path,),
         )

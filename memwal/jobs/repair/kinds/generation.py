@@ -97,6 +97,7 @@ def _make(
         evidence="the WAL does not have all of its rows, or of those that were flushed after it",
         lost=(_tell_lost(shard, listed.get(number), number),),
         checks=_CHECKS,
+        objects=() if number not in listed else (_find_path(shard, listed[number], number),),
     )
     if found is None or found.lost:
         return damage

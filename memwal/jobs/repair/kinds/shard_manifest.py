@@ -49,7 +49,7 @@ def find(evidence: Evidence) -> Iterator[Damage]:
     for shard in evidence.shards:
         if shard.view is None or shard.newer:
             yield _judge(evidence, shard, errors.get(shard.shard_id))
-        elif shard.manifests.stored:
+        elif shard.manifests.stored and evidence.broken(_CHECKS[0]) is not None:
             yield from _judge_gap(shard, shard.view.manifest)
 
 

@@ -93,6 +93,7 @@ def _judge(evidence: Evidence, shard: Shard, manifest: ShardManifest) -> Iterato
             evidence="what it held is in a generation that is flushed",
             effects=(sentinel,),
             checks=_CHECKS,
+            objects=(path,),
         )
         if flush is not None and position == last:
             found = replace(found, effects=(sentinel, flush), fences=True)
