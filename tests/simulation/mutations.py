@@ -23,6 +23,7 @@ from tests.simulation.mutations_newer import NEWER
 from tests.simulation.mutations_policy import POLICY
 from tests.simulation.mutations_quiesce import QUIESCE
 from tests.simulation.mutations_read import READ
+from tests.simulation.mutations_repair import REPAIR
 from tests.simulation.mutations_spec import SPEC
 from tests.simulation.mutations_store import STORE
 from tests.simulation.mutations_watch import WATCH
@@ -42,6 +43,7 @@ MUTATIONS = (
     *STORE,
     *READ,
     *QUIESCE,
+    *REPAIR,
     *JOBS,
     *LOOKS,
     *CLONES,

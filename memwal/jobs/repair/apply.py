@@ -162,13 +162,14 @@ class TableRepair:
             try:
                 for effect in damage.effects:
                     self.before_commit()
-                    self._do(effect)
+                    self.do(effect)
             except MemWalError as caught:
                 error = caught
             self.mended.append(Mended(damage=damage, error=error))
         return bool(damages)
 
-    def _do(self, effect: Effect) -> None:
+    def do(self, effect: Effect) -> None:
+        """One effect, after a copy of what it replaces. Raises what the port does."""
         hands = self.hands
         self.steps(type(effect).__name__)
         match effect:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from memwal.format import layout
 from memwal.jobs.repair.model import Action, Damage, Evidence
 
 NAME = "base_file"
@@ -15,6 +16,8 @@ NAME = "base_file"
 def find(evidence: Evidence) -> Iterator[Damage]:
     """What is wrong with the data files of the viewed version."""
     for fault in evidence.base_faults:
+        if fault.path.startswith(f"{layout.MEM_WAL}/"):
+            continue  # a generation that a checkpoint needs, which is of another kind
         yield Damage(
             kind=NAME,
             path=fault.path,

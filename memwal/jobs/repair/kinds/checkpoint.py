@@ -68,6 +68,7 @@ def _judge_cut(evidence: Evidence, fault: FileFault, found: Damage) -> Damage:
     """A generation that it needs: after a set-back, the shard lists one with the same rows."""
     checkpoint = next(c for c in evidence.checkpoints if c.key == fault.name)
     digest = evidence.digests.get(layout.checkpoint_path(checkpoint.key))
+    found = replace(found, checks=(*found.checks, "base table's files"))
     now = {
         (shard.shard_id, g.generation): g
         for shard in evidence.shards
