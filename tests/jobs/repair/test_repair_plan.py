@@ -155,6 +155,14 @@ def test_a_folder_that_a_checkpoint_names_is_listed() -> None:
     assert put.manifest.current_generation == 3 and damage.lost == ()
 
 
+def test_a_folder_that_a_checkpoint_names_and_that_does_not_open_is_not_listed() -> None:
+    (damage,) = shard_manifest.find(make_evidence(lost_newest(kept=(generation(2),))))
+    put = damage.effects[0]
+    assert isinstance(put, PutManifest)
+    assert [g.generation for g in put.manifest.flushed_generations] == [1]
+    assert put.manifest.current_generation == 2
+
+
 def test_generations_that_are_merged_are_not_replayed() -> None:
     (damage,) = shard_manifest.find(make_evidence(lost_newest(merged=2), merged=2))
     put = damage.effects[0]
