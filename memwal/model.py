@@ -465,7 +465,8 @@ class TableGauges:
     `oldest_pending_at_nanos` is when the oldest generation that is not merged yet was flushed,
     `oldest_unindexed_at_nanos` when the oldest merged one that an index lacks was; each is None if
     there is no such generation. `reason` says why `failures` rounds failed; `lease_held_at_nanos`
-    is since when somebody else has held the lease.
+    is since when somebody else has held the lease, and `last_backup_at_nanos` the moment whose rows
+    the newest backup has: 0 where there should be one and none is known.
     """
 
     looked_at_nanos: int
@@ -478,6 +479,7 @@ class TableGauges:
     freshness_target_seconds: float | None = None
     abandoned_shards: int | None = None
     lease_held_at_nanos: int | None = None
+    last_backup_at_nanos: int | None = None
     failures: int = 0
     reason: str | None = None
 

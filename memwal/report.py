@@ -158,6 +158,22 @@ class CheckpointReport(Section):
     tag: str
 
 
+class LastBackupReport(Section):
+    """The newest backup of a table in the place that its configuration names.
+
+    Without a `name` there is none, or it could not be read, for the reason in `error`. `made_at` is
+    the moment whose rows it has.
+    """
+
+    uri: str
+    name: str | None = None
+    version: int | None = None
+    made_at: str | None = None
+    objects: int | None = None
+    bytes: int | None = None
+    error: str | None = None
+
+
 class JobOnTable(Section):
     """What one job of several came to on a table. In the document, `job` stands in the report."""
 

@@ -21,6 +21,7 @@ _ENTRY = re.compile(
     r"\n- \*\*Do\*\*: (.*?)(?=\n\n|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_MORE = re.compile(r"\[more\]\(([^)]*)\)")
 _CODE = re.compile(r"(?:MW-?)?([A-Z]\d\d)", re.IGNORECASE)
 
 
@@ -64,4 +65,12 @@ def find_entry(text: str) -> Entry:
 
 
 def _join(text: str) -> str:
-    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(text.split()))
+    joined = _MORE.sub(_name_page, " ".join(text.split()))
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", joined)
+
+
+def _name_page(link: re.Match[str]) -> str:
+    """In a terminal nobody can follow a link that says no more than "more"."""
+    page, _, anchor = link[1].rpartition("/")[2].partition(".md")
+    section = f'"{anchor.lstrip("#").replace("-", " ")}" on ' if anchor else ""
+    return f"more: {section}the page {page or 'trouble'}"

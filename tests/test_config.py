@@ -16,6 +16,7 @@ from memwal import shard_of
 from memwal.cli import main
 from memwal.cli.parse import parse_pairs
 from memwal.config import (
+    BackupSettings,
     Config,
     Settings,
     check_options,
@@ -365,6 +366,46 @@ def test_a_relative_uri_is_beside_the_file(tmp_path: Path, monkeypatch: pytest.M
         "address": "s3://lake/orders",
         "namespaced": "lake:orders",
     }
+
+
+def test_a_place_for_backups_is_beside_the_file_and_has_the_tables_options_or_its_own(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "[tables.near]\nuri = 't'\nbackup = { uri = 'copies', keep = '7d' }\n"
+        "storage_options = { region = 'eu-1' }\n"
+        "[tables.far]\nuri = 't'\nstorage_options = { region = 'eu-1' }\n"
+        "[tables.far.backup]\nuri = 's3://copies/t'\nstorage_options = { region = '${THERE}' }\n"
+        "[tables.none]\nuri = 't'\n"
+    )
+    config = load_config(written(tmp_path, text), {})
+    near, far, none = (
+        resolve_table(name, config, {}, {"THERE": "us-2"}).backup for name in config.tables
+    )
+    assert near == BackupSettings(
+        uri=str(tmp_path / "copies"), keep="7d", storage_options={"region": "eu-1"}
+    )
+    assert far == BackupSettings(uri="s3://copies/t", storage_options={"region": "us-2"})
+    assert none is None
+    with pytest.raises(Usage, match="THERE"):
+        resolve_table("far", config, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        ("keep = '7d'", "tables.t.backup.uri: Field required"),
+        ("uri = 'x', keep = 'all'", "tables.t.backup.keep"),
+        ("uri = 'x', keep = '0'", "tables.t.backup.keep"),
+        ("uri = 'x', kep = '7'", r"'tables.t.backup.kep' \(is keep meant\?\)"),
+    ],
+)
+def test_a_place_for_backups_that_is_none_is_refused(
+    tmp_path: Path, section: str, named: str
+) -> None:
+    text = f"[tables.t]\nuri = 't'\nbackup = {{ {section} }}\n"
+    with pytest.raises(Usage, match=named):
+        load_config(written(tmp_path, text), {})
 
 
 _POLICY = "policy.columns = {{ total = '{operator}' }}\n"

@@ -142,10 +142,11 @@ def build_dry_run_param(default: bool = False) -> Param:
 
 
 @task(task_id="tables")
-def list_tables() -> list[str]:
+def list_tables(with_backup: bool = False) -> list[str]:
     """Return the tables that the run names, else those of the events that started it, else all.
 
-    Fails the run for a key that is not in the form, and for a table that may not be named.
+    Of all, `with_backup` takes those that have a place for their backups. Fails the run for a key
+    that is not in the form, and for a table that may not be named.
     """
     context = get_current_context()
     params, config = context["params"], read_dag_config()
@@ -154,6 +155,8 @@ def list_tables() -> list[str]:
         named = parse_tables(params["tables"])
         moved = find_triggering_tables(context.get("triggering_asset_events"))
         known = [name for name in moved if name in config.tables] if moved else list(config.tables)
+        if with_backup:
+            known = [name for name in known if config.tables[name].backup is not None]
         return find_configured_tables(named or known, config)
     except Usage as error:
         raise AirflowFailException(str(error)) from None

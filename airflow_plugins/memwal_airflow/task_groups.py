@@ -29,6 +29,7 @@ from airflow.utils.types import DagRunType
 from memwal.config import AirflowDags, Config
 from memwal_airflow.alerts import build_deadlines, build_failure_callbacks
 from memwal_airflow.assets.events import (
+    BACKED_UP,
     COLLECTED,
     INDEXED,
     INGESTED,
@@ -54,13 +55,21 @@ OPERATORS: dict[str, type[MemWalJobOperator]] = {
     "backfill": operators.MemWalBackfillOperator,
     "rescue": operators.MemWalRescueOperator,
     "verify": operators.MemWalVerifyOperator,
+    "backup": operators.MemWalBackupOperator,
 }
 # A run works on the tables as they are now, so Airflow's own backfill over past dates is no use.
 RUN_TYPES: Any = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
 BY_HAND: Any = [DagRunType.MANUAL]
 JobFields = Callable[[str], Mapping[str, Any]]
-# The step that a job's event announces. Nothing is started by compaction and snapshots.
-STEPS = {"ingest": INGESTED, "merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
+# The step that a job's event announces. Nothing is started by compaction and snapshots. No shipped
+# DAG is started by backups, but one of yours may be.
+STEPS = {
+    "ingest": INGESTED,
+    "merge": MERGED,
+    "index-catchup": INDEXED,
+    "garbage": COLLECTED,
+    "backup": BACKED_UP,
+}
 # Jobs that run several others; it is the work of those that is announced.
 CHAINS = {"maintain": ("merge", "index-catchup", "garbage"), "backfill": operators.BACKFILL_JOBS}
 
@@ -84,18 +93,21 @@ def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
     fields["outlets"] = []  # the task after it announces, even after a failure
     fields["execution_timeout"] = timedelta(seconds=dags.execution_timeout_seconds)
+    if job == "backup":
+        fields["verify"] = True
     if job in ("garbage", "maintain"):
         fields |= dags.model_dump(include={"retention", "grace"})
         fields |= {"execute": dags.garbage_execute, "wal": dags.garbage_wal}
     return {**build_task_defaults(dags), **fields}
 
 
-def choose_tables(config: Config) -> Any:
-    """Make the task that lists the tables of a run.
+def choose_tables(config: Config, job: str = "") -> Any:
+    """Make the task that lists the tables of a run; of a backup's, those that have a place for it.
 
     The events that started the run will not come again, so the task has as many tries as a job.
     """
-    return list_tables.override(**build_task_defaults(config.airflow))()
+    tables = list_tables.override(**build_task_defaults(config.airflow))
+    return tables(with_backup=job == "backup")
 
 
 def map_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
@@ -227,7 +239,7 @@ def build_job_dag(
         render_template_as_native_obj=by_hand,  # so that a list stays a list
         **build_dag_fields(job, config, text),
     ) as dag:
-        map_job(job, choose_tables(config), config, **build_run_fields(job))
+        map_job(job, choose_tables(config, job), config, **build_run_fields(job))
     return dag
 
 

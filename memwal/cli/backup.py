@@ -18,7 +18,14 @@ from memwal.report import JobReport
 Dest = Annotated[
     str,
     typer.Argument(
-        metavar="DEST", help="A folder of its own for backups of that table: path or address."
+        metavar="DEST", help="A place of backups, or a table whose place is configured."
+    ),
+]
+NewDest = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="DEST",
+        help="A folder of its own for the table's backups: path or address. Default: configured.",
     ),
 ]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Default: all that are there.")]
@@ -55,16 +62,22 @@ backup_app = typer.Typer(
 
 @backup_app.command()
 @command(JobFlags, job="backup")
-def create(table: OneTable, dest: Dest, *, request: BackupRequest, flags: JobFlags) -> Job:
-    """Copy this moment of a table, pending rows and WAL included, beside live writers.
+def create(
+    table: OneTable, dest: NewDest = None, *, request: BackupRequest, flags: JobFlags
+) -> Job:
+    """Copy this moment of a table, pending rows and WAL included.
 
-    What DEST has is not copied again. Killed, it leaves no backup; run again, it goes on.
+    Writers and jobs go on beside it. What DEST has is not copied again. Killed, it leaves no
+    backup; run again, it goes on.
     """
     from memwal.jobs.backup.job import BackupOptions, run_backup
 
     def work(progress: RunProgress) -> JobReport:
         options = flags.run_options(
-            BackupOptions, [flags.table(table)], dest=flags.table(dest), request=request
+            BackupOptions,
+            [flags.table(table)],
+            dest=None if dest is None else flags.table(dest),
+            request=request,
         )
         return run_backup(options, progress)
 
@@ -83,7 +96,10 @@ def list_(dest: Dest, *, request: PlaceRequest, flags: JobFlags) -> Job:
 @backup_app.command()
 @command(JobFlags, job="backup")
 def verify(dest: Dest, name: Name = None, *, request: PlaceRequest, flags: JobFlags) -> Job:
-    """Read all that backups need and compare it with their lists; exit code 8 for damage."""
+    """Read all that backups need, and compare it with their lists.
+
+    Exit code 8: something is damaged or gone.
+    """
     from memwal.jobs.backup.job import run_verify
 
     return lambda progress: run_verify(_find(dest, flags, request), name, progress=progress)
@@ -118,5 +134,7 @@ def drop(
 
 def _find(dest: str, flags: JobFlags, request: PlaceRequest) -> ResolvedTable:
     found = flags.table(dest)
+    if found.backup is not None:
+        found = found.find_backup_place()
     options = {**found.storage_options, **dict(request.dest_storage_options)}
     return found.model_copy(update={"storage_options": options})

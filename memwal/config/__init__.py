@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memwal.config.keys import AirflowDags as AirflowDags
+from memwal.config.keys import BackupSettings as BackupSettings
 from memwal.config.keys import CompactionMode as CompactionMode
 from memwal.config.keys import Config as Config
 from memwal.config.keys import EngineName as EngineName
@@ -51,6 +52,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "defaults": Settings,
     "tables.NAME": TableSettings,
     "tables.NAME.policy": PolicySettings,
+    "tables.NAME.backup": BackupSettings,
     "namespaces.NAME": NamespaceSettings,
     "watch": WatchSettings,
     "airflow": AirflowDags,
@@ -67,7 +69,8 @@ _SPELLING = re.compile("^(raw:)?((aws|google|azure_storage|azure)_)?|(?<=endpoin
 class ResolvedTable(BaseModel):
     """A TABLE argument after the configuration was looked up.
 
-    `unknown` is why a name can lead nowhere: it is in no configuration.
+    `backup` is where its backups go, with storage options as `storage_options` has them. `unknown`
+    is why a name can lead nowhere: it is in no configuration.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -77,6 +80,7 @@ class ResolvedTable(BaseModel):
     settings: Settings
     storage_options: dict[str, str]
     policy: RowPolicy | None = None
+    backup: BackupSettings | None = None
     unknown: str | None = None
 
     def find_uri(self) -> str:
@@ -85,6 +89,20 @@ class ResolvedTable(BaseModel):
         if self.unknown is not None and not os.path.exists(self.uri):  # noqa: PTH110
             raise NotATable(self.unknown)
         return self.uri
+
+    def find_backup_place(self) -> ResolvedTable:
+        """Where its backups go, as a table of its own. Raises Usage where nothing names a place."""
+        if self.backup is None:
+            raise Usage(
+                f"{self.name}: no place for its backups: give DEST, or set `uri` below "
+                f"[tables.{self.name}.backup] in memwal.toml"
+            )
+        return ResolvedTable(
+            name=mask_address(self.backup.uri),
+            uri=self.backup.uri,
+            settings=self.settings,
+            storage_options=self.backup.storage_options,
+        )
 
     def with_settings(self, given: Settings) -> ResolvedTable:
         """The table with some settings, from a command line or a call, over those it has."""
@@ -129,14 +147,22 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
 def _place(config: Config, file: Path) -> Config:
     """The configuration of that file: relative paths of tables are beside it, wherever one runs."""
     tables = {
-        name: table
-        if _NOT_A_PATH.match(table.uri)
-        else table.model_copy(update={"uri": str(file.parent / table.uri)})
+        name: table.model_copy(
+            update={
+                "uri": _place_beside(table.uri, file),
+                "backup": table.backup
+                and table.backup.model_copy(update={"uri": _place_beside(table.backup.uri, file)}),
+            }
+        )
         for name, table in config.tables.items()
     }
     placed = config.model_copy(update={"tables": tables})
     placed._file = file
     return placed
+
+
+def _place_beside(uri: str, file: Path) -> str:
+    return uri if _NOT_A_PATH.match(uri) else str(file.parent / uri)
 
 
 def _is_own(file: Path) -> bool:
@@ -194,11 +220,13 @@ def resolve_table(
         options.update(own.pop("storage_options", {}))
         own.pop("uri")
         own.pop("policy", None)
+        own.pop("backup", None)
         merged.update(own)
     merged.update(read_environment_settings(environment))
     # An option of the command line also stands in for a variable that is not set.
     options = {k: expand(k, v, environment) for k, v in options.items() if k not in storage_options}
     options.update(storage_options)
+    backup = None if section is None or section.backup is None else section.backup
     if (seconds := merged.get("store_seconds_max")) is not None:
         options = {WAIT_OPTION: str(round(seconds)), **options}
     place = table if section is None else section.uri
@@ -216,8 +244,20 @@ def resolve_table(
         settings=Settings.model_validate(merged),
         storage_options=options,
         policy=policy,
+        backup=backup and _resolve_backup(backup, options, environment),
         unknown=explain_unknown(table, config) if section is None and found is None else None,
     )
+
+
+def _resolve_backup(
+    backup: BackupSettings, options: Mapping[str, str], environment: Mapping[str, str]
+) -> BackupSettings:
+    """With the options that requests to its place take. Raises Usage."""
+    own = {name: expand(name, v, environment) for name, v in backup.storage_options.items()}
+    found = (
+        check_options(own) if own else {k: v for k, v in options.items() if k != NAMESPACE_OPTION}
+    )
+    return backup.model_copy(update={"storage_options": found})
 
 
 def _find_policy(

@@ -172,11 +172,26 @@ class PolicySettings(BaseModel):
         return make_policy(columns, self.marker, self.expiry)
 
 
+class BackupSettings(BaseModel):
+    """`[tables.NAME.backup]`: where the table's backups go, and how long they stay."""
+
+    model_config = _STRICT
+
+    uri: str = _key("A folder, or an address in any store", ..., min_length=1)
+    keep: str | None = _key(
+        "How many, or how long, such as 7d; not set: all", pattern=r"^[1-9][0-9]{0,5}[smhd]?$"
+    )
+    storage_options: dict[str, str] = _key(
+        "For the backups; not set: the table's own", default_factory=dict
+    )
+
+
 class TableSettings(Settings):
     """One `[tables.NAME]` section."""
 
     uri: str = _key("A path, an address, or NAMESPACE:schema.table", ..., min_length=1)
     policy: PolicySettings | None = _key("How several rows of a key become one")
+    backup: BackupSettings | None = _key("Where backups go")
 
 
 # A name that starts with a dash would be an option on every command line.
@@ -202,6 +217,7 @@ class AirflowDags(BaseModel):
     snapshot_schedule: str = _key("Cron, UTC; empty: by merge events only", "30 2 * * *")
     compaction_schedule: str = _key("Cron, UTC; empty: only when started", "30 3 * * *")
     garbage_schedule: str = _key("Cron, UTC; empty: only when started", "0 4 * * *")
+    backup_schedule: str = _key("Cron, UTC; empty: only when started", "0 1 * * *")
     verify_schedule: str = _key("Cron, UTC; empty: only when started", "0 5 * * *")
     owner: str = _key("Of the shipped DAGs' tasks", "memwal", min_length=1)
     any_address: bool = _key("Whether a run may name a table that this file does not", False)

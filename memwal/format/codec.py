@@ -91,6 +91,8 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
     Raises Corruption when it is torn, names another shard or version, or lists a generation whose
     path is forged, or that is there with two paths (invariant 10).
     """
+    if not data:
+        raise Corruption("MW-M01", "is empty")
     message = _parse(pb.ShardManifest, data)
     if message.version != version:
         raise Corruption("MW-M01", f"holds version {message.version} instead of {version}")

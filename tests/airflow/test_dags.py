@@ -38,6 +38,7 @@ with open(sys.argv[sys.argv.index("--report") + 1], "w") as report:
 """
 SHIPPED = {
     "memwal_backfill",
+    "memwal_backup",
     "memwal_compaction",
     "memwal_garbage",
     "memwal_index_catchup",
@@ -466,6 +467,41 @@ def test_verify_names_the_broken_table_and_starts_nothing(
     assert said.count("::group::The job's command") == said.count("::group::The job's log") == 3
     assert said.count("::endgroup::") >= 6
     assert asset_events() == []
+
+
+def test_a_backup_goes_where_the_file_says_and_is_announced(home: InProcessAirflow) -> None:
+    home.tables.make("plain")
+    assert home.load_dag("memwal_backup").schedule is None  # off until a table has a place
+    place = home.folder / "copies"
+    home.tables.make("orders", generations=1, settings={"backup.uri": str(place)})
+    assert home.load_dag("memwal_backup").schedule.expression == "0 1 * * *"
+
+    ran = run_shipped(home, "memwal_backup")
+
+    assert ran.xcom("tables") == ["orders"]
+    assert ran.states == {
+        ("tables", -1): "success",
+        ("backup", 0): "success",
+        ("announce", 0): "success",
+    }
+    (summary,) = ran.xcom("backup", map_index=0)["tables"]
+    assert summary["outcome"] == "done"
+    assert len(list((place / "_maintenance/backups").glob("*.pb"))) == 1
+    assert [name for name, _ in asset_events()] == ["memwal backed-up orders"]
+
+    named = run_shipped(home, "memwal_backup", {"tables": ["plain"]})
+    assert named.states[("backup", 0)] == "failed"
+
+
+def test_a_backup_is_read_again_and_takes_no_place_from_a_run(
+    home: InProcessAirflow, recorded: Path
+) -> None:
+    home.tables.make("orders", settings={"backup.uri": str(home.folder / "copies")})
+    assert run_shipped(home, "memwal_backup", {"dry_run": True}).state == "success"
+    words = words_of(recorded)[-1]
+    assert {"--verify", "--dry-run"} <= set(words)
+    assert not any("copies" in word for word in words)
+    assert {*home.load_dag("memwal_backup").params} == {"tables", "dry_run"}
 
 
 def test_a_rescue_claims_when_it_is_told_to(home: InProcessAirflow, recorded: Path) -> None:

@@ -116,6 +116,14 @@ def test_a_file_that_can_t_be_ingested_is_no_trouble_of_the_table() -> None:
     assert alert["state"] == "broken"
 
 
+@pytest.mark.parametrize("job", ["init", "checkpoint", "quiesce", "rescue"])
+def test_what_somebody_asked_for_in_vain_is_no_trouble_of_the_table(job: str) -> None:
+    refused = samples.run(job, 5, outcome="refused", exit_code=5)
+    assert alerts(look(refused)) == []
+    assert len(alerts(look(samples.run(job, 5, outcome="failed", exit_code=8)))) == 1
+    assert len(alerts(look(samples.run("merge", 5, outcome="refused", exit_code=5)))) == 1
+
+
 def test_what_is_seen_again_is_as_old_as_when_it_was_first_seen() -> None:
     later = NOW + timedelta(minutes=5)
     broken = [samples.shard(0, outcome="failed", error="bad magic")]

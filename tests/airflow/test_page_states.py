@@ -71,20 +71,29 @@ def test_trouble_is_told_first_with_its_age_and_what_to_do(
             error="x",
             warnings=[hole],
             checkpoints=[checkpoint],
+            backup={
+                "uri": "s3://copies/users",
+                "name": "monday",
+                "version": 7,
+                "made_at": samples.ago(days=3),
+                "bytes": 5 * samples.MIB,
+            },
+            backup_age_seconds=3 * 86_400.0,
         ),
         [samples.run("merge", n, outcome="failed", exit_code=4, error=held) for n in (3, 8, 13)]
         + samples.history(20, first=20),
     )
     page.goto(f"{running.url}#/table/users")
     alerts = page.locator(".alert")
-    expect(alerts).to_have_count(4)
+    expect(alerts).to_have_count(5)
     told = alerts.all_inner_texts()
     assert "memwal verify users" in told[0]
     assert "13 min ago" in told[1]
     assert "memwal lease break users" in told[1]
     assert "2 h ago" in told[2]
     assert "memwal rescue users" in told[2]
-    assert "the other program" in told[3]
+    assert any("memwal backup users" in text for text in told)
+    assert any("the other program" in text for text in told)
     first = page.evaluate(
         "document.querySelector('.alert').compareDocumentPosition(document.querySelector('.tiles'))"
     )

@@ -168,6 +168,21 @@ def test_a_shard_that_looks_abandoned_is_lagging_and_is_found() -> None:
     assert [(s["shard_id"], s["unflushed"]) for s in page["shards"]] == [(gone["shard_id"], 5)]
 
 
+def test_a_backup_that_is_wanted_and_not_recent_lags_and_its_age_is_shown() -> None:
+    place = {"uri": "s3://copies/orders", "name": "monday", "version": 7, "bytes": 5}
+    fresh = look(backup={**place, "made_at": samples.ago(days=1)}, backup_age_seconds=86_400.0)
+    assert state(fresh) == "ok"
+    assert show_table(fresh, NOW, LIMITS, ShardQuery())["backup"]["name"] == "monday"
+    old = look(backup={**place, "made_at": samples.ago(days=3)}, backup_age_seconds=3 * 86_400.0)
+    none = look(backup={"uri": place["uri"]}, backup_age_seconds=None)
+    for found, says in ((old, "the last backup is 3.0 d old"), (none, "no backup yet")):
+        assert judge_health(found, NOW, LIMITS).state == "lagging"
+        assert judge_health(found, NOW, LIMITS).reasons == (says,)
+    failed = samples.status("orders", backup={"uri": "x", "error": "hunter2-hunter2 is refused"})
+    secret = add_status(Look(name="orders"), failed, NOW, Redactor(["hunter2-hunter2"]))
+    assert "hunter2" not in str(show_table(secret, NOW, LIMITS, ShardQuery()))
+
+
 def test_worse_states_win() -> None:
     both = look(shards=[samples.shard(0, pending=5)], lease=samples.lease())
     assert state(both) == "due"

@@ -41,6 +41,7 @@ CASES = (
     "memory",
     "wide_rows",
     "garbage",
+    "backup",
     "sweeps",
     "index_catchup",
     "read",

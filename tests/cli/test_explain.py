@@ -41,6 +41,12 @@ def test_every_heading_of_the_page_is_an_entry() -> None:
         assert not re.search(r"\]\(|\*\*|\n", entry.what + entry.safe + entry.do), entry.code
 
 
+def test_a_link_that_says_no_more_than_more_is_told_in_words() -> None:
+    entry = read_entries()["MW-T01"]
+    assert '(more: "before the write spec changes" on the page cases)' in entry.do
+    assert not any("(more)" in e.do for e in read_entries().values())
+
+
 @pytest.mark.parametrize("text", ["MW-W01", "mw-w01", "W01", "w01", "(MW-W01)"])
 def test_a_code_is_found_as_people_write_it(text: str, run: Run) -> None:
     _, found, _ = run("explain", text)

@@ -238,6 +238,8 @@ def test_random_bytes_are_corruption(data: bytes) -> None:
 def test_a_manifest_of_another_version_is_corruption() -> None:
     with pytest.raises(Corruption, match="holds version 8 instead of 9"):
         decode(EIGHTH, 9)
+    with pytest.raises(Corruption, match="is empty"):
+        decode(b"", 9)
 
 
 def test_a_manifest_of_another_shard_is_corruption() -> None:

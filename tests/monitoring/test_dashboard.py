@@ -63,6 +63,7 @@ def fill(metrics: Metrics) -> None:
             freshness_target_seconds=60.0,
             abandoned_shards=1,
             lease_held_at_nanos=now - 4000 * 10**9,
+            last_backup_at_nanos=now - 3 * 86_400 * 10**9,
             failures=3,
             reason="Corruption",
         )

@@ -29,6 +29,7 @@ LAG = "memwal_index_lag_generations"
 LOOK = "memwal_last_look_timestamp_seconds"
 AIM = "memwal_freshness_target_seconds"
 FAILURES = "memwal_consecutive_failures"
+BACKUP = "memwal_last_backup_timestamp_seconds"
 
 
 def gauges(metric: str, *values: str, **labels: str) -> dict[str, str]:
@@ -90,6 +91,19 @@ CASES = [
         at="10m",
         summary="orders: index text is 7 generations behind",
         labels={"table": "orders", "index": "text"},
+    ),
+    Case(
+        alert="MemwalBackupOld",
+        name="the newest backup is from three days ago",
+        series=gauges(BACKUP, "0x8000"),
+        at="3d",
+        summary="orders: no backup of it is newer than two days",
+    ),
+    Case(
+        alert="MemwalBackupOld",
+        name="one of two watches can't read the new one",
+        series=gauges(BACKUP, "0x8000", "250000x8000"),
+        at="3d",
     ),
     Case(
         alert="MemwalTableLate",
@@ -295,7 +309,8 @@ def test_it_is_of_metrics_that_exist(alert: str) -> None:
 
 @pytest.mark.parametrize("alert", RULES)
 def test_it_says_what_to_type(alert: str) -> None:
-    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"\1", RULES[alert]["annotations"]["description"])
+    said = RULES[alert]["annotations"]["description"]
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), said)
     commands = re.findall(r"`(\w[^`]* [^`]*)`", text)
     assert commands
     for command in commands:

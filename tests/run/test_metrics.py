@@ -66,6 +66,7 @@ def test_a_known_sequence_reads_as_it_is_specified(metrics: Telemetry) -> None:
             freshness_target_seconds=60.0,
             abandoned_shards=1,
             lease_held_at_nanos=NOW - 7 * SECOND,
+            last_backup_at_nanos=NOW - 3 * SECOND,
             failures=4,
             reason="LostRace",
         ),
@@ -82,6 +83,7 @@ memwal_conflicts_total{job="merge"} 3.0
 memwal_consecutive_failures{reason="LostRace",table="t"} 4.0
 memwal_freshness_target_seconds{table="t"} 60.0
 memwal_index_lag_generations{index="i",table="t"} 3.0
+memwal_last_backup_timestamp_seconds{table="t"} 997.0
 memwal_last_look_timestamp_seconds{table="t"} 999.0
 memwal_lease_held_seconds{table="t"} 7.0
 memwal_oldest_pending_seconds{table="t"} 90.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.simulation.mutation_list import Change, Mutation
 from tests.simulation.mutations_airflow import AIRFLOW
+from tests.simulation.mutations_backup import BACKUP
 from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_clones import CLONES
@@ -33,6 +34,7 @@ __all__ = ["MUTATIONS", "Change", "Mutation"]
 MUTATIONS = (
     *GARBAGE,
     *DAMAGE,
+    *BACKUP,
     *CHECKPOINT,
     *MERGE,
     *MERGE_SHARED,

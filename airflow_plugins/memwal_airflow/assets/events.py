@@ -27,6 +27,7 @@ INGESTED = "ingested"
 MERGED = "merged"
 INDEXED = "indexed"
 COLLECTED = "collected"
+BACKED_UP = "backed-up"
 TABLES = AssetAlias(name="memwal_tables", group=GROUP)
 """The alias through which a task about many tables adds events to the tables' own assets."""
 SOURCES = {
@@ -54,7 +55,7 @@ def build_table_asset(table: str) -> Asset:
 
 
 def build_asset(step: str, table: str) -> Asset:
-    """Return the asset for a step of `table`: ingested into, merged, indexed or collected."""
+    """Return the asset for one of the steps above of `table`."""
     table = mask_address(table)
     return Asset(name=f"memwal {step} {table}", uri=f"memwal://{step}/{quote(table, safe='')}",
                  group=GROUP, extra={"table": table})  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from memwal.errors import Usage
 from memwal.ingest.request import IngestRequest
 from memwal.jobs.backfill.request import BackfillJob, BackfillRequest
+from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
@@ -104,6 +105,30 @@ class MemWalVerifyOperator(MemWalJobOperator):
 
     default_job = "verify"
     common_options: ClassVar[Sequence[str]] = ("allow_untested_lance",)
+
+
+class MemWalBackupOperator(MemWalJobOperator):
+    """Copies one moment of a table to another place.
+
+    :param tables: a name in memwal.toml, a path, or an s3:// address (templated)
+    :param dest: where to; by default what `[tables.NAME.backup]` names. Don't let whoever starts a
+        run choose it: the copy is made with the jobs' credentials (templated)
+    """
+
+    default_job = "backup"
+    request = BackupRequest
+    common_options: ClassVar[Sequence[str]] = ("allow_untested_lance", "dry_run_only")
+    template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, "dest")
+
+    def __init__(self, *, tables: str, dest: str | None = None, **kwargs: Any) -> None:
+        super().__init__(tables=tables, **kwargs)
+        self.dest = dest
+
+    def list_sources(self) -> list[str]:
+        """The place, which follows the table."""
+        if not isinstance(self.tables, str):
+            raise Usage("a backup is of one table: map the operator over several")
+        return [self.dest] if self.dest else []
 
 
 class MemWalIngestOperator(MemWalJobOperator):

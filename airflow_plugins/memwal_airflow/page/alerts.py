@@ -39,6 +39,7 @@ HEADINGS = (
         r"waiting for a merge for more than|the freshness target of",
         "page: a generation has been waiting",
     ),
+    (r"no backup yet|the last backup is|its backups can't be read", "page: no backup"),
     (r"min after the last merge", "page: an index is generations behind"),
 )
 EXITS = "When something fails"

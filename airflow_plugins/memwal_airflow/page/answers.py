@@ -125,6 +125,8 @@ def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Red
         "shards": tuple(s.model_copy(update={"error": secrets.clean(s.error)}) for s in kept),
         "error": secrets.clean(status.error),
         "warnings": tuple(secrets.clean(text) for text in status.warnings),
+        "backup": status.backup
+        and status.backup.model_copy(update={"error": secrets.clean(status.backup.error)}),
     }
     return replace(
         look,

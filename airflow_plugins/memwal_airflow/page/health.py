@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from memwal.errors import EXIT_USAGE, PASSING_EXITS
-from memwal.jobs.status.report import StatusTableReport
+from memwal.errors import EXIT_REFUSED, EXIT_USAGE, PASSING_EXITS
+from memwal.jobs.status.report import StatusTableReport, find_late_backup
 from memwal_airflow.page.answers import WELL, Look, Run, parse_time, read_lease
 
 OK = "ok"
@@ -23,6 +23,8 @@ STATES = (BROKEN, UNREACHABLE, UNKNOWN, LAGGING, DUE, HELD, OK)
 
 MARKS = ("late", "failing", "abandoned", "held")
 REASONS_MAX = 8
+# Nobody may ask for these again; their refusal would stay for good.
+_BY_HAND = ("init", "checkpoint", "quiesce", "rescue")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +84,7 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
              the table's store gives no answer
     unknown  no data, or only old data
     lagging  work has been waiting for longer than `overdue` or the freshness target, a job's newest
-             run failed, or a shard looks abandoned
+             run failed, a shard looks abandoned, or the last backup is too old
     due      a merge is due, or an index is behind
     held     nothing is wrong and a job holds the lease right now
     ok       none of these
@@ -103,6 +105,7 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
     if totals:
         found = [*_name(BROKEN, totals.broken, look.broken_since, "failing"), *found]
         found += _name(LAGGING, totals.abandoned, totals.abandoned_since, "abandoned")
+    found += _name(LAGGING, filter(None, [find_late_backup(status)]))
     found += _name(DUE, [*status.due_reasons, *_name_lags(status)])
     if status.due and not any(finding.state == DUE for finding in found):
         found += _name(DUE, ["a merge is due"])
@@ -132,8 +135,7 @@ def _name_failed_runs(runs: Sequence[Run]) -> Iterator[Finding]:
     for job in dict.fromkeys(run["job"] for run in runs):
         of_job = (run for run in runs if run["job"] == job)
         failed = list(takewhile(lambda run: run["outcome"] not in WELL, of_job))
-        # A file that can't be ingested is not a problem of the table.
-        if failed and (job, failed[0].get("exit_code")) != ("ingest", EXIT_USAGE):
+        if failed and not _is_asked_wrong(job, failed[0].get("exit_code")):
             run, code = failed[0], failed[0].get("exit_code")
             yield Finding(
                 state=LAGGING if code in PASSING_EXITS else BROKEN,
@@ -142,6 +144,13 @@ def _name_failed_runs(runs: Sequence[Run]) -> Iterator[Finding]:
                 exit_code=code,
                 mark="failing",
             )
+
+
+def _is_asked_wrong(job: str, exit_code: int | None) -> bool:
+    """Whether a request was at fault, and not the table, which stayed as it was."""
+    return (job, exit_code) == ("ingest", EXIT_USAGE) or (
+        job in _BY_HAND and exit_code in (EXIT_USAGE, EXIT_REFUSED)
+    )
 
 
 def _describe_late(

@@ -108,7 +108,7 @@ def show_table(
     return {
         "now": iso(now),
         **show_line(look, now, limits),
-        **status.model_dump(include={"version", "rows", "primary_key", "snapshot"}),
+        **status.model_dump(include={"version", "rows", "primary_key", "snapshot", "backup"}),
         "alerts": list_alerts(look, judge_health(look, now, limits)),
         "freshness": show_target(look, now),
         "checkpoints": [found.model_dump(exclude={"cut", "tag"}) for found in status.checkpoints],

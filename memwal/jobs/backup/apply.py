@@ -49,6 +49,7 @@ from memwal.jobs.backup.plan import (
     find_damage,
     is_passing,
     list_hints,
+    name_damage,
     plan_copies,
 )
 from memwal.jobs.backup.request import Keep
@@ -205,13 +206,14 @@ class BackupLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MadeBackup:
-    """A backup, and what it took: objects copied, or there already, in how many moments."""
+    """A backup, and what it took: objects copied, there already, and read again, and moments."""
 
     backup: Backup
     copied: int
     bytes_copied: int
     kept: int
     moments: int
+    read: int = 0
     dropped: tuple[Backup, ...] = ()
     objects_deleted: int = 0
 
@@ -313,6 +315,8 @@ class BackupMaker:
     """Proves the place's store, and claims the place. Raises LeaseHeld."""
     before_step: Callable[[], None] = lambda: None
     """Called before what writes; raises LeaseHeld when the claim was lost."""
+    verify: bool = False
+    """Whether all that a backup needs is read again."""
     limits: BackupLimits = BackupLimits()
     steps: Steps = no_steps
     _read: dict[str, BackupObject] = field(init=False, default_factory=dict)
@@ -330,10 +334,13 @@ class BackupMaker:
 
     def make(self, name: str, keep: Keep | None = None) -> MadeBackup:
         """Make one. Raises Refused, LostRace, LeaseHeld, Corruption, StoreUnavailable."""
-        self._check_history(self._look(name), self.source.version())
+        mark, place = self.documents.read_mark(), self._look(name)
+        self._check_history(place, self.source.version())
         self.take_lease()
-        place = self._look(name)
-        mark = self._claim(name)
+        # All that others may have done to the place meanwhile shows in its documents.
+        if (mark, place.backups) != (self.documents.read_mark(), self.documents.list()):
+            mark, place = self.documents.read_mark(), self._look(name)
+        mark = self._claim(name, mark)
         for moment in range(1, self.limits.attempts_max + 1):
             try:
                 mark, backup, found = self._copy_moment(name, place, mark)
@@ -346,6 +353,7 @@ class BackupMaker:
                 # What was marked before it vanished is there, or not, by now.
                 mark, place = self.documents.read_mark() or mark, self._look(name)
                 continue
+            read = self._verify(backup, found)  # before others are dropped in its favour
             dropped, deleted = self._tidy(keep, mark, found)
             return MadeBackup(
                 backup=backup,
@@ -353,10 +361,20 @@ class BackupMaker:
                 bytes_copied=self._bytes_copied,
                 kept=len(found) - self._copied,
                 moments=moment,
+                read=read,
                 dropped=tuple(dropped),
                 objects_deleted=len(deleted),
             )
         raise LostRace(f"{self.source.uri}: no moment was pinned")
+
+    def _verify(self, backup: Backup, found: Sequence[BackupObject]) -> int:
+        """Compare all objects with the list, if that is asked for. Raises Corruption."""
+        if not self.verify:
+            return 0
+        read, damaged = compare_objects(self.dest, {backup.name: found}, self.show)
+        if damaged:
+            raise name_damage(self.dest.uri, damaged)
+        return read
 
     def _copy_moment(
         self, name: str, place: Place, mark: BackupMark
@@ -387,9 +405,8 @@ class BackupMaker:
             at = self.source.committed_at_nanos(place.backups[-1].version)
             check_history(place, self.source.uri, version, at)
 
-    def _claim(self, name: str) -> BackupMark:
+    def _claim(self, name: str, former: BackupMark | None) -> BackupMark:
         """Store the mark, with what the one of a killed run had; its pin is let go of."""
-        former = self.documents.read_mark()
         if former is not None and former.pin:
             with suppress(MemWalError):
                 self.source.let_go(former.pin)

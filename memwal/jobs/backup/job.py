@@ -25,6 +25,7 @@ from memwal.jobs.backup.store import (
     PlaceClaim,
     StoredDestination,
     check_apart,
+    choose_place,
     open_place,
 )
 from memwal.model import TableView
@@ -43,23 +44,23 @@ NAME = "backup"
 
 @dataclass(frozen=True, kw_only=True)
 class BackupOptions(RunOptions):
-    """The options of `backup`: where to, and what is asked for."""
+    """The options of `backup`: where to, by default as configured, and what is asked for."""
 
-    dest: ResolvedTable
+    dest: ResolvedTable | None = None
     request: BackupRequest = field(default_factory=BackupRequest)
 
 
 def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
-    """Back up the table to the destination."""
+    """Back up the table to the destination, by default the one that is configured."""
     asked = options.request
-    keep = None if asked.keep is None else read_keep(asked.keep)
     if not options.lease and not options.dry_run:
         raise Refused(
             "MW-L01", "a backup is made under the lease of its place: run it without --no-lease"
         )
 
     def one(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        objects = open_place(options.dest, stores.clock, asked.dest_storage_options)
+        place, keep = choose_place(options.dest, asked.keep, table.resolved)
+        objects = open_place(place, stores.clock, asked.dest_storage_options)
         check_apart(stores.objects, objects)
         dest = StoredDestination(objects=objects, source=stores.objects)
         name, table_name = asked.name or name_backup(stores.clock), table.resolved.name
@@ -74,6 +75,7 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
                     show=progress,
                     take_lease=claim.take,
                     before_step=claim.check,
+                    verify=asked.verify,
                     steps=steps,
                 )
                 if options.dry_run:
@@ -85,9 +87,7 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
         return report.model_copy(update={"requests_dest": objects.counts.as_dict()})
 
     runner = JobRunner(
-        name=NAME,
-        read=lambda stores, fanout: stores.views.base(),
-        engine=lambda fanout: None,
+        name=NAME, read=lambda stores, fanout: stores.views.base(), engine=lambda fanout: None
     )
     return runner.run_each(options, one, progress)
 

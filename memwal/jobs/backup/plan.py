@@ -24,7 +24,7 @@ from memwal.model import (
     ShardView,
     TableView,
 )
-from memwal.text import iso_time, name_some
+from memwal.text import count_of, iso_time, name_some
 
 _NAMED_MAX = 3
 
@@ -306,6 +306,16 @@ def find_damage(listed: BackupObject, found: BackupObject | None) -> str | None:
     if found.size_bytes != listed.size_bytes:
         return f"it has {found.size_bytes} bytes instead of {listed.size_bytes}"
     return None if found.sha256 == listed.sha256 else "it has other bytes than were copied"
+
+
+def name_damage(dest: str, damaged: Sequence[Damage]) -> Corruption:
+    """The error of a place in which objects are damaged."""
+    spoiled = sorted({name for damage in damaged for name in damage.backups})
+    return Corruption(
+        "MW-A07",
+        f"{dest}: {count_of(len(damaged), 'object')} damaged or gone, the first "
+        f"{damaged[0].path}: not whole is {', '.join(spoiled)}",
+    )
 
 
 # ---- what goes

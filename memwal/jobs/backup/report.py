@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.clock import SystemClock
-from memwal.errors import Corruption, MemWalError
+from memwal.errors import MemWalError
 from memwal.grid import Column, build_table, format_count, format_size, numbers, words
 from memwal.jobs.backup.apply import MadeBackup
-from memwal.jobs.backup.plan import CopyPlan, Damage
+from memwal.jobs.backup.plan import CopyPlan, Damage, name_damage
 from memwal.model import Backup, BackupMark
 from memwal.ports import Objects
 from memwal.report import (
@@ -105,6 +105,7 @@ def report_made(table: str, dest: str, made: MadeBackup) -> BackupTableReport:
         bytes_copied=made.bytes_copied,
         objects_kept=made.kept,
         moments=made.moments,
+        objects_read=made.read,
         objects_deleted=made.objects_deleted,
     )
 
@@ -161,13 +162,7 @@ def report_verified(
 ) -> BackupTableReport:
     """What was compared, and what is wrong."""
     spoiled = {name for damage in damaged for name in damage.backups}
-    error: Corruption | None = None
-    if damaged:
-        error = Corruption(
-            "MW-A07",
-            f"{dest}: {count_of(len(damaged), 'object')} damaged or gone, the first "
-            f"{damaged[0].path}: not whole is {', '.join(sorted(spoiled))}",
-        )
+    error = name_damage(dest, damaged) if damaged else None
     return BackupTableReport(
         table=table,
         outcome=FAILED if error else DONE if backups else NOTHING_TO_DO,

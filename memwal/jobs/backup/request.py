@@ -32,7 +32,7 @@ def read_keep(text: str) -> Keep:
     if re.fullmatch("[1-9][0-9]{0,8}", text):
         return Keep(newest=int(text))
     try:
-        seconds = parse_seconds(text) if not text.isdigit() else 0.0
+        seconds = parse_seconds(text) if text[-1:].isalpha() else 0.0
     except ValueError:
         seconds = 0.0
     if seconds <= 0:
@@ -52,7 +52,7 @@ DestOptions = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class BackupRequest:
-    """The name of a backup, and which of those that are there stay."""
+    """The name of a backup, whether it is read again, and which of those that are there stay."""
 
     name: Annotated[
         str | None,
@@ -65,11 +65,14 @@ class BackupRequest:
         str | None,
         Option(
             meaning="Afterwards, drop backups beyond the newest N, or older than that; never the "
-            "newest. Default: drop none.",
+            "newest. Default: as configured for the table's own place; else none.",
             metavar="N|7d",
             parse=parse_keep,
         ),
     ] = None
+    verify: Annotated[
+        bool, Option(meaning="Read all that the backup needs again, and compare it.")
+    ] = False
     dest_storage_options: DestOptions = ()
 
 

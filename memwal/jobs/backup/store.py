@@ -19,6 +19,7 @@ from memwal.errors import (
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.backup.plan import Cut, Needed, Phase, Place, check_there, choose_entries
+from memwal.jobs.backup.request import Keep, read_keep
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.model import (
@@ -356,6 +357,16 @@ def check_apart(table: Objects, dest: Objects) -> None:
     for inner, outer in ((first, second), (second, first)):
         if inner.startswith(f"{outer}/"):
             raise Usage(f"{inner} lies inside {outer}: a backup and its table lie apart")
+
+
+def choose_place(
+    dest: ResolvedTable | None, keep: str | None, table: ResolvedTable
+) -> tuple[ResolvedTable, Keep | None]:
+    """Where backups go and which stay, by default as configured. Raises Usage."""
+    if dest is None:
+        dest = table.find_backup_place()
+        keep = keep or (None if table.backup is None else table.backup.keep)
+    return dest, None if keep is None else read_keep(keep)
 
 
 def open_place(dest: ResolvedTable, clock: Clock, more: Sequence[tuple[str, str]] = ()) -> Objects:

@@ -117,7 +117,7 @@ class Compactor:
         if dry_run or not (plan.tasks or behind):
             run.tasks = len(plan.tasks)
             outcome = DONE if plan.tasks else NOTHING_TO_DO
-            return self._report(view, run, fragments, outcome)
+            return self._report(view, run, None if plan.tasks else fragments, outcome)
         self.take_lease()
         started = self.clock.monotonic_seconds()
         # The plan made without the lease may be out of date, so everything is read again.
@@ -199,8 +199,9 @@ class Compactor:
         return not any(there.intersection(r.fragment_ids) for r in rewritten)
 
     def _report(
-        self, view: TableView, run: _Run, after: TableFragments, outcome: str
+        self, view: TableView, run: _Run, after: TableFragments | None, outcome: str
     ) -> CompactionTableReport:
+        """The report; what is there afterwards is not known of a dry run that would rewrite."""
         error = None if run.error is None else str(run.error)
         code = 0 if run.error is None else run.error.exit_code
         own = Part(outcome=outcome, error=error, exit_code=code)
@@ -211,16 +212,16 @@ class Compactor:
             exit_code=code,
             error="; ".join(e for e in (error, join_index_errors(run.indexes)) if e) or None,
             version_before=view.version,
-            version_after=after.version,
+            version_after=view.version if after is None else after.version,
             columns=view.describe_columns(),
             fragments_before=run.before.fragments,
-            fragments_after=after.fragments,
+            fragments_after=None if after is None else after.fragments,
             files_before=run.before.files,
-            files_after=after.files,
+            files_after=None if after is None else after.files,
             rows_before=run.before.rows,
-            rows_after=after.rows,
+            rows_after=None if after is None else after.rows,
             deleted_rows_before=run.before.deleted_rows,
-            deleted_rows_after=after.deleted_rows,
+            deleted_rows_after=None if after is None else after.deleted_rows,
             tasks=run.tasks,
             tasks_failed=run.failed,
             tasks_left=run.plan.left_out,

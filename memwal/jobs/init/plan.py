@@ -157,6 +157,8 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
     """
     view = found.view
     if found.has_mem_wal:
+        if view.primary_key and request.primary_key not in ((), view.primary_key):
+            raise _refuse_key(view).at(view.uri)
         if differing := list(_find_differences(view, request)):
             raise Refused(
                 "MW-T01",
@@ -204,6 +206,12 @@ def _find_mover(view: TableView, request: InitRequest) -> str:
 # ---- a table without a MemWAL
 
 
+def _refuse_key(view: TableView) -> Refused:
+    return Refused(
+        "MW-T02", f"its primary key is {_list(view.primary_key)}, and Lance changes no key"
+    )
+
+
 def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalError]:
     columns = {column.name: column for column in view.columns}
     if view.is_legacy:
@@ -213,9 +221,7 @@ def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalErro
             f'(`lance.write_dataset(lance.dataset("{view.uri}"), NEW)`), and init that',
         )
     if view.primary_key and request.primary_key not in ((), view.primary_key):
-        yield Refused(
-            "MW-T02", f"its primary key is {_list(view.primary_key)}, and Lance changes no key"
-        )
+        yield _refuse_key(view)
     key = request.key_of(view)
     if not key:
         fit = [c.name for c in view.columns if c.type_text in _KEY_TYPES]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,12 +17,13 @@ from memwal.jobs.status.plan import (
 )
 from memwal.jobs.status.report import (
     StatusTableReport,
+    add_backup,
     find_attention,
     judge_conditions,
     report_status,
     sum_up_conditions,
 )
-from memwal.jobs.status.store import is_covered, read_records
+from memwal.jobs.status.store import is_covered, read_last_backup, read_records
 from memwal.model import (
     Checkpoint,
     Consistency,
@@ -31,7 +32,7 @@ from memwal.model import (
     ShardId,
     TableView,
 )
-from memwal.report import JobReport, TableReport
+from memwal.report import JobReport, LastBackupReport, TableReport
 from memwal.rows.progress import warn_untouched
 from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
@@ -43,6 +44,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.tables.view import Listed
+from memwal.threads import side_by_side
 
 _READERS_MAX = 16  # enough that a few stores that do not answer leave room for others
 
@@ -60,14 +62,27 @@ def run_status(
         looks[stores.uri] = look = _look(stores, consistency)
         return look.view
 
-    def status(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        found = _status(table.resolved, stores, looks[stores.uri])
+    def status(
+        table: OpenTable, backup: LastBackupReport | None, stores: Stores, view: TableView
+    ) -> TableReport:
+        found = add_backup(
+            _status(table.resolved, stores, looks[stores.uri]), backup, stores.clock.now_nanos()
+        )
         judged = judge_conditions(found, conditions)
         attention = find_attention(judged, choose_limits(DueLimits, table.resolved))
         return judged.model_copy(update={"attention": attention})
 
     runner = JobRunner(name="status", read=read, readers_max=_READERS_MAX, looks_only=True)
-    return sum_up_conditions(runner.run_each(options, status))
+
+    def all_tables(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
+        named = [table.resolved for table in tables]
+        for table, backup in zip(
+            tables, side_by_side(read_last_backup, named, _READERS_MAX), strict=True
+        ):
+            table.begin()
+            yield runner.report(table, partial(status, table, backup))
+
+    return sum_up_conditions(runner.run_together(options, all_tables))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

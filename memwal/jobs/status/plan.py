@@ -264,7 +264,9 @@ _NUMBERS: Mapping[str, Callable[[str], float]] = {
     "reclaimable_bytes": parse_bytes,
     "abandoned_shards": _parse_count,
     "unflushed_seconds": parse_seconds,
+    "backup_age_seconds": parse_seconds,
 }
+_SHORT = {"backup-age": "backup_age_seconds"}
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -305,6 +307,7 @@ def parse_condition(text: str) -> Condition:
     """
     match = re.fullmatch(r"\s*([^\s<>=!]*)\s*([<>=!]*)\s*(.*?)\s*", text, re.DOTALL)
     word, sign, number = match.groups() if match else ("", "", "")
+    word = _SHORT.get(word, word)
     if word not in _NUMBERS:
         near = get_close_matches(word, _NUMBERS, 1)
         meant = f" (is {near[0]} meant?)" if near else ""

@@ -39,6 +39,7 @@ from memwal.report import (
     CheckpointReport,
     CompactionAdvice,
     JobReport,
+    LastBackupReport,
     LeaseReport,
     Part,
     RunRecord,
@@ -56,6 +57,9 @@ _SILENT_SECONDS = 600.0
 _MERGE, _CATCH_UP, _VERIFY = "merge {}", "index-catchup {}", "verify {}"
 _RESCUE = "rescue {} --dry-run"
 _ADOPT = "init {} --adopt-clone"
+_BACKUP = "backup {}"
+# Backups are made daily; one that is late by a day needs somebody.
+_BACKUP_SECONDS_MAX = 2 * 86_400.0
 _BY_WORD = {
     "pending_generations": _MERGE,
     "pending_bytes": _MERGE,
@@ -64,6 +68,7 @@ _BY_WORD = {
     "reclaimable_bytes": "garbage {}",
     "abandoned_shards": _RESCUE,
     "unflushed_seconds": _RESCUE,
+    "backup_age_seconds": _BACKUP,
 }
 
 
@@ -174,6 +179,9 @@ class StatusTableReport(TableReport):
     recorded is behind by all that is merged. `unflushed_seconds` is for how long the most silent
     shard with rows in no generation has got no WAL entry; 0 where no shard has such rows.
 
+    `backup` is None where the configuration names no place for backups, and `backup_age_seconds`
+    also where none was made or could be read.
+
     `attention` is what needs somebody, the worst first. Of a table that was read and is as it
     should be, it is empty.
 
@@ -197,6 +205,7 @@ class StatusTableReport(TableReport):
     reclaimable_bytes: int | None = None
     abandoned_shards: int | None = None
     unflushed_seconds: float | None = None
+    backup_age_seconds: float | None = None
     attention: tuple[AttentionReport, ...] = ()
     failed_conditions: tuple[FailedConditionReport, ...] = ()
     policy: dict[str, Any] | None = None
@@ -207,6 +216,7 @@ class StatusTableReport(TableReport):
     compaction: CompactionAdvice | None = None
     lease: LeaseReport | None = None
     checkpoints: tuple[CheckpointReport, ...] = ()
+    backup: LastBackupReport | None = None
     warnings: tuple[str, ...] = ()
 
     def gauges(self, looked_at_nanos: int) -> TableGauges | None:
@@ -231,7 +241,25 @@ class StatusTableReport(TableReport):
             if self.consistency == "snapshot"
             else sum(s.abandoned for s in self.shards),
             lease_held_at_nanos=None if held is None else _nanos(held.acquired_at),
+            last_backup_at_nanos=find_backup_time(self.backup),
         )
+
+
+def find_late_backup(report: StatusTableReport) -> str | None:
+    """What is wrong with the table's newest backup, if one is wanted and it is not a recent one."""
+    backup, age = report.backup, report.backup_age_seconds
+    if backup is None:
+        return None
+    if backup.error:
+        return f"its backups can't be read: {backup.error}"
+    if age is None:
+        return "no backup yet"
+    return f"the last backup is {format_age(age)} old" if age > _BACKUP_SECONDS_MAX else None
+
+
+def find_backup_time(backup: LastBackupReport | None) -> int | None:
+    """The moment of the newest backup, for metrics: 0 if none is known, None if none is wanted."""
+    return None if backup is None else _nanos(backup.made_at) or 0
 
 
 def _nanos(time: str | None) -> int | None:
@@ -295,6 +323,15 @@ def report_status(
             *(*filter(None, [view.snapshot_unused_text]), *warnings),
         ),
     )
+
+
+def add_backup(
+    report: StatusTableReport, backup: LastBackupReport | None, now_nanos: int
+) -> StatusTableReport:
+    """With the table's newest backup, and how old it is."""
+    at = None if backup is None else _nanos(backup.made_at)
+    age = None if at is None else max(0.0, round((now_nanos - at) / 1e9, 1))
+    return report.model_copy(update={"backup": backup, "backup_age_seconds": age})
 
 
 def judge_conditions(
@@ -481,6 +518,8 @@ def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, s
     lag = report.index_lag_generations or 0
     if lag >= limits.due_generations_min:
         yield f"indexes {count_of(lag, 'generation')} behind", _CATCH_UP
+    if late := find_late_backup(report):
+        yield late, _BACKUP
     if report.compaction is not None and report.compaction.reason:
         yield report.compaction.reason, "compaction {}"
     if (others := len(report.warnings) - warned) > 0:

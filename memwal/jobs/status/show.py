@@ -22,7 +22,7 @@ from memwal.grid import (
 )
 from memwal.jobs.status.report import IndexStatusReport, ShardStatusReport, StatusTableReport
 from memwal.model import sum_known
-from memwal.report import TableReport
+from memwal.report import LastBackupReport, TableReport
 from memwal.text import count_of, format_age
 
 SHARDS_SHOWN_MAX = 50
@@ -155,6 +155,8 @@ def _describe(
         yield describe_lease(report.lease)
     if report.checkpoints:
         yield build_table(report.checkpoints, CHECKPOINTS)
+    if report.backup is not None:
+        yield Text(f"  {_format_backup(report.backup, report.backup_age_seconds)}")
     if report.storage is not None:
         yield from map(Text, _format_storage(report))
     if report.compaction and (advice := report.compaction.describe("memwal compaction")):
@@ -162,7 +164,8 @@ def _describe(
     yield from _list_due(report)
     if any(shard.error for shard in report.shards):  # their errors replace the table's own
         for failed in report.failed_conditions:
-            yield Text(f"  --fail-if {failed.condition!r} holds", style="red")
+            why = "the value is not known" if failed.value is None else f"it is {failed.value:,}"
+            yield Text(f"  --fail-if {failed.condition!r} holds: {why}", style="red")
 
 
 def _list_shards(
@@ -232,11 +235,13 @@ def _format_lag(index: IndexStatusReport) -> str:
 
 
 def _format_storage(report: StatusTableReport) -> Iterator[str]:
-    sizes = (
-        f"{name} {format_size(getattr(report.storage, f'{name.lower()}_bytes'))}"
-        for name in ("base", "pending", "WAL", "reclaimable")
-    )
-    yield "  storage: " + ", ".join(sizes)
+    def show_sizes(*names: str) -> str:
+        sizes = (getattr(report.storage, f"{name.lower()}_bytes") for name in names)
+        return ", ".join(f"{n} {format_size(s)}" for n, s in zip(names, sizes, strict=True))
+
+    # Files of small generations are much larger than their rows in memory.
+    in_memory = show_sizes("pending", "reclaimable")
+    yield f"  storage: {show_sizes('base', 'WAL')}; in memory: {in_memory}"
     told = []
     if report.reclaimable is not None and report.reclaimable.generations:
         told.append(f"{count_of(report.reclaimable.generations, 'generation')} reclaimable")
@@ -246,6 +251,14 @@ def _format_storage(report: StatusTableReport) -> Iterator[str]:
         yield "    " + ", ".join(told)
     if report.reclaimable and report.reclaimable.generations and not report.reclaimable.collected:
         yield "    no retention is configured: memwal garbage shows what can go"
+
+
+def _format_backup(backup: LastBackupReport, age_seconds: float | None) -> str:
+    if backup.error:
+        return f"last backup: not known: {backup.error}"
+    if backup.name is None:
+        return f"last backup: none yet in {backup.uri}"
+    return f"last backup: {backup.name}, {format_age(age_seconds)} ago, in {backup.uri}"
 
 
 def _list_due(report: StatusTableReport) -> Iterator[Text]:

@@ -1,13 +1,18 @@
-"""What `status` reads of a table besides its view."""
+"""What `status` reads of a table besides its view: run records, WAL entries, the last backup."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memwal.clock import SystemClock
+from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Missing, StoreUnavailable
 from memwal.model import ShardManifest, StoredFile, TableView
-from memwal.report import RunRecord
+from memwal.report import LastBackupReport, RunRecord
 from memwal.run.stores import Stores
+from memwal.store.objects.opening import normalise_uri, open_objects
+from memwal.store.records.backups import StoredBackups
+from memwal.text import iso_time, mask_address
 
 _RECORDS_MAX = 8  # those of two rounds of maintenance, each of whose jobs may leave one
 
@@ -23,6 +28,29 @@ def read_records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
         return stores.run_records.newest(_RECORDS_MAX).records
     except MemWalError:
         return ()
+
+
+def read_last_backup(table: ResolvedTable) -> LastBackupReport | None:
+    """The newest backup, in two requests; None where the configuration names no place for any."""
+    if table.backup is None:
+        return None
+    place = mask_address(table.backup.uri)
+    try:
+        options = table.backup.storage_options
+        objects = open_objects(normalise_uri(table.backup.uri), options, SystemClock())
+        newest = StoredBackups(objects).newest()
+    except MemWalError as error:
+        return LastBackupReport(uri=place, error=str(error))
+    if newest is None:
+        return LastBackupReport(uri=place)
+    return LastBackupReport(
+        uri=place,
+        name=newest.name,
+        version=newest.version,
+        made_at=iso_time(newest.made_at_nanos),
+        objects=newest.num_objects,
+        bytes=newest.num_bytes,
+    )
 
 
 def is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: StoredFile) -> bool:

@@ -49,7 +49,8 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
         checks = make_checks(steps, progress)
         private = plan.warn_of_private_indexes(facts.read_private_indexes(view))
         warnings = (*warn_untouched(view), *private, *plan.warn_of_leavings(leavings))
-        return report_checks(table.resolved.name, view.version, checks, warnings)
+        told = plan.limit_to_readable(checks, view)
+        return report_checks(table.resolved.name, view.version, told, warnings)
 
     return JobRunner(name="verify", looks_only=True).run_each(options, verify, progress)
 

@@ -22,6 +22,17 @@ from memwal.rows.progress import find_holes, first_due, is_at_rest, refuse_hole
 from memwal.text import count_of, iso_time, name_some
 
 _NAMED_MAX = 20
+# Checks of all shards' manifests, generations and WALs.
+_OF_SHARDS = (
+    "generations contiguous",
+    "listed generations",
+    "one key, one shard",
+    "shard snapshot",
+    "WAL continuous above the replay position",
+    "newest fence sentinel",
+    "unreferenced generation folders",
+    "pending generations belong to this MemWAL index",
+)
 _SNAPSHOT_FIELDS = (
     "shard_spec_id",
     "writer_epoch",
@@ -238,6 +249,19 @@ def check_files(name: str, faults: Sequence[FileFault], fine: str) -> Check:
     """Nothing is wrong with files of a kind."""
     problems = [f"{fault.path}: {fault.problem}" for fault in faults]
     return _verdict(None, name, name_some(problems, _NAMED_MAX, "of the kind"), fine)
+
+
+def limit_to_readable(checks: Sequence[Check], view: TableView) -> Sequence[Check]:
+    """The checks, of which those of all shards are not made where a shard can't be read."""
+    if not view.broken:
+        return checks
+    lacking = f"not of {count_of(len(view.broken), 'shard')} that can't be read; of the others: "
+    return [
+        replace(check, ok=None, detail=lacking + check.detail)
+        if check.ok and check.name in _OF_SHARDS
+        else check
+        for check in checks
+    ]
 
 
 def check_progress_history(

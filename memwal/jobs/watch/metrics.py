@@ -135,6 +135,7 @@ class WatchMetrics:
             reclaimable_bytes=lag.reclaimable_bytes,
             freshness_target_seconds=lag.freshness_seconds,
             abandoned_shards=look.abandoned_shards,
+            last_backup_at_nanos=look.last_backup_at_nanos,
         )
 
     def failed(self, table: str, error: MemWalError) -> None:

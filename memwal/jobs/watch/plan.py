@@ -34,7 +34,8 @@ class Look:
     `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
     listed. `changed` tells whether anything differs from the look before. `requests` counts this
     look's requests to the store, by operation. `abandoned_shards` is the number of shards with rows
-    that no writer will flush, as counted lately; None where no look could tell.
+    that no writer will flush, as counted lately; None where no look could tell. So is
+    `last_backup_at_nanos`: 0 where there should be backups and none is known.
     """
 
     view: TableView
@@ -42,6 +43,7 @@ class Look:
     changed: bool
     requests: Mapping[str, int]
     abandoned_shards: int | None = None
+    last_backup_at_nanos: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

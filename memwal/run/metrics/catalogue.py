@@ -34,6 +34,8 @@ METRICS = (
            "Shards with unflushed rows whose writer is silent."),
     Metric("gauge", "memwal_lease_held_seconds", ("table",), "s",
            "For how long others have held the lease, and committed nothing; absent if none does."),
+    Metric("gauge", "memwal_last_backup_timestamp_seconds", ("table",), "s",
+           "The moment that the newest backup has, in seconds since 1970; 0: none is known."),
     Metric("gauge", "memwal_consecutive_failures", ("table", "reason"), "",
            "Rounds or looks that failed in a row; absent where the last one did not."),
     Metric("gauge", "memwal_last_look_timestamp_seconds", ("table",), "s",

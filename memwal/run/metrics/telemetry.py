@@ -271,6 +271,9 @@ _GAUGES: Mapping[str, Callable[[TableGauges, int], Values]] = {
     "memwal_freshness_target_seconds": lambda s, now: [({}, s.freshness_target_seconds)],
     "memwal_abandoned_shards": lambda s, now: [({}, s.abandoned_shards)],
     "memwal_lease_held_seconds": lambda s, now: [({}, _age(s.lease_held_at_nanos, now))],
+    "memwal_last_backup_timestamp_seconds": lambda s, now: [
+        ({}, None if s.last_backup_at_nanos is None else s.last_backup_at_nanos / 1e9)
+    ],
     "memwal_consecutive_failures": _failures,
     "memwal_last_look_timestamp_seconds": lambda s, now: [({}, s.looked_at_nanos / 1e9)],
 }

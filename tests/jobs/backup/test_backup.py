@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import memwal
 from memwal.cli.app import app
 from memwal.clock import SystemClock
-from memwal.config import ResolvedTable, Settings
+from memwal.config import BackupSettings, ResolvedTable, Settings
 from memwal.errors import Refused, Usage
 from memwal.format import layout
 from memwal.jobs.backup.job import BackupOptions, run_backup, run_drop, run_list, run_verify
@@ -292,6 +292,9 @@ def test_stopped_at_any_step_it_is_no_backup_and_the_next_run_goes_on(
         shutil.copytree(base, dest)
         with pytest.raises(Stop):
             back_up(table, dest, "b", keep="1", steps=StopAt(step, nth))
+        if place <= steps.index(("copy base manifest", 1)):
+            version = layout.table_manifest_names(int(table.dataset.version))[0]
+            assert not (Path(dest) / layout.VERSIONS / version).exists(), step
         is_made = place >= steps.index(("let go", 1))
         is_dropped = is_made and place > steps.index(("let go", 1)) + 1
         assert names(dest) == ["a"] * (begun and not is_dropped) + ["b"] * is_made, step
@@ -517,6 +520,35 @@ def test_verify_finds_an_object_that_is_damaged(table: Table, dest: str, how: st
     if how == "gone":  # the next one copies it again
         assert done(back_up(table, dest, "b")).objects_copied == 1
         check_tidy(dest)
+
+
+def test_one_that_is_read_again_drops_nothing_if_it_is_damaged(table: Table, dest: str) -> None:
+    done(back_up(table, dest, "a"))
+    path = sorted((Path(dest) / "data").glob("*.lance"))[0]
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+    options = BackupOptions(
+        tables=[resolve(table.uri)],
+        dest=resolve(dest),
+        request=BackupRequest(name="b", keep="1", verify=True),
+    )
+    (report,) = run_backup(options, Quiet()).tables
+
+    assert (report.exit_code, code_of(report)) == (8, "MW-A07")
+    assert names(dest) == ["a", "b"]
+
+
+def test_the_place_and_what_stays_are_as_configured(table: Table, dest: str) -> None:
+    resolved = resolve(table.uri).model_copy(update={"backup": BackupSettings(uri=dest, keep="1")})
+    for name in ("a", "b"):
+        options = BackupOptions(tables=[resolved], request=BackupRequest(name=name, verify=True))
+        (report,) = run_backup(options, Quiet()).tables
+        assert done(report).objects_read == report.objects_copied + report.objects_kept
+    assert names(dest) == ["b"]
+
+    (nowhere,) = run_backup(BackupOptions(tables=[resolve(table.uri)]), Quiet()).tables
+    assert nowhere.exit_code == 2
+    assert "no place for its backups" in str(nowhere.error)
 
 
 @pytest.mark.parametrize("name", ["a.objects", "a.pb"])

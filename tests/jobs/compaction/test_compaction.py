@@ -116,6 +116,7 @@ def test_a_dry_run_tells_and_changes_nothing(tmp_path: Path) -> None:
     version = int(table.dataset.version)
     found = done(compact(table, dry_run=True))
     assert (found.tasks, found.commits) == (1, 0)
+    assert (found.fragments_before, found.fragments_after) == (5, None)
     assert "4 of 5 fragments" in str(found.reason)
     assert {i.method for i in found.indexes} == {"append"}
     assert int(table.dataset.version) == version

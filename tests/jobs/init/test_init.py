@@ -286,7 +286,6 @@ def test_a_spec_that_is_none() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"key": ("k2",)}, "primary key is id, not k2"),
         ({"spec": "bucket(id, 8)"}, r"spec is bucket\(id, 4\), not bucket\(id, 8\)"),
         ({"maintained": ()}, "maintained is id_idx, not none"),
         ({"policy": 'columns.n = "sum"'}, "no row-merge policy"),
@@ -298,6 +297,13 @@ def test_another_mem_wal_than_asked_for(uri: str, asked: dict[str, Any], says: s
     assert init(uri, **same).outcome == "nothing_to_do"
     with pytest.raises(Refused, match=f"has a MemWAL already.*{says}"):
         init(uri, **{"key": ("id",), **asked})
+
+
+def test_another_key_is_refused_at_once(uri: str) -> None:
+    """As it would be after the quiesce that another spec needs."""
+    init(uri)
+    with pytest.raises(Refused, match=r"primary key is id, and Lance changes no key \(MW-T02\)"):
+        init(uri, ("k2",))
 
 
 def test_a_mem_wal_without_a_key_is_told_of(uri: str) -> None:

@@ -36,6 +36,8 @@ WALS = [WalSize(entries=1, abandoned=True), WalSize(entries=0)]
         ("index_lag_generations == 2", 1, 2),
         ("reclaimable_bytes < 10", 10, 9),
         ("abandoned_shards <= 0", 1, 0),
+        ("backup-age>1d", 86_400, 86_401),
+        ("backup_age_seconds >= 90", 89, 90),
     ],
 )
 def test_a_condition_is_a_word_an_operator_and_a_number(

@@ -85,6 +85,14 @@ def test_a_torn_manifest(table: Table) -> None:
     newest = max(folder.glob("*.binpb"), key=lambda p: layout.from_bit_reversed(p.stem))
     newest.write_bytes(b"\xff" * 20)
     assert broken(table) == ["shard manifests"]
+    newest.write_bytes(b"")
+    _, made = verify(table)
+    assert "is empty" in made["shard manifests"]["detail"]
+    # Of a shard that can't be read, they say nothing.
+    undecided = [name for name, check in made.items() if check["ok"] is None]
+    assert len(undecided) >= 7, undecided
+    for name in undecided:
+        assert "not of 1 shard that can't be read; of the others" in made[name]["detail"]
 
 
 def test_a_manifest_that_leads_nowhere(table: Table) -> None:

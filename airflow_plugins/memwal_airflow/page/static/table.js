@@ -98,6 +98,8 @@ function tiles(data) {
     tile("Index lag", lag && lag.generations ? plural(lag.generations, "generation") : lagText(lag), lag && lag.unindexed_rows ? `${plural(lag.unindexed_rows, "row")} not indexed` : lag ? plural(lag.indexes, "index", "indexes") : null),
     tile("Reclaimable", reclaimable ? bytes(reclaimable.bytes) : NOTHING, reclaimable && plural(reclaimable.generations, "generation")),
     tile("Shard snapshot", since(data.snapshot_at, "age"), snapshot && plural(snapshot.num_shards, "shard")),
+    data.backup && tile("Last backup", data.backup.error ? "not known" : data.backup.made_at ? since(data.backup.made_at, "age") : "none yet",
+      data.backup.name ? `${bytes(data.backup.bytes)} · version ${count(data.backup.version)}` : null),
     data.freshness && tile("Freshness target", duration(data.freshness.target_seconds), keptNote(data.freshness)),
     tile("Lease", lease && lease.state !== "released" ? lease.state : "free", lease && leaseNote(lease)),
     tile("Base table", data.rows === null ? NOTHING : `${compact(data.rows)} rows`, data.version === null ? null : `version ${count(data.version)}${data.primary_key.length ? ` · key ${data.primary_key.join(", ")}` : ""}`));

@@ -12,9 +12,10 @@ that were listed just now.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -23,6 +24,8 @@ from memwal.config import ResolvedTable
 from memwal.errors import BadCredentials, MemWalError, Missing, NotATable, unexpected
 from memwal.format import layout
 from memwal.jobs.status.plan import AbandonedLimits
+from memwal.jobs.status.report import find_backup_time
+from memwal.jobs.status.store import read_last_backup
 from memwal.jobs.watch.plan import Generation, Look
 from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
@@ -51,6 +54,8 @@ _LOOKS_UNLISTED = 10
 _MARK_BYTES = 8 * 1024
 
 _LOOKS_MAX = 3
+# Backups are made daily, and not by a watch.
+_BACKUP_SECONDS = 600.0
 
 
 class LatestVersion:
@@ -211,11 +216,33 @@ class SeenTable:
         return _Seen(facts=facts, shards=seen, view=view, flushed=flushed)
 
 
+class SeenBackup:
+    """The time of a table's newest backup, read aside: its store may be slow, or away."""
+
+    def __init__(self, table: ResolvedTable, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._due_at = -math.inf
+        self.at_nanos: int | None = None
+
+    def renew(self) -> None:
+        """Begin to read it, if that was long ago; returns at once."""
+        now = self._clock.monotonic_seconds()
+        if self._table.backup is not None and now >= self._due_at:
+            self._due_at = now + _BACKUP_SECONDS
+            threading.Thread(target=self._read, daemon=True, name="memwal-backup-look").start()
+
+    def _read(self) -> None:
+        # What can't be read now stays as old as it was, so that an alert comes in the end.
+        self.at_nanos = find_backup_time(read_last_backup(self._table)) or self.at_nanos or 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    where: Hashable
+    where: object
     objects: Objects
     table: SeenTable
+    backup: SeenBackup
 
 
 class StoredLooks:
@@ -268,12 +295,14 @@ class StoredLooks:
         except BadCredentials:
             self.forget(table.name)  # so that the next look opens the store with new credentials
             raise
+        found.backup.renew()
         after = found.objects.counts.as_dict()
         return Look(
             view=view,
             flushed_at_nanos=flushed,
             changed=changed,
             abandoned_shards=found.table.abandoned,
+            last_backup_at_nanos=found.backup.at_nanos,
             requests={name: after[name] - before[name] for name in ("list", "get")},
         )
 
@@ -283,13 +312,14 @@ class StoredLooks:
             self._tables.pop(table, None)
 
     def _find(self, table: ResolvedTable) -> _Opened:
-        where = (table.uri, frozenset(table.storage_options.items()))
+        where = (table.uri, frozenset(table.storage_options.items()), table.backup)
         with self._lock:
             found = self._tables.get(table.name)
         if found is None or found.where != where:
             objects = self._open(table)
             limits = choose_limits(AbandonedLimits, table)
-            found = _Opened(where, objects, SeenTable(objects, self._clock, limits))
+            seen = SeenTable(objects, self._clock, limits)
+            found = _Opened(where, objects, seen, SeenBackup(table, self._clock))
             with self._lock:
                 self._tables[table.name] = found
         return found

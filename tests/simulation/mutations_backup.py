@@ -1,0 +1,158 @@
+"""Mutations of backups: what counts as one, what is copied, and what may be deleted."""
+
+from __future__ import annotations
+
+from tests.simulation.mutation_list import mutations
+
+_REAL = "tests/jobs/backup/test_backup.py"
+_PLAN = "tests/jobs/backup/test_backup_plan.py"
+_APPLY = "memwal/jobs/backup/apply.py"
+_PLANS = "memwal/jobs/backup/plan.py"
+_STORED = "memwal/store/records/backups.py"
+_COPYING = "memwal/store/objects/copying.py"
+
+BACKUP = (
+    *mutations(
+        _PLANS,
+        _PLAN,
+        (
+            "backup: what other backups need is deleted",
+            "    return sorted(paths - needed, key=",
+            "    return sorted(paths, key=",
+        ),
+        (
+            "backup: a place that somebody wrote to is taken",
+            "    strange = [path for path in sorted(place.sizes) if not _is_expected(path, place)]",
+            "    strange = list[str]()",
+        ),
+        (
+            "backup: another history is no matter",
+            "    if former_at_nanos not in (None, newest.version_at_nanos):",
+            "    if False:",
+        ),
+        (
+            "backup: a table that was rewound is backed up to the same place",
+            "    if version < newest.version:",
+            "    if False:",
+        ),
+        (
+            "backup: the WAL may have a hole",
+            "    if hole is not None:",
+            "    if False:",
+        ),
+        (
+            "backup: the highest WAL entry is left behind",
+            "    return sorted(kept | ({highest} if highest else set()))",
+            "    return sorted(kept)",
+        ),
+        (
+            "backup: entries of an epoch that the manifest does not know come along",
+            "    positions = {p for p in positions if p < min(newer, default=layout.U64_MAX)}",
+            "    positions = set(positions)",
+        ),
+        (
+            "backup: numbered objects are believed by their size",
+            "        elif needed.phase in NUMBERED:",
+            "        elif False:",
+        ),
+        (
+            "backup: the newest is dropped for its age",
+            "    older = list(backups[:-1])",
+            "    older = list(backups)",
+        ),
+        (
+            "backup: a file that is not there is no loss",
+            "    if gone:\n",
+            "    if False:\n",
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        f"{_REAL} -k 'collected or beside or stopped_at'",
+        (
+            "backup: base manifests are copied first",
+            "        for phase in Phase:",
+            "        for phase in reversed(Phase):",
+        ),
+        (
+            "backup: what was copied is not marked",
+            "        mark = replace(mark, paths=tuple(sorted(paths)))\n",
+            "",
+        ),
+        (
+            "backup: what is collected meanwhile ends it",
+            "                if not (isinstance(error, Missing) or is_passing(error)):",
+            "                if True:",
+        ),
+        (
+            "backup: the pin of a killed run stays",
+            "        if former is not None and former.pin:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        f"{_REAL} -k 'dropp or unread or read_nothing'",
+        (
+            "backup: documents go after what they need",
+            "            self.documents.remove_document(backup.name)\n        remaining",
+            "            pass\n        remaining",
+        ),
+        (
+            "backup: hints lead to what was dropped",
+            "            self.dest.put_hints(hints, sorted(gone))",
+            "            pass",
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        f"{_REAL} -k 'another_entry'",
+        (
+            "backup: another entry under a position is taken for the same",
+            "                    check_same(self.dest.uri, read, self.source.digest(needed.path))",
+            "                    pass",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/job.py",
+        f"{_REAL} -k garbage_is",
+        (
+            "backup: garbage deletes where backups are",
+            "        StoredBackups(stores.objects).refuse_any()\n",
+            "",
+        ),
+    ),
+    *mutations(
+        _STORED,
+        "tests/store/test_backups.py -k 'not s3'",
+        (
+            "backup: a list is not compared with its document",
+            "        if hashlib.sha256(data).digest() != backup.objects_sha256:",
+            "        if False:",
+        ),
+        (
+            "backup: a name that is taken is taken again",
+            "        if name in self._names():",
+            "        if False:",
+        ),
+        (
+            "backup: the list is not stored",
+            "            self._objects.put_if_absent(path, data)\n        except AlreadyExists:",
+            "            pass\n        except AlreadyExists:",
+        ),
+    ),
+    *mutations(
+        _COPYING,
+        "tests/store/test_copying.py -k 'not s3 and not az and not gs'",
+        (
+            "backup: other bytes than expected are stored",
+            "        self._check(self.found)\n",
+            "",
+        ),
+        (
+            "backup: another object under the path is taken for the same",
+            "        if (there.size_bytes, there.sha256) != (found.size_bytes, found.sha256):",
+            "        if False:",
+        ),
+    ),
+)
