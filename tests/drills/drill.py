@@ -112,7 +112,10 @@ class Outcome:
                 return "told by reads"
             wrong = any(read.result == WRONG for read in after.reads)
             return "silent after repair" if wrong else "not mended, said so neither"
-        if after.wrong - self.before.wrong and not self.is_beyond and "MW-J03" not in repair.said:
+        says_mended = "MW-J03" in repair.said  # though not without loss
+        if says_mended != (after.verify.result == RIGHT):
+            return "verify disagrees with repair"
+        if after.wrong - self.before.wrong and not self.is_beyond and not says_mended:
             return "worse after repair"
         return "told what is lost or left"
 
@@ -167,8 +170,11 @@ def repair_table(place: Path) -> Look:
         confirm=lambda table, damages: True,
         request=RepairRequest(execute=True, yes=True, idle_seconds=0),
     )
-    report = run_repair(options, LogProgress())
-    return _look("repair", lambda: take_report(report, RepairTableReport) and None)
+
+    def repair() -> None:
+        take_report(run_repair(options, LogProgress()), RepairTableReport)
+
+    return _look("repair", repair)
 
 
 def _look(name: str, read: Callable[[], str | None]) -> Look:

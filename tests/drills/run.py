@@ -24,6 +24,7 @@ FINDINGS = frozenset(
         "not mended, said so neither",
         "silent after repair",
         "worse after repair",
+        "verify disagrees with repair",
     }
 )
 """Verdicts that break a promise. Others than memwal read wrongly in `others only`."""

@@ -18,9 +18,10 @@ from tests.drills.tables import KINDS, load_truth
 from tests.support.sampling import many
 
 HERE = Path(__file__).parent
-SEEDS = range(100, 100 + many(1000, 25))
+SEEDS = range(100, 100 + many(1000, 20))
 RIGHT = Look(name="latest", result="right")
 WRONG = Look(name="latest", result="wrong", said="1 rows lost")
+LOST = Look(name="repair", result="told", said="mended, but not without loss (MW-J03)")
 TOLD = Look(name="verify", result="told", said="Corruption 8")
 
 
@@ -126,6 +127,18 @@ FINE = Look(name="verify", result="right")
             "not mended, said so neither",
         ),
         (lambda: outcome(TOLD, RIGHT, repair=TOLD, after=(TOLD, WRONG)), "worse after repair"),
+        (
+            lambda: outcome(TOLD, RIGHT, repair=LOST, after=(FINE, WRONG)),
+            "told what is lost or left",
+        ),
+        (
+            lambda: outcome(TOLD, RIGHT, repair=LOST, after=(TOLD, WRONG)),
+            "verify disagrees with repair",
+        ),
+        (
+            lambda: outcome(TOLD, RIGHT, repair=TOLD, after=(FINE, RIGHT)),
+            "verify disagrees with repair",
+        ),
         (
             lambda: outcome(TOLD, WRONG, repair=TOLD, after=(TOLD, WRONG)),
             "told what is lost or left",

@@ -421,7 +421,14 @@ def list_replay_problems(manifest: ShardManifest, wal: WalFacts) -> list[str]:
         tip += 1
     judged = replace(manifest, writer_epoch=max(epochs))
     reached = [entry for entry in wal.entries if entry.position < tip]
-    return [f"shard {manifest.shard_id}: {text}" for text in replay(judged, reached).problems]
+    problems = [
+        f"position {entry.position} is covered, and generation {entry.generation} is not flushed"
+        for entry in wal.entries
+        if entry.position <= manifest.replay_after_wal_entry_position
+        and (entry.generation or 0) >= manifest.current_generation
+    ]
+    problems += replay(judged, reached).problems
+    return [f"shard {manifest.shard_id}: {text}" for text in problems]
 
 
 def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:

@@ -321,9 +321,11 @@ class LanceTables:
             with WAITS.watch(uri, "Lance opens the table"):
                 # Not `lance.dataset`, which takes either an address or a namespace: generations
                 # need both.
-                return lance.LanceDataset(
+                dataset = lance.LanceDataset(
                     uri, version=version, session=self._session, **self._opening
                 )
+            _ = dataset.schema  # over a damaged one, Lance panics: here, and nowhere else
+            return dataset
         except (OSError, ValueError) as error:
             text = tidy_text(error)
             if _REFUSED.search(text):

@@ -127,6 +127,28 @@ def test_wal_entries_out_of_order(table: Table) -> None:
     assert "may follow" in broken(table)["WAL continuous above the replay position"]
 
 
+def test_a_wal_entry_in_place_of_one_that_is_flushed(table: Table) -> None:
+    """No read looks at it there; and what it was exchanged for is passed over."""
+    shard = table.shards[0]
+    wal_tables.abandon(table, shard, Put([40], 5))
+    highest = max(position for position, _ in table.stores.wal.list_entries(shard))
+    one, two = (wal_tables.entry_file(table, shard, position) for position in (1, highest))
+    one_data, two_data = one.read_bytes(), two.read_bytes()
+    one.write_bytes(two_data)
+    two.write_bytes(one_data)
+    found = broken(table)["WAL continuous above the replay position"]
+    assert "position 1 is covered, and generation 4 is not flushed" in found
+
+
+def test_a_schema_that_lance_panics_over(table: Table) -> None:
+    newest = files(table, "_versions/*.manifest")[0]
+    newest.write_bytes(newest.read_bytes().replace(b"int64", b"ynt64"))
+    opened = memwal.open_table(table.uri, engine="local")
+    for look in (opened.verify, opened.read, lambda: opened.read(key={"k": 1})):
+        with pytest.raises(Corruption, match=r"can't be opened.*ynt64.*MW-F06"):
+            look()
+
+
 def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
     """A view is older than the hints that are read after it."""
     stores = table.stores
@@ -159,6 +181,7 @@ def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
             "/home/runner/work/lance/lance/rust/lance-encoding/src/encodings/fixed.rs:83:13",
             True,
         ),
+        ("External error: Lance reader producer terminated before end of stream", True),
         ("Invalid user input: column x not found, /rust/lance/src/dataset/scanner.rs:9:1", False),
         ("LanceError(IO): Generic S3 error: error sending request for url (http://x)", False),
     ],
