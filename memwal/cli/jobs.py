@@ -230,7 +230,7 @@ def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
 
 @command(RescueFlags)
 def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job:
-    """List what is damaged and from what it can be mended; with --execute, mend it.
+    """Say what is damaged, and what can be mended; with --execute, mend it.
 
     Nothing is deleted: what is replaced goes to _maintenance/quarantine/. Mending some of it claims
     shards, which fences their writers, and asks first. Exit code 8 as long as something is damaged.

@@ -165,7 +165,7 @@ REPAIR: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/repair/store.py",
+        "memwal/jobs/repair/store/__init__.py",
         _APPLY,
         (
             "repair: what was written meanwhile is replaced",
@@ -179,7 +179,7 @@ REPAIR: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/repair/backups.py",
+        "memwal/jobs/repair/store/backups.py",
         _REAL,
         (
             "repair: an object is taken from a backup unchecked",

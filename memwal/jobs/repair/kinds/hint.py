@@ -52,7 +52,7 @@ def _tell_lost(hint: Hint) -> Damage:
         action=Action.LEAVE,
         finding=hint.problem or "",
         evidence=f"a commit was begun from version {hint.newest}, so one that followed may be "
-        "gone: `memwal restore` has it, if a backup does. If none followed, delete the hint",
+        "gone: restore it from a backup, if there is one. If none followed, delete the hint",
         lost=(f"what was committed after version {hint.newest}",),
         checks=("hints",),
     )

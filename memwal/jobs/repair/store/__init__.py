@@ -17,7 +17,6 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.format import codec, layout
-from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import (
     Evidence,
     Fetch,
@@ -26,8 +25,9 @@ from memwal.jobs.repair.model import (
     ShardEvidence,
     StoredManifests,
 )
+from memwal.jobs.repair.store.backups import BackedUp
 from memwal.jobs.rescue.store import LanceShardWriters
-from memwal.jobs.verify.job import find_newer_manifests, list_steps, make_checks
+from memwal.jobs.verify.checks import TableChecks, find_newer_manifests, make_checks
 from memwal.jobs.verify.plan import (
     CatchUpFacts,
     FileFault,
@@ -160,7 +160,7 @@ class StoredEvidence:
             shard_manifests=stores.shard_manifests,
             clock=stores.clock,
         )
-        checks = make_checks(list_steps(facts, view, []), self.progress)
+        checks = make_checks(TableChecks(facts, view, []).list_steps(), self.progress)
         history, version_faults = self._read_history(facts, view)
         checkpoints, checkpoint_faults = facts.read_checkpoints()
         bare = find_bare_shards(view, facts.list_folders(view).inside)
