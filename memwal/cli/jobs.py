@@ -230,9 +230,9 @@ def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
 
 @command(RescueFlags)
 def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job:
-    """Say what is damaged, and what can be mended; with --execute, mend it.
+    """Say what is damaged; with --execute, mend it.
 
-    Nothing is deleted: what is replaced goes to _maintenance/quarantine/. Mending some of it claims
+    Of each thing it says from what it can be mended, and what is lost. Nothing is deleted: what is replaced goes to _maintenance/quarantine/. Mending some of it claims
     shards, which fences their writers, and asks first. Exit code 8 as long as something is damaged.
     """
     from memwal.jobs.repair.job import RepairOptions, run_repair
