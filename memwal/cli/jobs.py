@@ -232,8 +232,9 @@ def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
 def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job:
     """Say what is damaged; with --execute, mend it.
 
-    Of each thing it says from what it can be mended, and what is lost. Nothing is deleted: what is replaced goes to _maintenance/quarantine/. Mending some of it claims
-    shards, which fences their writers, and asks first. Exit code 8 as long as something is damaged.
+    Of each thing it says from what it can be mended, and what is lost. Nothing is deleted: what is
+    replaced goes to _maintenance/quarantine/. Mending some of it claims shards, which fences their
+    writers, and asks first. Exit code 8 as long as something is damaged.
     """
     from memwal.jobs.repair.job import RepairOptions, run_repair
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
@@ -15,12 +16,12 @@ from tests.support.builders import Delete, Key, Put, Table, apply, make_table, u
 Damage = Callable[[Table, ShardId], object]
 
 
-def make_damaged_ground(folder: Path) -> Table:
+def make_damaged_ground(folder: object, **how: Any) -> Table:
     """Two shards: generation 1 of each is merged, 2 and 3 are pending; all of their WAL is there.
 
     The first one's WAL has three more puts, of keys 200 to 202, at positions 9 to 11.
     """
-    table = make_table(folder, rows=range(20), shards=2, indexed=True)
+    table = make_table(folder, rows=range(20), shards=2, indexed=True, **how)
     for place, shard in enumerate(table.shards):
         first = 10 * place
         table.flush(shard, Put([first + 1, first + 2, first + 100], 5000), Delete([first + 3]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from tests.support.builders import Put, Rows, Table, apply
 from tests.support.indexed import resolved
 from tests.support.nursery import run_memwal
 from tests.support.progress import Quiet
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -368,6 +369,28 @@ def test_no_shard_is_claimed_unasked(table: Table) -> None:
     assert len(asked) == 1
     after = snap(table)
     assert {name: after.get(name) for name in before} == before
+
+
+def test_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
+    table = make_damaged_ground(make_s3_uri(), options=s3_server.storage_options)
+    first, second = table.shards
+    objects, manifests = table.stores.objects, table.stores.shard_manifests
+    newest = manifests.latest(first)
+    assert newest is not None
+    objects.put(layout.shard_manifest_path(first, newest.version), b"torn")
+    objects.put(layout.wal_entry_path(first, 1), b"torn")
+    lost = manifests.latest(second)
+    assert lost is not None
+    folder = layout.shard_folder(second) + f"/{lost.flushed_generations[1].path}"
+    assert lost.flushed_generations[1].generation == 2
+    objects.delete([file.path for file in objects.list(folder)])
+    report = repair(table)
+    assert (report.exit_code, report.lost) == (0, ()), report
+    assert broken(table) == []
+    kept = f"{report.quarantine}/{layout.wal_entry_path(first, 1)}"
+    assert objects.get(kept) == b"torn"
+    table.merge_all()
+    assert table.base_rows() == table.truth()
 
 
 def test_the_command(table: Table) -> None:
