@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from memwal.jobs.maintain.report import MaintainTableReport
     from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
     from memwal.jobs.repair.report import RepairTableReport
+    from memwal.jobs.restore.report import RestoreTableReport
     from memwal.jobs.snapshot.report import SnapshotTableReport
     from memwal.jobs.status.report import StatusTableReport
     from memwal.jobs.verify.report import VerifyTableReport
@@ -41,6 +42,7 @@ __all__ = [
     "Nearest",
     "PlannedMergeReport",
     "RepairTableReport",
+    "RestoreTableReport",
     "Search",
     "SnapshotTableReport",
     "StatusTableReport",

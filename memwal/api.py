@@ -50,6 +50,8 @@ from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.repair.report import RepairTableReport
 from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.restore.report import RestoreTableReport
+from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
@@ -355,6 +357,32 @@ class Table:
         request = check_request(BackupRequest(name=name, keep=keep), lambda o: o.name)
         asked = self._make_options(BackupOptions, dest=place, request=request, dry_run=dry_run)
         return take_report(run_backup(asked, LogProgress()), BackupTableReport)
+
+    def restore(
+        self,
+        source: str,
+        *,
+        over: bool = False,
+        backup: str | None = None,
+        version: int | None = None,
+        backup_storage_options: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> RestoreTableReport:
+        """Make the table again out of a backup in `source`, in an empty place unless `over`.
+
+        `backup` is its name, by default the newest, or the newest that holds `version`.
+        `backup_storage_options` are of `source`, over those of the table.
+        """
+        from memwal.jobs.restore.job import RestoreOptions, run_restore
+
+        options = {**self._table.storage_options, **(backup_storage_options or {})}
+        place = ResolvedTable(
+            name=source, uri=source, settings=self._table.settings, storage_options=options
+        )
+        asked = RestoreRequest(over=over, backup=backup, version=version)
+        request = check_request(asked, lambda o: o.name)
+        made = self._make_options(RestoreOptions, source=place, request=request, dry_run=dry_run)
+        return take_report(run_restore(made, LogProgress()), RestoreTableReport)
 
     def read(
         self,

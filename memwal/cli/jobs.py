@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
+from memwal.cli.console import RunProgress
 from memwal.cli.flags import Job, JobFlags, ReadFlags, RescueFlags, command
 from memwal.cli.options import OneTable, Tables
 from memwal.cli.output import Output
@@ -26,6 +27,7 @@ from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
+from memwal.jobs.restore.request import RestoreRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age
 
@@ -43,6 +45,10 @@ Sources = Annotated[
 Place = Annotated[
     str,
     typer.Argument(metavar="URI|TABLE", help="A table, or any folder of a store."),
+]
+BackupPlace = Annotated[
+    str,
+    typer.Argument(metavar="BACKUP", help="A place of backups: an address, or a table's name."),
 ]
 RunsMax = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=4000, help="The newest N.")
@@ -202,6 +208,25 @@ def rescue(tables: Tables, *, request: RescueRequest, flags: RescueFlags) -> Job
         lease=not flags.no_lease,
         confirm=(lambda table, shards: True) if request.yes else ask,
     )
+
+
+@command(JobFlags)
+def restore(
+    source: BackupPlace, table: OneTable, *, request: RestoreRequest, flags: JobFlags
+) -> Job:
+    """Make a table again out of a backup.
+
+    Writers can open it at once. One that still has the old table open is fenced: no row of its is
+    taken for the new table's. After a kill, run it again to continue.
+    """
+    from memwal.jobs.restore.job import RestoreOptions, run_restore
+
+    def work(progress: RunProgress) -> JobReport:
+        found, tables = flags.table(source), [flags.table(table)]
+        options = flags.run_options(RestoreOptions, tables, source=found, request=request)
+        return run_restore(options, progress)
+
+    return work
 
 
 @command(JobFlags)

@@ -39,6 +39,8 @@ RESERVE = f"{MAINTENANCE}/reserve"
 QUARANTINE = f"{MAINTENANCE}/quarantine"
 BACKUPS = f"{MAINTENANCE}/backups"
 BACKUP_MARK = f"{BACKUPS}/unfinished"
+REPLACED = f"{MAINTENANCE}/replaced"
+TRANSACTIONS = "_transactions"
 VERSIONS = "_versions"
 TRANSACTIONS = "_transactions"
 TABLE_HINT = f"{VERSIONS}/latest_version_hint.json"
@@ -49,6 +51,11 @@ SYSTEM_INDEXES = frozenset({MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 TOMBSTONE = "_tombstone"
 
 U64_MAX = 2**64 - 1
+LEAP = 10**12
+"""By so much a restore raises a shard's epoch and WAL position: more than any shard ever had.
+
+A thousand claims or entries a second for thirty years.
+"""
 _STOPPER_MARK = b"\x07collected"
 STOPPER_BYTES = len(_STOPPER_MARK) + 8
 # Lance marks versions of detached commits by the top bit; such names start with a `d`.
@@ -448,6 +455,20 @@ def is_backed_up(path: str) -> bool:
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         return False
     return not path.startswith(f"{MAINTENANCE}/") or path.startswith((f"{SETTLED}/", f"{ADOPTED}/"))
+
+
+def replaced_folder(restore_id: str) -> str:
+    """Where a restore keeps what it replaced. Raises ValueError when the id is not a UUID."""
+    if not is_shard_folder(restore_id):
+        raise ValueError(f"{restore_id!r} is no restore's id")
+    return f"{REPLACED}/{restore_id}"
+
+
+def parse_shard_path(path: str) -> tuple[ShardId, str] | None:
+    """The shard in the path of one of its objects, and the rest of it; None for any other path."""
+    root, _, rest = path.partition("/")
+    shard, _, within = rest.partition("/")
+    return (ShardId(shard), within) if root == MEM_WAL and is_shard_folder(shard) else None
 
 
 def _parse_backup(path: str, extension: str) -> str | None:

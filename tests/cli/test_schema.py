@@ -30,6 +30,7 @@ RUNS = [
     "wait T --until merged --timeout 0s", "doctor T", "init T", "init T --spec manual --dry-run",
     "init T --spec unsharded", "checkpoint create T monday", "checkpoint list T",
     "checkpoint drop T monday", "checkpoint drop T none", "backup T D/copies --name a",
+    "restore D/copies D/again",
     "backup list D/copies", "backup verify D/copies", "backup drop D/copies a --dry-run",
     "lease break T --reason gone",
     "rescue T --yes --dry-run", "quiesce T --yes --dry-run", "ingest T D/rows.parquet --dry-run",

@@ -25,6 +25,7 @@ from tests.simulation.mutations_policy import POLICY
 from tests.simulation.mutations_quiesce import QUIESCE
 from tests.simulation.mutations_read import READ
 from tests.simulation.mutations_repair import REPAIR
+from tests.simulation.mutations_restore import RESTORE
 from tests.simulation.mutations_spec import SPEC
 from tests.simulation.mutations_store import STORE
 from tests.simulation.mutations_watch import WATCH
@@ -52,5 +53,6 @@ MUTATIONS = (
     *NEWER,
     *WATCH,
     *SPEC,
+    *RESTORE,
     *AIRFLOW,
 )

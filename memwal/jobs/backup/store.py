@@ -142,7 +142,21 @@ class LanceSource:
             manifest_path=manifest_path,
             needed=(*base, *(needed for part, _ in parts for needed in part)),
             wal={s.shard_id: wal for s, (_, wal) in zip(view.shards, parts, strict=True)},
+            mem_wal_since_nanos=self._find_since(view),
         )
+
+    def _find_since(self, view: TableView) -> int:
+        """Since when the MemWAL index provably exists to which pending generations belong.
+
+        A copy has no older versions to prove it by. Only shards that were never merged need that.
+        """
+        views = self.stores.views
+        new = [s for s in view.shards if s.pending and not s.merged_generation]
+        times = side_by_side(
+            lambda s: views.flushed_at_nanos(s.shard_id, s.pending[0]), new, _READERS_MAX
+        )
+        since = views.mem_wal_since_nanos(view, min(times)) if times else None
+        return since if since is not None and since <= min(times) else 0
 
     # ---- the base
 
