@@ -53,12 +53,12 @@ class Damage:
         """Whether nothing that is stored has to tell of it.
 
         Neither Lance's files nor WAL entries have checksums, and neither say where they belong: so
-        bytes may be other ones, and a file may stand for another one of its size. And nothing names
-        the last entry of a WAL.
+        bytes may be other ones, and a file may stand for another one: of its size, or an entry of the
+        WAL's same generation. And nothing names the last entry of a WAL.
         """
         if self.kind == "delete":
             return self.what == "WAL entry"
-        alike = self.kind in ("flip", "zero") or self.same_size
+        alike = self.kind in ("flip", "zero") or self.same_size or self.what == "WAL entry"
         return alike and self.what in WITHOUT_CHECKSUM
 
 
