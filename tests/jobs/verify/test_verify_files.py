@@ -183,8 +183,8 @@ def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
         ),
         ("External error: Lance reader producer terminated before end of stream", True),
         (
-            "Schema error: Field 'k' references parent id -5, which must appear earlier in the protobuf "
-            "field list",
+            "Schema error: Field 'k' references parent id -5, which must appear earlier "
+            "in the protobuf field list",
             True,
         ),
         ("Invalid user input: column x not found, /rust/lance/src/dataset/scanner.rs:9:1", False),
