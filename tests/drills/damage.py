@@ -56,10 +56,9 @@ class Damage:
         bytes may be other ones; a file may stand for another one of its size, a WAL entry for
         another one of its generation. And nothing names the last entry of a WAL.
         """
-        if self.kind == "delete":
-            return self.what == "WAL entry"
-        alike = self.kind in ("flip", "zero") or self.same_size or self.what == "WAL entry"
-        return alike and self.what in WITHOUT_CHECKSUM
+        if self.what == "WAL entry":
+            return self.kind != "cut"
+        return self.what in WITHOUT_CHECKSUM and (self.kind in ("flip", "zero") or self.same_size)
 
 
 def class_of(path: str) -> str | None:
