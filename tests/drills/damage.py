@@ -52,14 +52,13 @@ class Damage:
     def is_beyond(self) -> bool:
         """Whether nothing that is stored has to tell of it.
 
-        Neither Lance's files nor WAL entries have checksums, and neither say where they belong: so
-        bytes may be other ones, and a file may stand for another one of its size. And nothing names
-        the last entry of a WAL.
+        Neither Lance's files nor WAL entries have checksums, and neither say where they belong. So
+        bytes may be other ones; a file may stand for another one of its size, a WAL entry for
+        another one of its generation. And nothing names the last entry of a WAL.
         """
-        if self.kind == "delete":
-            return self.what == "WAL entry"
-        alike = self.kind in ("flip", "zero") or self.same_size
-        return alike and self.what in WITHOUT_CHECKSUM
+        if self.what == "WAL entry":
+            return self.kind != "cut"
+        return self.what in WITHOUT_CHECKSUM and (self.kind in ("flip", "zero") or self.same_size)
 
 
 def class_of(path: str) -> str | None:

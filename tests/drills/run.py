@@ -78,8 +78,13 @@ class Worker:
 
 
 def prepare_tables(folder: Path) -> Path:
-    """Make the tables that drills copy, in a process that dies with rows in the WAL."""
+    """Make the tables that drills copy, in a process that dies with rows in the WAL.
+
+    A folder that has them keeps them: Lance's names differ each time, and so may what a seed hits.
+    """
     tables = folder / "tables"
+    if tables.exists():
+        return tables
     tables.mkdir(parents=True)
     code = "import sys, pathlib, tests.drills.tables as t; t.prepare(pathlib.Path(sys.argv[1]))"
     words = [sys.executable, "-c", code, str(tables)]

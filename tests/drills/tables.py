@@ -119,7 +119,7 @@ class Maker:
             dataset.create_scalar_index("cat", "BITMAP")
             dataset.create_scalar_index("text", "INVERTED")
         dataset.initialize_mem_wal()
-        self.shards = [str(uuid.uuid4()) for _ in range(shards)]
+        self.shards = [str(uuid.uuid5(uuid.NAMESPACE_URL, f"shard {n}")) for n in range(shards)]
         self.base, self.flushed = dict(self.rows), dict(self.rows)
         return self
 

@@ -96,6 +96,26 @@ def test_classes(path: str, what: str | None) -> None:
     assert class_of(path) == what
 
 
+@pytest.mark.parametrize(
+    ("kind", "what", "same_size", "is_beyond"),
+    [
+        ("flip", "data file", False, True),
+        ("flip", "shard manifest", False, False),
+        ("swap", "data file", True, True),
+        ("swap", "data file", False, False),
+        ("delete", "data file", False, False),
+        ("cut", "index file", False, False),
+        ("replay", "WAL entry", False, True),
+        ("delete", "WAL entry", False, True),
+        ("cut", "WAL entry", False, False),
+        ("replay", "table manifest", True, False),
+    ],
+)
+def test_what_nothing_can_tell(kind: str, what: str, same_size: bool, is_beyond: bool) -> None:
+    done = Damage(kind=kind, what=what, path="x", same_size=same_size)
+    assert done.is_beyond is is_beyond
+
+
 def outcome(
     verify: Look, read: Look, *, what: str = "shard manifest", repair: Look | None = None,
     after: tuple[Look, Look] | None = None,

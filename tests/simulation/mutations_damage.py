@@ -32,8 +32,8 @@ DAMAGE = (
         ),
         (
             "damage: generations that a checkpoint alone lists are not looked at",
-            "        return [*faults, *self._read_kept_faults(view)]\n",
-            "        return faults\n",
+            "            if found.error is not None:\n                checkpoint = needed",
+            "            if False:\n                checkpoint = needed",
         ),
         (
             "damage: the newest version may be an older one by another name",

@@ -416,28 +416,7 @@ class StoredFacts:
             known = any(f"data/{file.path}" in damaged for file in fragment.metadata.files)
             if problem is not None and not known:
                 faults.append(FileFault(path=path, problem=problem))
-        return [*faults, *self._read_kept_faults(view)]
-
-    def _read_kept_faults(self, view: TableView) -> list[FileFault]:
-        """What is wrong with generations that checkpoints alone still list."""
-        listed = {g.path for shard in view.shards for g in shard.manifest.flushed_generations}
-        kept = {
-            generation.path: (checkpoint.name, shard.shard_id, generation)
-            for checkpoint in self.read_checkpoints()[0]
-            for shard in checkpoint.shards
-            for generation in shard.pending
-            if generation.path not in listed
-        }
-
-        def look(found: tuple[str, ShardId, FlushedGeneration]) -> FileFault | None:
-            name, shard_id, generation = found
-            error = read_generation(self.generations, shard_id, generation).error
-            path = f"{layout.shard_folder(shard_id)}/{generation.path}"
-            text = f"checkpoint {name!r} needs it: {error}"
-            return None if error is None else FileFault(path=path, problem=text)
-
-        found = side_by_side(look, list(kept.values()), _READERS_MAX)
-        return [fault for fault in found if fault is not None]
+        return faults
 
     def list_folders(self, view: TableView) -> Folders:
         """List the names under `_mem_wal/`."""

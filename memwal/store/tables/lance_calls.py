@@ -26,7 +26,8 @@ _CANT = re.compile(r"invalid user input|not supported|not enough rows|unsupporte
 # says so, in words that it uses for wrong requests, too.
 _DAMAGED = re.compile(
     r"encountered corrupt file|invalid range|failed to decode protobuf|parser error|"
-    r"unable to get record batches|reader producer terminated|/lance-(?:file|encoding)/src/",
+    r"unable to get record batches|reader producer terminated|in the protobuf field list|"
+    r"/lance-(?:file|encoding)/src/",
     re.IGNORECASE,
 )
 
