@@ -49,6 +49,8 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
 from memwal.jobs.merge.request import MergeRequest
+from memwal.jobs.repair.report import RepairTableReport
+from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.restore.report import RestoreTableReport
 from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.snapshot.report import SnapshotTableReport
@@ -109,6 +111,11 @@ class _Garbage(GarbageRequest, _Dry):
 
 @dataclass(frozen=True, kw_only=True)
 class _Maintain(MaintainRequest, _Dry):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Repair(RepairRequest, _Dry):
     pass
 
 
@@ -278,6 +285,24 @@ class Table:
 
         run = run_verify(self._make_options(RunOptions), LogProgress())
         return take_report(run, VerifyTableReport)
+
+    @takes(_Repair)
+    def repair(self, request: _Repair) -> RepairTableReport:
+        """List what is damaged and from what it can be mended, or mend it with `execute`.
+
+        Where mending it claims shards, it takes `yes`. Raises Corruption as long as something is
+        damaged, and when something was lost; the error's report has the `items`.
+        """
+        from memwal.jobs.repair.job import RepairOptions, run_repair
+
+        asked = narrow(request, RepairRequest)
+        options = self._make_options(
+            RepairOptions,
+            dry_run=request.dry_run,
+            request=asked,
+            confirm=lambda table, damages: asked.yes,
+        )
+        return take_report(run_repair(options, LogProgress()), RepairTableReport)
 
     def checkpoint(
         self,

@@ -25,12 +25,14 @@ from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.quiesce.request import QuiesceRequest
+from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.restore.request import RestoreRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age
 
 if TYPE_CHECKING:
+    from memwal.jobs.repair.model import Damage
     from memwal.jobs.rescue.plan import ShardRescue
 
 Sources = Annotated[
@@ -249,6 +251,42 @@ def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
         request=request,
         confirm=(lambda table, shards: True) if request.yes else confirm,
     )
+
+
+@command(RescueFlags)
+def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job:
+    """Say what is damaged; with --execute, mend it.
+
+    Of each thing it says from what it can be mended, and what is lost. Nothing is deleted: what is
+    replaced goes to _maintenance/quarantine/. Mending some of it claims shards, which fences their
+    writers, and asks first. Exit code 8 as long as something is damaged.
+    """
+    from memwal.jobs.repair.job import RepairOptions, run_repair
+
+    return flags.job(
+        run_repair,
+        RepairOptions,
+        tables,
+        request=request,
+        dry_run=flags.dry_run,
+        lease=not flags.no_lease,
+        confirm=(lambda table, damages: True) if request.yes else ask_repair,
+    )
+
+
+def ask_repair(table: str, damages: Sequence[Damage]) -> bool:
+    """Ask the user whether the shards of these damages may be claimed."""
+    check_terminal()
+    typer.echo(f"{table}: to be claimed, which fences a writer that is alive:", err=True)
+    for damage in damages:
+        typer.echo(f"  shard {damage.shard_id}: {damage.finding}", err=True)
+        typer.echo(f"    {damage.evidence}", err=True)
+        for text in damage.lost:
+            typer.echo(f"    lost: {text}", err=True)
+    try:
+        return typer.confirm("Claim?", default=False, err=True)
+    except typer.Abort:
+        return False
 
 
 def check_terminal() -> None:

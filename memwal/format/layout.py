@@ -35,11 +35,15 @@ CHECKPOINTS = f"{MAINTENANCE}/checkpoints"
 SETTLED = f"{MAINTENANCE}/settled"
 ADOPTED = f"{MAINTENANCE}/adopted"
 RESERVE = f"{MAINTENANCE}/reserve"
+# What a repair replaced or moved away, by run; nothing reads it.
+QUARANTINE = f"{MAINTENANCE}/quarantine"
 BACKUPS = f"{MAINTENANCE}/backups"
 BACKUP_MARK = f"{BACKUPS}/unfinished"
 REPLACED = f"{MAINTENANCE}/replaced"
 TRANSACTIONS = "_transactions"
 VERSIONS = "_versions"
+TRANSACTIONS = "_transactions"
+TABLE_HINT = f"{VERSIONS}/latest_version_hint.json"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
 # Indexes that Lance keeps for itself: no generation is read through them.
@@ -301,6 +305,21 @@ def parse_run_record_name(name: str) -> str | None:
     """The run's id in a record's file name (`name_run`), or None for any other file name."""
     match = _RUN_RECORD.fullmatch(name)
     return match[2] if match else None
+
+
+def quarantine_path(run_id: str, path: str) -> str:
+    """Where a repair keeps what was stored at `path`."""
+    return f"{QUARANTINE}/{name_run(run_id)}/{path}"
+
+
+def is_record(path: str) -> bool:
+    """Whether a path is that of a document that memwal keeps for itself, checkpoints aside."""
+    aside = (f"{QUARANTINE}/", f"{STAGING}/", f"{CHECKPOINTS}/")
+    return (
+        path.startswith(f"{MAINTENANCE}/")
+        and path.endswith(".json")
+        and not (path.startswith(aside) or is_leaving(path.rpartition("/")[2]))
+    )
 
 
 def rescue_mark_path(shard_id: ShardId) -> str:

@@ -12,6 +12,7 @@ from tests.simulation.mutations_backup import BACKUP
 from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_clones import CLONES
+from tests.simulation.mutations_damage import DAMAGE
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
@@ -23,6 +24,7 @@ from tests.simulation.mutations_newer import NEWER
 from tests.simulation.mutations_policy import POLICY
 from tests.simulation.mutations_quiesce import QUIESCE
 from tests.simulation.mutations_read import READ
+from tests.simulation.mutations_repair import REPAIR
 from tests.simulation.mutations_restore import RESTORE
 from tests.simulation.mutations_spec import SPEC
 from tests.simulation.mutations_store import STORE
@@ -32,6 +34,7 @@ __all__ = ["MUTATIONS", "Change", "Mutation"]
 
 MUTATIONS = (
     *GARBAGE,
+    *DAMAGE,
     *BACKUP,
     *CHECKPOINT,
     *MERGE,
@@ -43,6 +46,7 @@ MUTATIONS = (
     *STORE,
     *READ,
     *QUIESCE,
+    *REPAIR,
     *JOBS,
     *LOOKS,
     *CLONES,

@@ -96,8 +96,8 @@ class Source(Protocol):
         """When a version was committed; None if it has expired."""
         ...
 
-    def digest(self, path: str) -> BackupObject:
-        """Read an object for its digest. Raises Missing."""
+    def digest(self, path: str, size_bytes: int) -> BackupObject:
+        """Read an object for its digest. Raises Missing if it is not of that size (any more)."""
         ...
 
 
@@ -113,8 +113,11 @@ class Destination(Protocol):
         """All that is there."""
         ...
 
-    def copy(self, path: str) -> BackupObject:
-        """Copy an object of the table. Raises Missing, Refused where another one is there."""
+    def copy(self, path: str, size_bytes: int) -> BackupObject:
+        """Copy an object of the table. Raises Missing if it is not of that size (any more).
+
+        Raises Refused where another one is there.
+        """
         ...
 
     def digest(self, path: str) -> BackupObject:
@@ -464,11 +467,13 @@ class BackupMaker:
         read = self._read.get(needed.path)
         if read is None:
             if not is_there:
-                read = self.dest.copy(needed.path)
+                read = self.dest.copy(needed.path, needed.size_bytes)
             else:
                 read = self.dest.digest(needed.path)
                 if needed.phase in NUMBERED:
-                    check_same(self.dest.uri, read, self.source.digest(needed.path))
+                    check_same(
+                        self.dest.uri, read, self.source.digest(needed.path, needed.size_bytes)
+                    )
             with self._lock:
                 self._read[needed.path] = read
                 self._copied += not is_there

@@ -130,9 +130,9 @@ class LanceSource:
         except Missing:
             return None
 
-    def digest(self, path: str) -> BackupObject:
-        """Read an object for its digest. Raises Missing."""
-        return digest_object(self.stores.objects, path)
+    def digest(self, path: str, size_bytes: int) -> BackupObject:
+        """Read an object for its digest. Raises Missing if it is not of that size (any more)."""
+        return digest_object(self.stores.objects, path, size_bytes=size_bytes)
 
     def cut(self, view: TableView) -> Cut:
         """All that a copy of the view needs. Raises Refused for a hole, Corruption for a loss."""
@@ -333,11 +333,11 @@ class StoredDestination:
             marked_for=None if mark is None else mark.source,
         )
 
-    def copy(self, path: str) -> BackupObject:
+    def copy(self, path: str, size_bytes: int) -> BackupObject:
         """Copy an object of the table. Raises Missing, Refused where another one is there."""
         if self.source is None:
             raise ValueError("nothing is copied from nowhere")
-        return copy_object(self.source, self.objects, path)
+        return copy_object(self.source, self.objects, path, size_bytes=size_bytes)
 
     def digest(self, path: str) -> BackupObject:
         """Read an object for its digest. Raises Missing."""

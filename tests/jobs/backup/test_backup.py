@@ -390,6 +390,26 @@ def test_what_is_collected_while_it_is_copied_makes_it_look_again(table: Table, 
     check_tidy(dest)
 
 
+def test_a_manifest_that_garbage_replaces_while_it_is_copied(table: Table, dest: str) -> None:
+    """Its name stays taken, by a stopper: that is no manifest of any moment."""
+    shard, struck = table.shards[0], []
+
+    def collect(step: str) -> None:
+        if step == "copy shard manifest" and not struck:
+            latest = table.stores.shard_manifests.latest(shard)
+            assert latest is not None
+            struck.append(layout.shard_manifest_path(shard, latest.version))
+            table.flush(shard, Put([900], 9))
+            Path(table.uri, struck[0]).write_bytes(layout.encode_stopper(1))
+
+    report = done(back_up(table, dest, steps=collect))
+
+    assert report.moments == 2
+    builders.same_rows(read(table, dest), table.truth(), "copy")
+    assert struck[0] not in files(dest)
+    check_tidy(dest)
+
+
 def test_merges_and_garbage_beside_it_take_nothing_that_it_needs(table: Table, dest: str) -> None:
     then = table.truth()
 
