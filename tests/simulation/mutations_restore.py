@@ -69,8 +69,8 @@ RESTORE = (
         f"{_REAL} 'its_writer_is_fenced or killed_in_a_new_place'",
         (
             "restore: no sentinel at the old tip",
-            "        for position in tips:",
-            "        for position in ():",
+            "for position in tips):",
+            "for position in ()):",
         ),
         (
             "restore: the mark is taken for a table's version",
@@ -132,7 +132,7 @@ RESTORE = (
     ),
     *mutations(
         _APPLY,
-        f"{_REAL} 'comes_between or killed or gone_again or lands_before or damaged_backup'",
+        f"{_REAL} 'acknowledged or comes_between or killed or gone_again or lands_before or damaged_backup'",
         (
             "restore: a claim in between stands",
             "                if attempt == _ATTEMPTS_MAX:\n                    raise",
@@ -154,9 +154,14 @@ RESTORE = (
             "        if True:\n",
         ),
         (
-            "restore: what is replaced is not kept",
-            "        self.place.put_aside(path, restore_id)\n",
+            "restore: what the old WAL had is not kept",
+            "                self._keep_copies(restore_id, waiting)\n",
             "",
+        ),
+        (
+            "restore: what is replaced is not kept",
+            '        self.steps("aside")\n        self.place.put_aside(path, restore_id)\n        self',
+            "        self",
         ),
     ),
     *mutations(
