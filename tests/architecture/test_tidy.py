@@ -32,7 +32,7 @@ LONGER_JOBS: dict[str, int] = {}
 LARGER_ROOMS = {
     "airflow_plugins/memwal_airflow": 17,
     "memwal": 26,
-    "memwal/cli": 30,
+    "memwal/cli": 31,
     "memwal/ingest": 16,
     "memwal/jobs": 22,
     "memwal/run": 19,

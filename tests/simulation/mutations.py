@@ -12,6 +12,7 @@ from tests.simulation.mutations_backup import BACKUP
 from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_clones import CLONES
+from tests.simulation.mutations_erase import ERASE
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
@@ -43,6 +44,7 @@ MUTATIONS = (
     *STORE,
     *READ,
     *QUIESCE,
+    *ERASE,
     *JOBS,
     *LOOKS,
     *CLONES,
