@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from memwal.jobs.backup.report import BackupTableReport
     from memwal.jobs.checkpoint.report import CheckpointTableReport
     from memwal.jobs.compaction.report import CompactionTableReport
+    from memwal.jobs.erase.report import EraseTableReport
     from memwal.jobs.garbage.report import GarbageTableReport
     from memwal.jobs.index_catchup.report import IndexCatchupTableReport
     from memwal.jobs.maintain.report import MaintainTableReport
@@ -34,6 +35,7 @@ __all__ = [
     "BackupTableReport",
     "CheckpointTableReport",
     "CompactionTableReport",
+    "EraseTableReport",
     "GarbageTableReport",
     "IndexCatchupTableReport",
     "MaintainTableReport",

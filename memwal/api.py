@@ -41,6 +41,8 @@ from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.compaction.request import CompactionRequest
+from memwal.jobs.erase.report import EraseTableReport
+from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
@@ -116,6 +118,11 @@ class _Maintain(MaintainRequest, _Dry):
 
 @dataclass(frozen=True, kw_only=True)
 class _Repair(RepairRequest, _Dry):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Erase(EraseRequest, _Dry):
     pass
 
 
@@ -274,6 +281,26 @@ class Table:
 
         options = self._ask(MaintainOptions, request)
         return take_report(run_maintain(options, LogProgress()), MaintainTableReport)
+
+    @takes(_Erase)
+    def erase(self, request: _Erase) -> EraseTableReport:
+        """List what holds the rows of keys; with `execute`, erase them, and prove what is left.
+
+        It claims shards, which fences their writers, so `execute` needs `yes`. `key` has texts such
+        as `id=7`, one for each key column.
+        """
+        from memwal.jobs.erase.job import EraseOptions, run_erase
+
+        options = self._ask(EraseOptions, request)
+        return take_report(run_erase(options, LogProgress()), EraseTableReport)
+
+    def erasures(self) -> EraseTableReport:
+        """List the table's erasures, the open ones too."""
+        from memwal.jobs.erase.job import run_list
+        from memwal.run.options import RunOptions
+
+        options = self._make_options(RunOptions)
+        return take_report(run_list(options, LogProgress()), EraseTableReport)
 
     def verify(self) -> VerifyTableReport:
         """Check the invariants on the table at rest, and change nothing.

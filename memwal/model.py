@@ -331,6 +331,49 @@ class RestoreMark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ErasureMark:
+    """How far a shard went when its tombstones were in: a WAL position, and a generation."""
+
+    position: int
+    generation: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Erasure:
+    """Where an erasure of rows stands. It names no key.
+
+    Tombstones go to the shards in `planned`, and are in those of `written`. What holds a key and
+    lies above a shard's mark was written since. `rebuilt` are the indexes that were built anew,
+    `not_rebuilt` those that could not be, with the reason. `clean_version` is the first version of
+    which no file and no index holds an erased row. `left` counts the objects that still held a key
+    at the last look; `until` is when they can be gone, where that is known.
+    """
+
+    erasure_id: str
+    keys: int
+    began_at: str
+    holder: str
+    version_before: int
+    run_id: str | None = None
+    retention_seconds: float | None = None
+    marks: Mapping[str, ErasureMark] = field(default_factory=dict)
+    planned: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    rebuilt: tuple[str, ...] = ()
+    not_rebuilt: Mapping[str, str] = field(default_factory=dict)
+    clean_version: int | None = None
+    looked_at: str | None = None
+    left: int | None = None
+    until: str | None = None
+    ended_at: str | None = None
+
+    @property
+    def state(self) -> str:
+        """open or done."""
+        return "open" if self.ended_at is None else "done"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnInfo:
     """One field of a table schema. `type_text` is Arrow's own rendering of the type."""
 

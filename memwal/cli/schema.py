@@ -25,7 +25,8 @@ _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
 REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
-    *("wait", "doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "demo"),
+    *("wait", "doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
+    "demo",
 )
 """The documents that are reports of jobs."""
 OTHERS = {

@@ -41,6 +41,7 @@ BACKUPS = f"{MAINTENANCE}/backups"
 BACKUP_MARK = f"{BACKUPS}/unfinished"
 REPLACED = f"{MAINTENANCE}/replaced"
 TRANSACTIONS = "_transactions"
+ERASURES = f"{MAINTENANCE}/erasures"
 VERSIONS = "_versions"
 TRANSACTIONS = "_transactions"
 TABLE_HINT = f"{VERSIONS}/latest_version_hint.json"
@@ -75,6 +76,7 @@ _LEASE_CLAIM = re.compile(r"([0-9]{20})\.json")
 # Backups have such names, too.
 _CHECKPOINT_NAME = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _CHECKPOINT_ID = re.compile(r"[0-9a-f]{8}")
+_ERASURE_ID = re.compile(r"[0-9a-f]{8}")
 _SEQUENCE = re.compile(r"([0-9]{12})\.json")
 _NANOS_MAX = 2**63 - 1
 _SHARDS_NAMED_MAX = 5
@@ -477,6 +479,23 @@ def _parse_backup(path: str, extension: str) -> str | None:
     if folder != BACKUPS or name == file or not _CHECKPOINT_NAME.fullmatch(name):
         return None
     return name
+
+
+def parse_erasure_id(text: str) -> str:
+    """An erasure's id as a person types it. Raises Usage for one that can't be a folder's name."""
+    if not _ERASURE_ID.fullmatch(text):
+        raise Usage(f"{text!r} is not an erasure's id: expected 8 hexadecimal digits")
+    return text
+
+
+def erasure_folder(erasure_id: str) -> str:
+    """The folder of an erasure's record, its keys while it is open, and its proof."""
+    return f"{ERASURES}/{parse_erasure_id(erasure_id)}"
+
+
+def parse_erasure_folder(name: str) -> str | None:
+    """The erasure's id in the name of its folder, or None for any other name."""
+    return name if _ERASURE_ID.fullmatch(name) else None
 
 
 def sequence_name(number: int) -> str:

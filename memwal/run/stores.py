@@ -24,6 +24,7 @@ from memwal.store.objects.opening import (
     open_objects,
 )
 from memwal.store.records.checkpoints import StoredCheckpoints
+from memwal.store.records.erasures import StoredErasures
 from memwal.store.records.lease import TTL_SECONDS, StoredLeases
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries
@@ -96,6 +97,11 @@ class Stores:
     def checkpoints(self) -> StoredCheckpoints:
         """The table's checkpoints."""
         return StoredCheckpoints(self.objects)
+
+    @cached_property
+    def erasures(self) -> StoredErasures:
+        """The table's erasures."""
+        return StoredErasures(self.objects)
 
     @cached_property
     def run_records(self) -> StoredRunRecords:

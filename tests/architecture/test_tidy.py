@@ -32,9 +32,9 @@ LONGER_JOBS: dict[str, int] = {}
 LARGER_ROOMS = {
     "airflow_plugins/memwal_airflow": 17,
     "memwal": 26,
-    "memwal/cli": 30,
+    "memwal/cli": 32,
     "memwal/ingest": 16,
-    "memwal/jobs": 22,
+    "memwal/jobs": 24,
     "memwal/run": 19,
 }
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of, and

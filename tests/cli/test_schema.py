@@ -38,7 +38,7 @@ RUNS = [
     "maintain T --execute", "read T", "read T --explain", "read T --version 1",
     "read T --limit 1 --output D/out.csv",
     "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T", "config",
-    "shard T --key k=1",
+    "shard T --key k=1", "erase T --key k=1", "erase list T",
     "config --explain", "schema", "explain", "explain MW-W01 w02", "demo D/demo",
 ]  # fmt: skip
 FAILING = [

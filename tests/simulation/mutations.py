@@ -13,6 +13,7 @@ from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_clones import CLONES
 from tests.simulation.mutations_damage import DAMAGE
+from tests.simulation.mutations_erase import ERASE
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
@@ -47,6 +48,7 @@ MUTATIONS = (
     *READ,
     *QUIESCE,
     *REPAIR,
+    *ERASE,
     *JOBS,
     *LOOKS,
     *CLONES,

@@ -23,9 +23,8 @@ from memwal.jobs.status.report import (
     report_status,
     sum_up_conditions,
 )
-from memwal.jobs.status.store import is_covered, read_last_backup, read_records
+from memwal.jobs.status.store import Kept, is_covered, read_kept, read_last_backup, read_records
 from memwal.model import (
-    Checkpoint,
     Consistency,
     LeaseClaim,
     ShardFiles,
@@ -92,7 +91,7 @@ class _Look:
     view: TableView
     listed: Listed
     lease: LeaseClaim | MemWalError | None
-    checkpoints: Sequence[Checkpoint] | MemWalError
+    kept: Kept
 
 
 def _look(stores: Stores, consistency: Consistency) -> _Look:
@@ -111,12 +110,7 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
         return view
 
     view = look() if consistency == "latest" else stores.views.from_snapshot(look, sizes=True)
-    checkpoints: Sequence[Checkpoint] | MemWalError
-    try:
-        checkpoints = stores.checkpoints.list()
-    except MemWalError as error:
-        checkpoints = error
-    return _Look(view=view, listed=listed, lease=lease, checkpoints=checkpoints)
+    return _Look(view=view, listed=listed, lease=lease, kept=read_kept(stores))
 
 
 def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableReport:
@@ -127,10 +121,8 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
         raise look.lease
     skew = None if look.lease is None else stores.leases.skew_text(look.lease)
     warnings = [*warn_untouched(view), *list_policy_warnings(table, view), *filter(None, [skew])]
-    checkpoints = look.checkpoints
+    warnings += look.kept.warnings
     compaction = find_compaction_advice(stores.tables, view.version, table)
-    if isinstance(checkpoints, MemWalError):
-        warnings, checkpoints = [*warnings, str(checkpoints)], ()
     report = report_status(
         table.name,
         view,
@@ -142,7 +134,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
         now_nanos=now,
         lease=describe_lease(look.lease, now),
         records=read_records(stores, view),
-        checkpoints=tuple(describe_checkpoint(found, now) for found in checkpoints),
+        checkpoints=tuple(describe_checkpoint(found, now) for found in look.kept.checkpoints),
         warnings=warnings,
     )
     kept = table.settings.retention is not None

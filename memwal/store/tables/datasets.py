@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -313,6 +313,45 @@ class LanceTables:
             if is_panic(error):
                 return []
             raise
+
+    def file_columns(self, path: str) -> tuple[str, ...]:
+        """The names of a single Lance file's top-level columns. Raises as `file_batches`."""
+        reader = self._open_file(path, None)
+        return tuple(reader.metadata().schema.names)
+
+    def file_batches(self, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """All rows of a single Lance file, those that a table's version hides included.
+
+        Raises Missing, Corruption for a file that can't be read, and StoreUnavailable.
+        """
+        reader = self._open_file(path, list(columns))
+        try:
+            yield from reader.read_all(batch_size=_BATCH_ROWS_MAX).to_batches()
+        except (OSError, ValueError) as error:
+            raise self._name_file_error(path, error) from None
+        except BaseException as error:
+            if is_panic(error):
+                raise self._name_file_error(path, error) from None
+            raise
+
+    def _open_file(self, path: str, columns: list[str] | None) -> Any:
+        self._check_unlinked(path)
+        try:
+            return LanceFileReader(f"{self._uri}/{path}", columns=columns, **self._opening)
+        except (OSError, ValueError) as error:
+            raise self._name_file_error(path, error) from None
+        except BaseException as error:
+            if is_panic(error):
+                raise self._name_file_error(path, error) from None
+            raise
+
+    def _name_file_error(self, path: str, error: BaseException) -> MemWalError:
+        where, text = f"{self._uri}/{path}", tidy_text(error)
+        if GONE.search(text):
+            return Missing(f"{where}: no such file")
+        if _UNREACHED.search(text):
+            return StoreUnavailable(f"{where}: can't be read: {text}")
+        return Corruption("MW-F06", f"{where}: can't be read: {text}")
 
     def _open(self, uri: str, version: int | None) -> Any:
         if Path(uri).is_file():  # Lance would retry for two seconds

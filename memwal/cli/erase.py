@@ -1,0 +1,84 @@
+"""`memwal erase`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from memwal.cli.flags import Job, JobFlags, ReadFlags, command
+from memwal.cli.jobs import check_terminal
+from memwal.cli.options import OneTable, Tables
+from memwal.jobs.erase.request import EraseRequest, KeysRequest
+
+ErasureId = Annotated[str, typer.Argument(metavar="ID", help="As `erase list` shows it.")]
+
+
+class EraseGroup(TyperGroup):
+    """Lets `run` be left out, as it is what one mostly asks for."""
+
+    default_command = "run"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, with a command in front of a table or an option."""
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
+
+
+erase_app = typer.Typer(
+    cls=EraseGroup,
+    help="Erase rows for good, and prove it: memwal erase TABLE --key K=V [--execute].",
+    no_args_is_help=True,
+)
+
+
+@erase_app.command(EraseGroup.default_command)
+@command(JobFlags, job="erase")
+def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
+    """Erase the rows of keys from base, indexes, versions, generations and WAL.
+
+    Without --execute, list what holds them. With it, shards are claimed to delete the keys there
+    (asking first): writers of these shards are fenced, and have to be opened again. What must wait
+    for the retention is finished by a later run of the same command.
+    """
+    from memwal.jobs.erase.job import EraseOptions, run_erase
+
+    def confirm(name: str, shards: Sequence[str]) -> bool:
+        check_terminal()
+        typer.echo(f"{name}: to be claimed, which fences their writers:", err=True)
+        for shard in shards:
+            typer.echo(f"  shard {shard}", err=True)
+        return typer.confirm("Erase?", default=False, err=True)
+
+    return flags.job(
+        run_erase,
+        EraseOptions,
+        table,
+        request=request,
+        confirm=confirm,
+    )
+
+
+@erase_app.command()
+@command(ReadFlags, job="erase")
+def verify(table: OneTable, erasure: ErasureId, *, request: KeysRequest, flags: ReadFlags) -> Job:
+    """Look at every object again; exit code 6 while one holds an erased key, or may.
+
+    Once an erasure is done its keys are forgotten, and have to be named again.
+    """
+    from memwal.jobs.erase.job import ProofOptions, run_verify
+
+    return flags.job(run_verify, ProofOptions, table, erasure_id=erasure, request=request)
+
+
+@erase_app.command("list")
+@command(job="erase")
+def list_(tables: Tables, *, flags: ReadFlags) -> Job:
+    """Show the erasures of tables, the open ones too."""
+    from memwal.jobs.erase.job import run_list
+    from memwal.run.options import RunOptions
+
+    return flags.job(run_list, RunOptions, tables)

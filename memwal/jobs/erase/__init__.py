@@ -1,0 +1,1 @@
+"""Takes rows out of a table for good, and proves what is left of them."""

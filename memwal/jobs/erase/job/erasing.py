@@ -1,0 +1,169 @@
+"""`memwal erase TABLE`: erases rows, or lists what holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from memwal.errors import Refused, Usage
+from memwal.jobs.compaction.job import CompactionOptions, run_compaction
+from memwal.jobs.compaction.request import CompactionRequest
+from memwal.jobs.erase.apply import Chain, Eraser
+from memwal.jobs.erase.job.proofs import collecting, open_search
+from memwal.jobs.erase.report import (
+    report_erase,
+)
+from memwal.jobs.erase.request import EraseRequest
+from memwal.jobs.erase.store import delete_objects, drop_pin
+from memwal.jobs.erase.store.indexes import LanceRebuild
+from memwal.jobs.erase.store.keys import Keys, read_keys
+from memwal.jobs.erase.store.tombstones import TableTombstones
+from memwal.jobs.garbage.job import run_garbage
+from memwal.jobs.garbage.plan import RETENTION_SECONDS_MIN, check_retention
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
+from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.model import Erasure, ShardId, TableView
+from memwal.options import narrow
+from memwal.ports import Steps, no_steps
+from memwal.report import JobOnTable, JobReport, TableReport
+from memwal.run.fanout import Fanout
+from memwal.run.lease import ChainLeases
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress, Quiet
+from memwal.run.reports import must_stop
+from memwal.run.runner import JobRunner
+from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
+from memwal.store.records.process import this_holder
+
+NAME = "erase"
+# Fragments with any deleted row are rewritten. The rows of a new one are as configured: it is that
+# limit, too, by which Lance cuts what it writes.
+_REWRITE = CompactionRequest(materialize_deletions_threshold=0.0)
+
+Confirm = Callable[[str, Sequence[ShardId]], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EraseOptions(RunOptions):
+    """The options of `erase`. Without `yes`, `confirm` is asked before shards are claimed."""
+
+    confirm: Confirm = lambda name, shards: False
+    request: EraseRequest = EraseRequest()
+    steps: Steps = no_steps
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything may be written."""
+        return self.request.execute and not self.dry_run
+
+
+def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
+    """Erase the rows, or go on with that; without `execute`, list what holds them."""
+    check_retention(narrow(options.request, GarbageRequest))
+    if options.acts and not options.lease:
+        raise Refused("MW-L01", "an erasure runs under the table's lease: run without --no-lease")
+
+    def erase(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        if not view.primary_key:
+            raise Usage(f"{stores.uri}: the table has no primary key to erase by")
+        record, keys = _choose_keys(options.request, stores, view)
+        eraser = _make_eraser(options, progress, table, stores, keys, record)
+        erased = eraser.run(view) if options.acts else eraser.foresee(view)
+        return report_erase(table.resolved.name, erased, keys=keys.count, version=view.version)
+
+    runner = JobRunner(
+        name=NAME,
+        engine=lambda fanout: None,
+        is_recorded=lambda table, report: options.acts and table.worked_on,
+    )
+    with ChainLeases(NAME, warn=progress.warn) as own:
+        options = replace(options, leases=options.leases or own)
+        return runner.run_each(options, erase, progress)
+
+
+def _choose_keys(
+    request: EraseRequest, stores: Stores, view: TableView
+) -> tuple[Erasure | None, Keys]:
+    """The open erasure to go on with, if any, and the keys."""
+    erasures = stores.erasures
+    if request.resume is not None:
+        if request.key or request.keys:
+            raise Usage("--resume goes by the stored keys: leave --key and --keys out")
+        record = erasures.find(request.resume)
+        stored = erasures.read_keys(record.erasure_id)
+        if record.state == "done" or stored is None:
+            raise Usage(f"{stores.uri}: erasure {record.erasure_id} is {record.state}")
+        return record, Keys(stored)
+    schema = stores.tables.seen(view.version).schema
+    keys = Keys(read_keys(request.key, request.keys, view.primary_key, schema))
+    for record in erasures.list():
+        stored = erasures.read_keys(record.erasure_id) if record.state == "open" else None
+        if stored is not None and keys.same_as(stored):
+            return record, keys
+    return None, keys
+
+
+def _choose_retention(
+    request: EraseRequest, configured: float | None, record: Erasure | None
+) -> float | None:
+    """As asked for, else as configured, else as it began; a short one has to be asked for again."""
+    if request.retention_seconds is not None:
+        return request.retention_seconds
+    if configured is not None:
+        return configured
+    began = None if record is None else record.retention_seconds
+    return began if began is not None and began >= RETENTION_SECONDS_MIN else None
+
+
+def _make_eraser(
+    options: EraseOptions,
+    progress: Progress,
+    table: OpenTable,
+    stores: Stores,
+    keys: Keys,
+    record: Erasure | None,
+) -> Eraser:
+    request, quiet = options.request, Quiet(progress)
+    retention = _choose_retention(request, table.resolved.settings.retention, record)
+
+    def run(name: str, job: Callable[[], JobReport]) -> JobOnTable:
+        progress.say(f"{name}")
+        table.before_commit()
+        return JobOnTable(job=name, report=job().tables[0])
+
+    tables = [table.resolved]
+    merge = options.for_job(MergeOptions, tables)
+    compact = options.for_job(CompactionOptions, tables, request=_REWRITE)
+    catch_up = options.for_job(IndexCatchupOptions, tables)
+    collect = collecting(options, table, execute=True, retention_seconds=retention, asked=request)
+    return Eraser(
+        uri=stores.uri,
+        keys=keys,
+        read_view=stores.views.table,
+        search=open_search(table, stores, keys),
+        erasures=stores.erasures,
+        tombstones=TableTombstones(stores, keys, seed=stores.clock.new_id()),
+        rebuild=LanceRebuild(stores.tables),
+        chain=Chain(
+            merge=partial(run, "merge", partial(run_merge, merge, quiet)),
+            compact=partial(run, "compaction", partial(run_compaction, compact, quiet)),
+            catch_up=partial(run, "index-catchup", partial(run_index_catchup, catch_up, quiet)),
+            collect=partial(run, "garbage", partial(run_garbage, collect, quiet)),
+            must_stop=lambda done: must_stop([done]),
+        ),
+        clock=stores.clock,
+        request=request,
+        retention_seconds=retention,
+        holder=this_holder().partition(":")[0],
+        run_id=options.run_id,
+        confirm=partial(options.confirm, table.resolved.name),
+        take_lease=partial(table.take_lease, NAME, options),
+        before_commit=table.before_commit,
+        drop_pin=partial(drop_pin, stores),
+        delete=partial(delete_objects, stores),
+        open_record=record,
+        steps=options.steps,
+    )

@@ -1,0 +1,27 @@
+"""The Lance and object side of an erasure: the search, the tombstones, and indexes built anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memwal.errors import Refused
+from memwal.jobs.erase.plan import Pin
+from memwal.run.stores import Stores
+from memwal.store.tables.lance_calls import call_lance
+
+
+def drop_pin(stores: Stores, pin: Pin) -> None:
+    """Delete a tag, or all checkpoints of a name at that version."""
+    if pin.checkpoint:
+        for found in stores.checkpoints.named(pin.name):
+            if found.version == pin.version:
+                stores.checkpoints.remove(found)
+        return
+    dataset = stores.tables.base()
+    call_lance(lambda: dataset.tags.delete(pin.name))
+
+
+def delete_objects(stores: Stores, paths: Sequence[str]) -> None:
+    """Delete objects that nothing depends on. Raises Refused when one can't be deleted."""
+    for path, why in stores.objects.delete(paths).failed:
+        raise Refused("MW-Z04", f"{stores.uri}: {path} can't be deleted: {why}")

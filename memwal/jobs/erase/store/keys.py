@@ -1,0 +1,217 @@
+"""The keys of an erasure: read as they were given, and looked for in rows and in texts.
+
+Texts are what Lance and memwal write that is not columns of rows: a delete's condition, an error.
+They are searched word by word, so that ten thousand keys cost no more than one. A number alone
+proves nothing there, since counts and positions are numbers too: its column has to be named beside.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from memwal.errors import Refused, Usage
+from memwal.read.table import check_keys, parse_keys
+from memwal.rows.keyset import KeySet, group_batches
+from memwal.text import count_of
+
+KEYS_MAX = 1_000_000
+_FILE_BYTES_MAX = 1024 * 1024 * 1024
+_SHORT = 4
+_RUN = re.compile(rb"[^\x00-\x1f]+")
+_WORD = re.compile(r"[\w.@+\-:/]+")
+_QUOTED = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
+_HEX = re.compile(r"[xX]'([0-9a-fA-F]*)'")
+
+
+def read_keys(
+    key: Sequence[str], file: str | None, names: Sequence[str], schema: pa.Schema
+) -> pa.Table:
+    """The keys that were asked for, each once, in the table's types.
+
+    Raises Usage for none, for both, and for what is no key; Refused for too many.
+    """
+    if bool(key) == bool(file):
+        raise Usage("name the rows to erase: either --key or --keys, or --resume an erasure")
+    fields = [schema.field(name).with_nullable(True) for name in names]
+    kind = pa.schema([pa.field(f.name, f.type) for f in fields])
+    if key:
+        values = check_keys(parse_keys(key, schema), names, schema)
+        rows = [dict(zip(names, value, strict=True)) for value in values]
+        return pa.Table.from_pylist(rows, schema=kind)
+    return _conform(_read_file(str(file)), names, kind, str(file))
+
+
+def _read_file(file: str) -> pa.Table:
+    path = Path(file)
+    try:
+        if path.stat().st_size > _FILE_BYTES_MAX:
+            raise Refused("MW-Z02", f"{file}: more than {_FILE_BYTES_MAX} bytes of keys")
+        match path.suffix.lower():
+            case ".parquet":
+                return pq.read_table(path)
+            case ".arrow" | ".ipc" | ".feather":
+                return pa.ipc.open_file(path.read_bytes()).read_all()
+            case ".jsonl" | ".ndjson" | ".json":
+                return pyarrow.json.read_json(path)
+            case ".csv":
+                names = pyarrow.csv.open_csv(path).schema.names
+                as_texts = pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string())
+                )
+                return pyarrow.csv.read_csv(path, convert_options=as_texts)
+    except OSError as error:
+        raise Usage(f"--keys {file}: {error.strerror or error}") from None
+    except pa.ArrowException as error:
+        raise Usage(f"--keys {file}: can't be read: {error}") from None
+    raise Usage(f"--keys {file}: expected a name in .csv, .jsonl, .parquet or .arrow")
+
+
+def _conform(found: pa.Table, names: Sequence[str], kind: pa.Schema, file: str) -> pa.Table:
+    if missing := [name for name in names if name not in found.column_names]:
+        raise Usage(f"--keys {file}: no column {', '.join(missing)}, which the key has")
+    try:
+        keys = pa.table([_cast(found[f.name], f.type) for f in kind], schema=kind)
+    except pa.ArrowException as error:
+        raise Usage(f"--keys {file}: no keys of the table: {error}") from None
+    if any(column.null_count for column in keys.columns):
+        raise Usage(f"--keys {file}: a key column is never NULL")
+    keys = keys.group_by(list(names), use_threads=False).aggregate([]).cast(kind)
+    if not keys.num_rows:
+        raise Usage(f"--keys {file}: no key is in it")
+    if keys.num_rows > KEYS_MAX:
+        raise Refused(
+            "MW-Z02", f"--keys {file}: {keys.num_rows} keys; at most {KEYS_MAX} in one erasure"
+        )
+    return keys
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Bytes in a text file are hexadecimal digits after 0x, as with --key."""
+    if pa.types.is_string(column.type) and (
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    ):
+        values = column.to_pylist()
+        try:
+            made = [v if v is None else bytes.fromhex(v.removeprefix("0x")) for v in values]
+        except ValueError as error:
+            raise pa.ArrowInvalid(str(error)) from None
+        return pa.chunked_array([pa.array(made, kind)])
+    return column.cast(kind)
+
+
+class Keys:
+    """The keys, ready to be looked for."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        self.table = keys
+        self.names = tuple(keys.column_names)
+        self._types = keys.schema.types
+        self._set = KeySet(keys.columns)
+        self._texts = [_list_texts(column) for column in keys.columns]
+        self._numeric = [pa.types.is_integer(t) or pa.types.is_boolean(t) for t in self._types]
+
+    @property
+    def count(self) -> int:
+        """How many keys there are."""
+        return int(self._set.count)
+
+    def same_as(self, other: pa.Table) -> bool:
+        """Whether these are the keys of another table, in any order."""
+        if tuple(other.column_names) != self.names or other.num_rows != self.table.num_rows:
+            return False
+        if other.schema.types != self._types:
+            return False
+        return bool(self._set.contains(other.columns).all()) if other.num_rows else True
+
+    def select(
+        self, batches: Iterable[pa.RecordBatch], named: Mapping[str, str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows with one of the keys; `named` are the key columns' names there."""
+        columns = [(named or {}).get(name, name) for name in self.names]
+        for group in group_batches(batches):
+            chunks = [
+                pa.chunked_array([b.column(c) for b in group]).cast(t)
+                for c, t in zip(columns, self._types, strict=True)
+            ]
+            found = self._set.contains(chunks)
+            start = 0
+            for batch in group:
+                mask = found[start : start + batch.num_rows]
+                start += batch.num_rows
+                if mask.any():
+                    yield batch.filter(pa.array(mask))
+
+    def count_in(
+        self, batches: Iterable[pa.RecordBatch], named: Mapping[str, str] | None = None
+    ) -> int:
+        """How many rows have one of the keys."""
+        return sum(batch.num_rows for batch in self.select(batches, named))
+
+    def count_values(self, values: Iterable[pa.Array]) -> int:
+        """How many values are the key's; for a key of one column."""
+        known = pc.unique(self.table.column(0).combine_chunks())
+        return sum(
+            int(pc.sum(pc.is_in(found.cast(self._types[0]), value_set=known)).as_py() or 0)
+            for found in values
+        )
+
+    def count_in_texts(self, data: bytes) -> int:
+        """How many of a document's texts name a key."""
+        return sum(self._names_key(run.decode("utf-8", "replace")) for run in _RUN.findall(data))
+
+    def count_in_errors(self, data: bytes) -> int:
+        """How many texts in a JSON document name a key; its numbers and fields are its own."""
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError):
+            return self.count_in_texts(data)
+        return sum(map(self._names_key, _list_strings(document)))
+
+    def _names_key(self, text: str) -> bool:
+        words = {w.strip(".:") for w in _WORD.findall(text)} | set(_WORD.findall(text)) | {text}
+        words |= {(a or b).replace("''", "'") for a, b in _QUOTED.findall(text)}
+        words |= {f"0x{digits.lower()}" for digits in _HEX.findall(text)}
+        for name, known, numeric in zip(self.names, self._texts, self._numeric, strict=True):
+            found = words & known
+            named = name in words
+            if not any(named or (len(word) >= _SHORT and not numeric) for word in found):
+                return False
+        return True
+
+
+def _list_texts(column: pa.ChunkedArray) -> set[str]:
+    values = pc.unique(column).to_pylist()
+    return {
+        f"0x{v.hex()}"
+        if isinstance(v, bytes)
+        else str(v).lower()
+        if isinstance(v, bool)
+        else str(v)
+        for v in values
+    }
+
+
+def _list_strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from _list_strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _list_strings(item)
+
+
+def describe_keys(keys: Keys) -> str:
+    """How many keys, for messages: never which."""
+    return count_of(keys.count, "key")

@@ -1,0 +1,269 @@
+"""Deletes keys through the MemWAL: which shards take tombstones, and how a shard takes them.
+
+A delete of the base alone would write the keys in clear into its transaction, and a pending row
+would bring them back. A tombstone goes to each shard that still has a row of its key to be merged,
+where it comes after it; a key that is in the base only goes where new rows of it would go.
+
+Tombstones hold the key themselves, and a shard's highest WAL entry stays for good (invariant 7). So
+each claim ends with one more entry: a delete of a random key that no row has. A mere sentinel would
+do as well for now, but the claim behind it would count as unfinished once another came, and would
+keep the entries below it (`memwal/jobs/garbage/kinds/wal_entry.py`). Where the key's type leaves no
+room for a random one, a claim of its own is all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memwal.errors import Refused
+from memwal.ingest.routing import MANUAL_SPEC_ID, Place, ShardValues
+from memwal.ingest.target import IngestTable
+from memwal.jobs.erase.plan import Kind
+from memwal.jobs.erase.store.keys import Keys
+from memwal.jobs.erase.store.search import Look
+from memwal.model import ErasureMark, ShardId, ShardStatus, TableView
+from memwal.rows.keyset import KeySet, key_predicate
+from memwal.run.stores import Stores
+from memwal.store.tables.lance_calls import call_lance
+
+_TRIES_MAX = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Claims:
+    """The shards to claim with the keys to delete in each, maybe none; and how far all shards go.
+
+    `marks` are of the shards as they were when they were looked at.
+    """
+
+    keys: Mapping[ShardId, pa.Table] = field(default_factory=dict)
+    places: Mapping[ShardId, ShardValues] = field(default_factory=dict)
+    marks: Mapping[ShardId, ErasureMark] = field(default_factory=dict)
+
+    @property
+    def shards(self) -> tuple[ShardId, ...]:
+        """The shards to claim."""
+        return tuple(sorted(self.keys))
+
+
+class TableTombstones:
+    """The tombstones of one erasure."""
+
+    def __init__(self, stores: Stores, keys: Keys, seed: str) -> None:
+        self._stores = stores
+        self._keys = keys
+        self._random = Random(seed)
+
+    def plan(self, view: TableView, look: Look) -> Claims:
+        """Choose the shards to claim. Raises Refused, Unsupported as an ingest does."""
+        self._check_shards(view, look)
+        found = {
+            shard: self._read_waiting(view, shard, look) for shard in self._waiting(view, look)
+        }
+        waiting = {shard: keys for shard, keys in found.items() if keys.num_rows}
+        places: dict[ShardId, ShardValues] = {}
+        for place, keys in self._route(view, look, waiting):
+            before = waiting.get(place.shard_id)
+            places[place.shard_id] = place.values
+            waiting[place.shard_id] = keys if before is None else pa.concat_tables([before, keys])
+        for shard in self._topped(view, look):
+            waiting.setdefault(shard, self._keys.table.slice(0, 0))
+        return Claims(keys=waiting, places=places, marks=self._mark(view, look))
+
+    def write(self, shard_id: ShardId, claims: Claims) -> ErasureMark:
+        """Claim a shard and delete its keys there; returns how far it goes then.
+
+        Raises Refused for a SEALED shard, Fenced, LostRace, StoreUnavailable.
+        """
+        values = claims.places.get(shard_id, ShardValues())
+        keys, decoy = claims.keys[shard_id], self._make_decoy()
+        opened = self._writers.open(shard_id, values.spec_id, values.entries)
+        try:
+            for start in range(0, keys.num_rows, self._table.rows_per_entry_max):
+                opened.delete(keys.slice(start, self._table.rows_per_entry_max))
+            if decoy is not None:
+                opened.delete(decoy)
+            opened.check_position()
+            opened.close()
+        except BaseException:
+            opened.abandon()
+            raise
+        position = opened.position
+        if decoy is None:
+            sentinel = self._writers.open(shard_id, values.spec_id, values.entries)
+            position = sentinel.position
+            sentinel.close()
+        latest = self._stores.shard_manifests.latest(shard_id)
+        generation = 0 if latest is None else latest.current_generation - 1
+        return ErasureMark(position=position, generation=generation)
+
+    # ---- which shards
+
+    @cached_property
+    def _table(self) -> IngestTable:
+        return IngestTable.read(self._stores, self._stores.views.table(), None)
+
+    @cached_property
+    def _writers(self):  # type: ignore[no-untyped-def]
+        return self._table.make_writers()
+
+    def _check_shards(self, view: TableView, look: Look) -> None:
+        for broken in view.broken:
+            raise broken.error
+        held = {s.shard_id for s in look.sightings if s.rows and s.shard_id is not None}
+        for shard in view.shards:
+            if shard.manifest.status is ShardStatus.SEALED and shard.shard_id in held:
+                raise Refused(
+                    "MW-M05",
+                    f"{self._stores.uri}: shard {shard.shard_id} is SEALED and holds the keys: no "
+                    "writer may claim it",
+                )
+
+    def _waiting(self, view: TableView, look: Look) -> list[ShardId]:
+        """Shards with a key in what the base does not have yet."""
+        replay = {s.shard_id: s.manifest.replay_after_wal_entry_position for s in view.shards}
+        merged = {s.shard_id: s.merged_generation for s in view.shards}
+        found = set()
+        for seen in look.sightings:
+            shard = seen.shard_id
+            if not seen.rows or shard is None or shard not in replay:
+                continue
+            unflushed = seen.kind is Kind.WAL_ENTRY and seen.number > replay[shard]
+            pending = seen.kind is Kind.GENERATION and seen.number > merged[shard]
+            if unflushed or pending:
+                found.add(shard)
+        return sorted(found)
+
+    def _topped(self, view: TableView, look: Look) -> set[ShardId]:
+        """Shards whose highest WAL entry has a key: it stays until another one is above it.
+
+        None without a manifest: a claim would replay whatever lies there into the table.
+        """
+        highest: dict[ShardId, tuple[int, int]] = {}
+        for seen in look.sightings:
+            if seen.kind is Kind.WAL_ENTRY and seen.shard_id is not None:
+                here = (seen.number, seen.rows or 0)
+                highest[seen.shard_id] = max(here, highest.get(seen.shard_id, (0, 0)))
+        there = {shard.shard_id for shard in view.shards}
+        return {shard for shard, (_, rows) in highest.items() if rows and shard in there}
+
+    def _read_waiting(self, view: TableView, shard_id: ShardId, look: Look) -> pa.Table:
+        """The keys that are in a shard's WAL above its replay position, or pending."""
+        shard = next(s for s in view.shards if s.shard_id == shard_id)
+        replay, found = shard.manifest.replay_after_wal_entry_position, []
+        for seen in look.sightings:
+            if seen.shard_id != shard_id or not seen.rows:
+                continue
+            if seen.kind is Kind.WAL_ENTRY and seen.number > replay:
+                entry = self._stores.wal.rows(shard_id, seen.number)
+                found += list(self._keys.select(b for b in entry.batches if b.num_rows))
+            pending = seen.kind is Kind.GENERATION and seen.number > shard.merged_generation
+            if pending and seen.path == f"{seen.group}/data/{seen.path.rpartition('/')[2]}":
+                batches = self._stores.tables.file_batches(seen.path, self._keys.names)
+                found += list(self._keys.select(batches))
+        return self._distinct(found)
+
+    def _distinct(self, batches: Collection[pa.RecordBatch]) -> pa.Table:
+        names, kind = list(self._keys.names), self._keys.table.schema
+        parts = [pa.Table.from_batches([b]).select(names).cast(kind) for b in batches]
+        if not parts:
+            return self._keys.table.slice(0, 0)
+        return pa.concat_tables(parts).group_by(names, use_threads=False).aggregate([]).cast(kind)
+
+    # ---- keys that are in the base only
+
+    def _route(
+        self, view: TableView, look: Look, waiting: Mapping[ShardId, pa.Table]
+    ) -> list[tuple[Place, pa.Table]]:
+        """The keys of live rows of the base that no waiting shard deletes, by where they go."""
+        if not look.fragments:
+            return []
+        router = self._table.make_router()
+        names = list(self._keys.names)
+        columns = [*names, *(c for c in router.columns if c not in names)]
+        dataset = self._stores.tables.at(look.version)
+        parts = [f for f in call_lance(dataset.get_fragments) if f.fragment_id in look.fragments]
+        batches = dataset.scanner(columns=columns, fragments=parts).to_batches()
+        rows = [pa.Table.from_batches([b]) for b in self._keys.select(batches)]
+        if not rows:
+            return []
+        live = pa.concat_tables(rows)
+        others = [table for table in waiting.values() if table.num_rows]
+        if others:
+            deleted = KeySet(pa.concat_tables(others).columns)
+            typed = live.select(names).cast(self._keys.table.schema)
+            live = live.filter(pc.invert(pa.array(deleted.contains(typed.columns))))
+        live = live.combine_chunks()
+        if not live.num_rows:
+            return []
+        if router.spec is None and (place := self._find_manual(view)) is not None:
+            return [(place, self._distinct(live.to_batches()))]
+        checked = self._table.check_shards()
+        found = []
+        for batch in live.to_batches():
+            gone = pa.array([True] * batch.num_rows)
+            for routed in checked.route(batch, deleted=gone):
+                found.append((routed.place, self._distinct(routed.take(batch).to_batches())))
+        return found
+
+    def _find_manual(self, view: TableView) -> Place | None:
+        """A shard of a table whose writers choose their own: any open one hides a row below it."""
+        open_shards = [s for s in view.shards if s.manifest.status is not ShardStatus.SEALED]
+        if not open_shards:
+            return None
+        values = ShardValues(spec_id=MANUAL_SPEC_ID)
+        return Place(shard_id=min(s.shard_id for s in open_shards), values=values)
+
+    # ---- marks and decoys
+
+    def _mark(self, view: TableView, look: Look) -> dict[ShardId, ErasureMark]:
+        """How far every shard goes; one without a manifest too, by what lies in its folder."""
+        positions: dict[ShardId, int] = {}
+        generations: dict[ShardId, int] = {}
+        for seen in look.sightings:
+            if seen.shard_id is not None:
+                highest = positions if seen.kind is Kind.WAL_ENTRY else generations
+                highest[seen.shard_id] = max(seen.number, highest.get(seen.shard_id, 0))
+        for shard in view.shards:
+            manifest, found = shard.manifest, positions.get(shard.shard_id, 0)
+            positions[shard.shard_id] = max(found, manifest.replay_after_wal_entry_position)
+            generations[shard.shard_id] = manifest.current_generation - 1
+        return {
+            shard: ErasureMark(
+                position=positions.get(shard, 0), generation=generations.get(shard, 0)
+            )
+            for shard in {*positions, *generations}
+        }
+
+    def _make_decoy(self) -> pa.Table | None:
+        """A key that no row has; None where the key's types leave no room for one."""
+        kind = self._keys.table.schema
+        if not any(_has_room(t) for t in kind.types):
+            return None
+        for _ in range(_TRIES_MAX):
+            made = pa.table([pa.array([self._draw(t)], t) for t in kind.types], schema=kind)
+            if not call_lance(
+                lambda: self._stores.tables.base().count_rows(filter=key_predicate(made))  # noqa: B023
+            ):
+                return made
+        return None
+
+    def _draw(self, kind: pa.DataType) -> object:
+        if pa.types.is_boolean(kind):
+            return self._random.random() < 0.5
+        if pa.types.is_integer(kind):
+            bits = kind.bit_width - pa.types.is_signed_integer(kind)
+            return self._random.getrandbits(bits)
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return self._random.randbytes(16)
+        return f"no-row-{self._random.getrandbits(64):016x}"
+
+
+def _has_room(kind: pa.DataType) -> bool:
+    return not (pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind.bit_width < 32))
