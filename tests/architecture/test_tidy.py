@@ -34,7 +34,7 @@ LARGER_ROOMS = {
     "memwal": 26,
     "memwal/cli": 30,
     "memwal/ingest": 16,
-    "memwal/jobs": 22,
+    "memwal/jobs": 23,
     "memwal/run": 19,
 }
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of, and
