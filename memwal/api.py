@@ -32,6 +32,7 @@ from memwal.config import (
     read_environment_options,
     resolve_table,
 )
+from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
@@ -351,6 +352,7 @@ class Table:
         from memwal.jobs.backup.job import BackupOptions, run_backup
 
         options = {**self._table.storage_options, **(dest_storage_options or {})}
+        options.pop(NAMESPACE_OPTION, None)  # that is where the table itself is
         place = ResolvedTable(
             name=dest, uri=dest, settings=self._table.settings, storage_options=options
         )

@@ -169,6 +169,15 @@ RESTORE = (
         ),
     ),
     *mutations(
+        "memwal/store/tables/view.py",
+        f"{_REAL} 'killed_over_a_table and claim'",
+        (
+            "restore: nobody says why the table can't be opened",
+            "                check_restored(self._objects)\n",
+            "",
+        ),
+    ),
+    *mutations(
         "memwal/store/shards/writers.py",
         f"{_REAL} 'memwal_is_fenced'",
         (

@@ -57,6 +57,8 @@ from memwal.model import Backup, BackupMark, BackupObject, Checkpoint, ShardId, 
 from memwal.ports import Clock, Steps, no_steps
 from memwal.threads import side_by_side
 
+_STAGED_NANOS_MAX = 86_400 * 10**9
+
 
 class Source(Protocol):
     """The table that is backed up."""
@@ -124,6 +126,10 @@ class Destination(Protocol):
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects. Raises StoreUnavailable."""
+        ...
+
+    def sweep(self, before_nanos: int) -> None:
+        """Delete what was staged before a time, and never finished."""
         ...
 
     def put_hints(self, hints: Mapping[ShardId, int], gone: Sequence[ShardId]) -> None:
@@ -507,6 +513,7 @@ class BackupMaker:
                 )
                 deleted = dropper.drop(expired, sorted(left))
             self._before("remove mark")
+            self.dest.sweep(self.clock.now_nanos() - _STAGED_NANOS_MAX)
             self.documents.remove_mark()
         except MemWalError as error:
             raise error.at(f"backup {mark.name!r} is made, but what goes could not go") from None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import (
     Corruption,
@@ -321,13 +322,13 @@ class StoredDestination:
                 break
             known = {one.path: one for one in self.backups.objects_of(backup)} | known
         mark = self.backups.read_mark()
-        left = (self.backups.objects_of_left(name) for name in self.backups.left_lists())
-        ours = {one.path for listed in left for one in listed}
+        names = self.backups.left_lists()
+        left = {one.path: one for name in names for one in self.backups.objects_of_left(name)}
         return Place(
             uri=self.uri,
             backups=found,
-            known=known,
-            ours=frozenset(ours.union(() if mark is None else mark.paths)),
+            known=left | known,
+            ours=frozenset([*left, *(() if mark is None else mark.paths)]),
             sizes=sizes,
             marked_for=None if mark is None else mark.source,
         )
@@ -346,6 +347,11 @@ class StoredDestination:
         """Delete objects, in that order as far as batches go. Raises StoreUnavailable."""
         for refused, why in self.objects.delete(paths).failed:
             raise StoreUnavailable(f"{self.uri}: {refused} can't be deleted: {why}")
+
+    def sweep(self, before_nanos: int) -> None:
+        """Delete what killed runs staged on a local disk: garbage never comes here."""
+        staged = self.objects.list(layout.STAGING)
+        self.delete([file.path for file in staged if file.modified_at_nanos < before_nanos])
 
     def put_hints(self, hints: Mapping[ShardId, int], gone: Sequence[ShardId]) -> None:
         """Say which manifest of each shard is the newest; remove the hints of those that went."""
@@ -386,6 +392,11 @@ def choose_place(
 def open_place(dest: ResolvedTable, clock: Clock, more: Sequence[tuple[str, str]] = ()) -> Objects:
     """Open a place of backups, with storage options of its own over those of every table."""
     return open_objects(dest.uri, {**dest.storage_options, **dict(more)}, clock)
+
+
+def open_existing(dest: ResolvedTable) -> Objects:
+    """Open a place that has backups. Raises NotATable for a name that leads nowhere."""
+    return open_objects(dest.find_uri(), dest.storage_options, SystemClock())
 
 
 class PlaceClaim:

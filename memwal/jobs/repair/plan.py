@@ -10,6 +10,7 @@ from memwal.jobs.repair.model import (
     Damage,
     Evidence,
     PutManifest,
+    PutSentinel,
     RaiseProgress,
     ReleaseClaim,
 )
@@ -41,20 +42,27 @@ def find_damage(evidence: Evidence) -> list[Damage]:
 def choose_next(damages: Sequence[Damage], tried: Sequence[Damage]) -> list[Damage]:
     """What to mend before the table is looked at again.
 
-    Of each shard, one damage that changes its manifest: the next one is judged by what is then. The
-    same goes for merge progress.
+    Of each shard, one damage that changes its manifest, or those that change its WAL: the next one
+    is judged by what is then. The same goes for merge progress.
     """
     return list(_choose(damages, {_name(damage) for damage in tried}))
 
 
 def _choose(damages: Sequence[Damage], tried: set[tuple[str, str, str]]) -> Iterator[Damage]:
     taken: set[ShardId | None] = set()
+    in_wal: set[ShardId | None] = set()
     for damage in damages:
         if not damage.effects or _name(damage) in tried:
             continue
+        if any(isinstance(effect, PutSentinel) for effect in damage.effects):
+            if damage.shard_id in taken:
+                continue
+            in_wal.add(damage.shard_id)
+            yield damage
+            continue
         if any(isinstance(effect, PutManifest | RaiseProgress) for effect in damage.effects):
             claimed = None if isinstance(damage.effects[0], RaiseProgress) else damage.shard_id
-            if claimed in taken:
+            if claimed in taken | in_wal:
                 continue
             taken.add(claimed)
         yield damage

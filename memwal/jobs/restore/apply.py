@@ -9,10 +9,11 @@
    see nothing of it. A backup that turns out to be damaged ends the run here.
 4. Over a table: keep its present rows as a checkpoint, then put the mark. Nobody can open the table
    now, and every commit that was begun before meets the mark and fails.
-5. Put aside what would be wrong afterwards: the old WAL's rows, progress of ingests that went on
-   after the backup, versions that can't be read.
-6. Each shard: the manifest with the new epoch, sentinels, the WAL's rows, the manifest that starts
-   after them (`plan.py` says why). Where somebody claims the shard in between, again.
+5. Put aside what would be wrong afterwards: progress of ingests that went on after the backup,
+   versions that can't be read.
+6. Each shard: copies of the old WAL's rows that are in no generation, the manifest with the new
+   epoch, sentinels, the WAL's rows, the manifest that starts after them (`plan.py` says why). Where
+   somebody claims the shard in between, again.
 7. Check that all objects are there. The mark's file becomes the restored version, in one put: a
    commit of Lance's kind Restore, with which every other commit conflicts.
 
@@ -107,10 +108,6 @@ class RestorePlace(Protocol):
         """The paths of versions that can't be read."""
         ...
 
-    def find_rows(self, place: Place) -> Sequence[str]:
-        """The paths of WAL entries whose rows are in no generation, as far as that can be told."""
-        ...
-
     def read_shard(self, shard_id: ShardId) -> tuple[ShardState, Sequence[int]]:
         """A shard as it is now, and the versions of newer manifests that can't be read."""
         ...
@@ -119,8 +116,11 @@ class RestorePlace(Protocol):
         """Create the manifest with the new epoch. Raises LostRace."""
         ...
 
-    def fence(self, planned: ShardRestore) -> None:
-        """Put the sentinels: at the old tip, or above it, and where the restored WAL begins."""
+    def fence(self, planned: ShardRestore) -> Sequence[str]:
+        """Put the sentinels: at the old tip, or above it, and where the restored WAL begins.
+
+        Returns the paths of entries that the old writer has put at its tip meanwhile.
+        """
         ...
 
     def put_row(self, planned: ShardRestore, number: int, found: BackupObject) -> None:
@@ -168,6 +168,7 @@ class RestoredShard:
     generations: tuple[int, ...]
     entries: int
     is_known: bool
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +213,7 @@ class Restorer:
         if was_table:
             self._keep(done, place, objects)
             self._mark(request, done, place, mark)
+            place = self.place.look(done.backup)  # writers went on while it was copied
         self._put_aside(done, place)
         self._copy_base(done, objects)
         known = {*shards, *list_shard_ids(place)}
@@ -221,6 +223,7 @@ class Restorer:
             return self._restore_shard(done.restore_id, shard_id, kept, entries)
 
         done.shards = side_by_side(restore, sorted(known), self.readers_max)
+        done.aside += [path for shard in done.shards for path in shard.aside]
         self._check_there(done, objects)
         self.before_commit()
         self.steps("commit")
@@ -327,11 +330,11 @@ class Restorer:
             )
             known = {found.path for found in objects}
             left = [p for p in place.files if p not in known and layout.parse_shard_path(p)]
-            self._keep_copies(done, left)
+            self._keep_copies(done.restore_id, left)
+            done.aside += left
 
     def _put_aside(self, done: Restored, place: Place) -> None:
         """Step 5."""
-        self._keep_copies(done, self.place.find_rows(place))
         for path in self.place.find_unreadable(place):
             done.aside.append(path)
             self._take_away(path, done.restore_id)
@@ -340,15 +343,14 @@ class Restorer:
                 done.aside.append(path)
                 self._take_away(path, done.restore_id)
 
-    def _keep_copies(self, done: Restored, paths: Sequence[str]) -> None:
+    def _keep_copies(self, restore_id: str, paths: Sequence[str]) -> None:
         self.before_commit()
 
         def keep(path: str) -> None:
             self.steps("aside")
-            self.place.put_aside(path, done.restore_id)
+            self.place.put_aside(path, restore_id)
 
         side_by_side(keep, paths, self.readers_max)
-        done.aside += paths
 
     def _copy_base(self, done: Restored, objects: Sequence[BackupObject]) -> None:
         """The backup's own version, which the restored one names as its source."""
@@ -375,11 +377,13 @@ class Restorer:
             found, unreadable = self.place.read_shard(shard_id)
             planned = plan_shard(found, kept)
             try:
-                self.before_commit()
+                waiting = [layout.wal_entry_path(shard_id, p) for p in found.waiting]
+                self._keep_copies(restore_id, waiting)
                 self.steps("claim")
                 self.place.claim(planned)
                 self.steps("fence")
-                self.place.fence(planned)
+                late = self.place.fence(planned)
+                self._keep_copies(restore_id, late)
                 for number, entry in enumerate(rows, start=1):
                     self.steps("row")
                     self.place.put_row(planned, number, entry)
@@ -400,6 +404,7 @@ class Restorer:
             generations=tuple(g.generation for g in planned.claimed.flushed_generations),
             entries=len(rows),
             is_known=kept is not None,
+            aside=(*waiting, *late),
         )
 
     def _check_there(self, done: Restored, objects: Sequence[BackupObject]) -> None:

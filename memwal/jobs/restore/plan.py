@@ -240,12 +240,14 @@ class ShardState:
     """A shard as it is in the place: its newest readable manifest, and what was ever named.
 
     `version` is the highest version that a manifest's name has, `position` the last in the WAL.
+    `waiting` are the positions of entries that the manifest does not cover.
     """
 
     shard_id: ShardId
     manifest: ShardManifest | None = None
     version: int = 0
     position: int = 0
+    waiting: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -199,25 +199,6 @@ class StoredRestorePlace:
         readable = side_by_side(is_readable, listed, _READERS_MAX)
         return [path for (path, _), fine in zip(listed, readable, strict=True) if not fine]
 
-    def find_rows(self, place: Place) -> Sequence[str]:
-        """WAL entries that no generation covers (see the port)."""
-        entries: dict[ShardId, list[tuple[int, str]]] = {}
-        for path in place.files:
-            within = layout.parse_shard_path(path)
-            if within is None or not within[1].startswith("wal/"):
-                continue
-            position = layout.parse_wal_entry_name(within[1].removeprefix("wal/"))
-            if position is not None:
-                entries.setdefault(within[0], []).append((position, path))
-
-        def find(shard_id: ShardId) -> list[str]:
-            manifest = self.read_shard(shard_id)[0].manifest
-            covered = manifest.replay_after_wal_entry_position if manifest else 0
-            return [path for position, path in entries[shard_id] if position > covered]
-
-        found = side_by_side(find, list(entries), _READERS_MAX)
-        return [path for paths in found for path in paths]
-
     def read_shard(self, shard_id: ShardId) -> tuple[ShardState, Sequence[int]]:
         """A shard as it is now (see the port)."""
         versions = sorted(self._manifests.versions(shard_id), reverse=True)
@@ -237,11 +218,13 @@ class StoredRestorePlace:
                 if isinstance(error, StoreUnavailable):
                     raise
                 unreadable.append(version)
+        covered = manifest.replay_after_wal_entry_position if manifest else 0
         state = ShardState(
             shard_id=shard_id,
             manifest=manifest,
             version=max(versions, default=0),
             position=max(positions, default=0),
+            waiting=tuple(sorted(position for position in positions if position > covered)),
         )
         return state, unreadable
 
@@ -269,20 +252,24 @@ class StoredRestorePlace:
                 f"{manifest.version} was written by someone else"
             ) from None
 
-    def fence(self, planned: ShardRestore) -> None:
+    def fence(self, planned: ShardRestore) -> Sequence[str]:
         """Put the sentinels (see the port)."""
+        late = list[str]()
         shard_id, data = planned.claimed.shard_id, sentinel_bytes(planned.claimed.writer_epoch)
         tips = () if planned.tip is None else range(planned.tip, planned.tip + _POSITIONS_MAX)
-        for position in tips:
-            with suppress(AlreadyExists):  # its writer was faster
-                self._objects.put_if_absent(layout.wal_entry_path(shard_id, position), data)
+        for path in (layout.wal_entry_path(shard_id, position) for position in tips):
+            try:
+                self._objects.put_if_absent(path, data)
                 break
+            except AlreadyExists:  # its writer was faster
+                late.append(path)
         try:
             self._objects.put_if_absent(layout.wal_entry_path(shard_id, planned.sentinel), data)
         except AlreadyExists:
             raise LostRace(
                 f"{self._objects.uri}: shard {shard_id}: position {planned.sentinel} is taken"
             ) from None
+        return late
 
     def put_row(self, planned: ShardRestore, number: int, found: BackupObject) -> None:
         """Put a WAL entry (see the port)."""

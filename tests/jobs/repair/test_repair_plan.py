@@ -289,3 +289,14 @@ def test_a_shard_gets_one_manifest_a_round() -> None:
     other = replace(damage, finding="another")
     assert choose_next([damage, other], []) == [damage]
     assert choose_next([damage, other], [damage]) == [other]
+
+
+def test_a_manifest_waits_for_what_is_mended_in_its_wal() -> None:
+    """What it makes of the WAL is planned by entries that can be read by then."""
+    (damage,) = shard_manifest.find(make_evidence(lost_newest()))
+    sentinel = PutSentinel(shard_id=SHARD, position=1, writer_epoch=1, digest="0")
+    torn = replace(damage, kind="wal_entry", path="wal", effects=(sentinel,))
+    assert damage.shard_id == SHARD
+    assert choose_next([torn, damage], []) == [torn]
+    assert choose_next([torn, damage], [torn]) == [damage]
+    assert choose_next([damage, torn], []) == [damage]

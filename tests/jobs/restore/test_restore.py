@@ -529,6 +529,29 @@ def test_a_claim_that_comes_between_is_fenced(world: World) -> None:
     check_restored(world, world.path)
 
 
+def test_what_is_acknowledged_to_the_last_is_kept(world: World) -> None:
+    put: list[int] = []
+
+    def write(step: str) -> None:
+        if step == "row" and put:
+            assert "fenced" in fails(lambda: world.writer.put(world.rows(8, 99)))
+        if step == "aside" and not put:
+            put.append(98)
+            world.writer.put(world.rows(8, 98))
+
+    world.writer.put(world.rows(8, 97))
+    report = check_done(restore(world.place, world.path, over=True, steps=write))
+    entries = (world.path / report.replaced_folder / layout.wal_folder(world.shard)).iterdir()
+    rows = [
+        row["n"]
+        for entry in entries
+        for batch in pa.ipc.open_stream(entry.read_bytes())
+        for row in batch.to_pylist()
+    ]
+    assert sorted(rows) == [70, 97, 98]
+    check_restored(world, world.path)
+
+
 def test_a_commit_that_lands_before_the_mark_is_restored_over(world: World) -> None:
     commits = []
 
