@@ -9,20 +9,22 @@ from functools import partial
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Refused
+from memwal.format import layout
 from memwal.format.layout import parse_checkpoint_name
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest, check_request
-from memwal.jobs.checkpoint.report import CheckpointTableReport
+from memwal.jobs.checkpoint.report import CheckpointTableReport, drop_item
 from memwal.model import Checkpoint, TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
-from memwal.run.options import RunOptions
+from memwal.run.options import RunOptions, choose_run_id
 from memwal.run.progress import Progress
 from memwal.run.reports import describe_checkpoint, job_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
+from memwal.run.trail import RunTrail, finish, make_trail
 from memwal.store.records.checkpoints import LanceTags
 from memwal.store.records.process import this_holder
 
@@ -85,44 +87,61 @@ def run_create(options: CreateOptions, progress: Progress, steps: Steps = no_ste
 def run_list(table: ResolvedTable) -> JobReport:
     """List the table's checkpoints, even if it was overwritten and has lost its MemWAL."""
 
-    def look(stores: Stores) -> tuple[str, Sequence[Checkpoint]]:
+    def look(stores: Stores, trail: RunTrail | None) -> tuple[str, Sequence[Checkpoint]]:
         return DONE, stores.checkpoints.list()
 
     return _report(table, look, tagged=True)
 
 
-def run_drop(table: ResolvedTable, name: str, *, dry_run: bool = False) -> JobReport:
+def run_drop(
+    table: ResolvedTable, name: str, *, dry_run: bool = False, run_id: str | None = None
+) -> JobReport:
     """Drop all checkpoints of a name, including expired and unfinished ones.
 
     It needs no lease, as each is removed by a key that no other checkpoint ever has.
     """
 
-    def drop(stores: Stores) -> tuple[str, Sequence[Checkpoint]]:
+    run_id = run_id or choose_run_id()
+
+    def trail_of(stores: Stores) -> RunTrail | None:
+        return make_trail(table, stores.uri, job=NAME, run_id=run_id, clock=stores.clock)
+
+    def drop(stores: Stores, trail: RunTrail | None) -> tuple[str, Sequence[Checkpoint]]:
         found = stores.checkpoints.named(name)
-        for checkpoint in () if dry_run else found:
+        if trail is not None:
+            trail.intend([drop_item(layout.checkpoint_tag(c.key), c.version) for c in found])
+        for checkpoint in found:
             stores.checkpoints.remove(checkpoint)
         return DONE, found
 
-    return _report(table, drop, fate=None if dry_run else "dropped", dry_run=dry_run)
+    def look(stores: Stores, trail: RunTrail | None) -> tuple[str, Sequence[Checkpoint]]:
+        return DONE, stores.checkpoints.named(name)
+
+    if dry_run:
+        return _report(table, look, dry_run=True)
+    return _report(table, drop, fate="dropped", make_trail=trail_of)
 
 
 def _report(
     table: ResolvedTable,
-    work: Callable[[Stores], tuple[str, Sequence[Checkpoint]]],
+    work: Callable[[Stores, RunTrail | None], tuple[str, Sequence[Checkpoint]]],
     *,
     tagged: bool = False,
     fate: str | None = None,
     dry_run: bool = False,
+    make_trail: Callable[[Stores], RunTrail | None] = lambda stores: None,
 ) -> JobReport:
     """Report what `work` found, and its `fate`; with `tagged`, also whether each tag exists."""
     report: TableReport
     clock = SystemClock()
     started = clock.monotonic_seconds()
     requests: list[Mapping[str, int]] = []
+    trail: RunTrail | None = None
     try:
         stores = open_stores(table.find_uri(), table.storage_options, clock=clock)
         version = stores.views.table_version()
-        outcome, found = work(stores)
+        trail = make_trail(stores)
+        outcome, found = work(stores, trail)
         now, is_tagged = clock.now_nanos(), stores.checkpoints.is_tagged
         report = CheckpointTableReport(
             table=table.name,
@@ -137,5 +156,8 @@ def _report(
         requests.append(stores.objects.counts.as_dict())
     except MemWalError as error:
         report = failed_report(table.name, error)
+    warnings = finish(trail, report)
+    if isinstance(report, CheckpointTableReport):
+        report = report.model_copy(update={"warnings": warnings})
     seconds = clock.monotonic_seconds() - started
     return job_report(NAME, [report], seconds=seconds, requests=requests, dry_run=dry_run)

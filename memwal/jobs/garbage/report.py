@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from memwal.errors import EXIT_PARTIAL, Corruption, Refused
 from memwal.format import layout
-from memwal.jobs.garbage.model import Action, Item
+from memwal.jobs.garbage.model import Action, GarbagePlan, Item
 from memwal.report import (
     DONE,
     FAILED,
     PARTIAL,
+    AuditItem,
     Part,
     Section,
     TableReport,
@@ -63,6 +64,7 @@ class GarbageTableReport(TableReport):
     objects_deleted: int = 0
     failed: tuple[FailedDelete, ...] = ()
     versions_expired: int = 0
+    expired_versions: tuple[int, ...] = ()
     version_bytes_freed: int = 0
     runs_deleted: int = 0
     oldest_claim: dict[str, Any] | None = None
@@ -73,6 +75,19 @@ class GarbageTableReport(TableReport):
         names = ("dropped", "deleted", "bytes_freed", "versions_expired")
         return {name: getattr(self, name) for name in names}
 
+    def audited(self) -> Iterable[AuditItem]:
+        """The versions that expired, and all items that went or were to go."""
+        yield from (expire_item(version, done=True) for version in self.expired_versions)
+        errors = {failed.path: failed.error for failed in self.failed}
+        for item in self.items:
+            if item.action != Action.KEEP.value:
+                yield AuditItem(
+                    **item.model_dump(include={"kind", "shard_id", "path", "action", "reason"}),
+                    bytes=item.bytes,
+                    done=item.done,
+                    error=errors.get(item.path),
+                )
+
 
 def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTableReport:
     """One table's report: what was done, or would be, and what went wrong."""
@@ -82,6 +97,7 @@ def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTable
     outcome, code = sum_up(parts)
     errors = list(dict.fromkeys(p.error for p in parts if p.error))
     expired = garbage.expired
+    left = {v.version for v in seen.look.evidence.versions}
     return GarbageTableReport(
         table=name,
         outcome=outcome,
@@ -100,9 +116,39 @@ def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTable
             FailedDelete(path=d.path, error=d.error) for d in garbage.deleted if d.error is not None
         ),
         versions_expired=0 if expired is None else expired.versions,
+        expired_versions=tuple(sorted(garbage.versions_before - left)),
         version_bytes_freed=0 if expired is None else expired.size_bytes,
         oldest_claim=_describe_claim(garbage),
         warnings=tuple(_find_warnings(garbage, seen)),
+    )
+
+
+def make_intents(plan: GarbagePlan, expiring: Set[int] = frozenset()) -> list[AuditItem]:
+    """What a plan is about to do, as lines of the audit trail."""
+    items = [
+        AuditItem(
+            action=item.action.value,
+            kind=item.kind,
+            shard_id=item.shard_id,
+            path=item.path,
+            bytes=item.size_bytes,
+            reason=item.reason,
+        )
+        for item in plan.items
+        if item.action is not Action.KEEP
+    ]
+    return [*(expire_item(version) for version in sorted(expiring)), *items]
+
+
+def expire_item(version: int, *, done: bool | None = None) -> AuditItem:
+    """The expiry of a version, as a line of the audit trail."""
+    return AuditItem(
+        action="expire",
+        kind="version",
+        path=f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}",
+        version=version,
+        reason="older than the retention",
+        done=done,
     )
 
 
@@ -133,6 +179,8 @@ def _find_faults(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
     if garbage.broken is not None:
         text = f"{garbage.uri}: {garbage.broken}. A bug in memwal: that step was not made"
         yield _failed(f"{text}, nor any after it", garbage.broken)
+    if garbage.unwritten is not None:
+        yield _failed(str(garbage.unwritten), garbage.unwritten)
     if seen.plan.refusal is not None:
         kept = Refused("MW-G08", f"{garbage.uri}: {seen.plan.refusal}")
         yield Part(outcome=kept.outcome, exit_code=kept.exit_code, error=str(kept))

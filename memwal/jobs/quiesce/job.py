@@ -31,9 +31,10 @@ from memwal.run.metrics.spans import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.reports import job_report, must_stop
-from memwal.run.runner import JobRunner
+from memwal.run.runner import JobRunner, start_trail
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.run.trail import finish
 from memwal.text import count_of
 from memwal.threads import side_by_side
 
@@ -60,7 +61,7 @@ def run_quiesce(options: QuiesceOptions, progress: Progress) -> JobReport:
     ):
         options = replace(options, leases=options.leases or own)
         jobs, requests = _run_jobs(options, progress)
-        found = _look(options, jobs)
+        found = _look(options, jobs, progress)
     return job_report(
         "quiesce",
         found.tables,
@@ -103,7 +104,9 @@ def _make_maintain(options: QuiesceOptions) -> MaintainRequest:
     return narrow(options.request, MaintainRequest, execute=not options.dry_run)
 
 
-def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobReport:
+def _look(
+    options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]], progress: Progress
+) -> JobReport:
     """Read each table again, and report what is in the way."""
 
     def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
@@ -125,7 +128,12 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
         )
         if not obstacles and options.acts:
             obstacles = _record(stores, view)
-        return report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
+        report = report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
+        if options.acts:
+            start_trail(table, "quiesce", options)
+            for text in finish(table.trail, report):
+                progress.warn(f"{report.table}: {text}")
+        return report
 
     runner = JobRunner(name="quiesce", looks_only=True)
     return runner.run_each(options.for_job(RunOptions, options.tables), look, SILENT)

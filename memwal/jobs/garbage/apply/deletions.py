@@ -36,7 +36,7 @@ _CHECKED_EVERY = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """The result of a look at a table. That many `expirable` versions are to expire first.
+    """The result of a look at a table. `expiring` are the versions that are to expire first.
 
     `shards` are those that were looked at; None for all. `sweep` lets a later look leave out shards
     that can't have changed; None if it has to look at all. Neither `never_merged` shards nor
@@ -47,9 +47,14 @@ class Seen:
     plan: GarbagePlan
     shards: Set[ShardId] | None = None
     sweep: Sweep | None = None
-    expirable: int = 0
+    expiring: frozenset[int] = frozenset()
     never_merged: tuple[str, ...] = ()
     untagged: tuple[Checkpoint, ...] = ()
+
+    @property
+    def expirable(self) -> int:
+        """How many versions are to expire first."""
+        return len(self.expiring)
 
     @property
     def has_work(self) -> bool:
