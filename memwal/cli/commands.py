@@ -20,7 +20,7 @@ from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
-    "Look": "status runs wait verify shard inspect",
+    "Look": "status runs audit wait verify shard inspect",
     "Data": "read checkpoint backup ingest rescue",
     "Operate": "init doctor explain submit lease config schema demo",
 }

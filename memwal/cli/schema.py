@@ -25,7 +25,7 @@ _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
 REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
-    *("wait", "doctor", "init", "checkpoint", "backup", "lease", "demo"),
+    *("wait", "doctor", "init", "checkpoint", "backup", "lease", "audit", "demo"),
 )
 """The documents that are reports of jobs."""
 OTHERS = {

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from memwal import __version__
 from memwal.config import ResolvedTable
 from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.errors import MemWalError, StoreUnavailable, find_code
 from memwal.format import layout
+from memwal.identity import find_version
 from memwal.options import Kind, list_options
 from memwal.ports import Clock
 from memwal.report import AuditEntry, AuditItem, AuditLink, TableReport
@@ -102,7 +102,7 @@ class RunTrail:
             at=str(iso_time(self.clock.now_nanos(), "milliseconds")),
             holder=this_holder(),
             airflow=this_task(),
-            memwal=__version__,
+            memwal=find_version(),
             asked=dict(self.asked),
             **facts,
         )

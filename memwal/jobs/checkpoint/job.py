@@ -119,7 +119,7 @@ def run_drop(
 
     if dry_run:
         return _report(table, look, dry_run=True)
-    return _report(table, drop, fate="dropped", make_trail=trail_of)
+    return _report(table, drop, fate="dropped", trail_of=trail_of)
 
 
 def _report(
@@ -129,7 +129,7 @@ def _report(
     tagged: bool = False,
     fate: str | None = None,
     dry_run: bool = False,
-    make_trail: Callable[[Stores], RunTrail | None] = lambda stores: None,
+    trail_of: Callable[[Stores], RunTrail | None] = lambda stores: None,
 ) -> JobReport:
     """Report what `work` found, and its `fate`; with `tagged`, also whether each tag exists."""
     report: TableReport
@@ -140,7 +140,7 @@ def _report(
     try:
         stores = open_stores(table.find_uri(), table.storage_options, clock=clock)
         version = stores.views.table_version()
-        trail = make_trail(stores)
+        trail = trail_of(stores)
         outcome, found = work(stores, trail)
         now, is_tagged = clock.now_nanos(), stores.checkpoints.is_tagged
         report = CheckpointTableReport(

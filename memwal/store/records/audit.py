@@ -45,14 +45,14 @@ class StoredTrail:
     """The audit trail of one table, in `folder` of a place that may have those of many."""
 
     def __init__(self, objects: Objects, folder: str) -> None:
-        self._objects = objects
+        self.objects = objects
         self.folder = folder
         self._newest: AuditLink | None = None
 
     @property
     def uri(self) -> str:
         """Where it is."""
-        return f"{self._objects.uri}/{self.folder}"
+        return f"{self.objects.uri}/{self.folder}"
 
     def append(self, entry: AuditEntry, items: Sequence[AuditItem]) -> AuditLink:
         """Store a document as the newest one; its `number` and `previous` are set here.
@@ -67,7 +67,7 @@ class StoredTrail:
                 entry.model_copy(update={"number": number, "previous": before}), items
             )
             try:
-                self._objects.put_if_absent(layout.audit_path(self.folder, number), data)
+                self.objects.put_if_absent(layout.audit_path(self.folder, number), data)
             except AlreadyExists:
                 newest = self._read_link(number)
                 if newest != link:  # else it is this very document, whose reply was lost
@@ -78,7 +78,7 @@ class StoredTrail:
 
     def numbers(self) -> list[int]:
         """The numbers of all documents, ascending: a listing."""
-        listed = islice(self._objects.list(self.folder), LISTED_MAX)
+        listed = islice(self.objects.list(self.folder), LISTED_MAX)
         found = (layout.parse_audit_name(file.path.rpartition("/")[2]) for file in listed)
         return sorted(number for number in found if number is not None)
 
@@ -93,20 +93,20 @@ class StoredTrail:
 
         Where that is out of date, the put of the next number finds it taken, and goes on from it.
         """
-        page = self._objects.page_objects or LISTED_MAX
-        listed = islice(self._objects.list(self.folder), page)
+        page = self.objects.page_objects or LISTED_MAX
+        listed = islice(self.objects.list(self.folder), page)
         found = (layout.parse_audit_name(file.path.rpartition("/")[2]) for file in listed)
         newest = max((number for number in found if number is not None), default=None)
         return None if newest is None else self._read_link(newest)
 
     def _read_link(self, number: int) -> AuditLink:
         path = layout.audit_path(self.folder, number)
-        tail, _ = self._objects.get_tail(path, _SEAL_BYTES)
+        tail, _ = self.objects.get_tail(path, _SEAL_BYTES)
         sealed = _read_seal(tail.rpartition(b"\n{")[2])
         if sealed is None:
             raise Corruption(
                 "MW-U02",
-                f"{self._objects.uri}/{path}: the last line of this document of the audit trail is "
+                f"{self.objects.uri}/{path}: the last line of this document of the audit trail is "
                 "no digest, so none can follow it",
             )
         return AuditLink(number=number, sha256=sealed)
@@ -114,7 +114,7 @@ class StoredTrail:
     def _read(self, number: int) -> FoundDocument:
         path = layout.audit_path(self.folder, number)
         try:
-            return decode(number, self._objects.get(path, OBJECT_BYTES_MAX))
+            return decode(number, self.objects.get(path, OBJECT_BYTES_MAX))
         except Missing:
             return FoundDocument(number=number, problem="it was deleted just now")
         except Corruption as error:
