@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import Corruption, MemWalError, Usage
+from memwal.format import layout
 from memwal.jobs.audit.plan import Chain, Finding, Line, Wanted, clean_path, is_wanted
 from memwal.jobs.audit.report import (
     AuditDocumentReport,
@@ -39,12 +40,13 @@ def run_audit(
 
     def search(table: ResolvedTable, uri: str, clock: Clock) -> tuple[TableReport, Objects]:
         trail = open_trail(table, uri, clock)
+        others = (other_shards or {}).get(table.name)
         wanted = Wanted(
             path=None if request.path is None else clean_path(request.path, uri),
             run_id=request.run,
-            other_shards=(other_shards or {}).get(table.name, frozenset()),
+            other_shards=others or frozenset(),
         )
-        return _search(table.name, trail, wanted, request.limit), trail.objects
+        return _search(table.name, trail, wanted, others, request.limit), trail.objects
 
     return _run(tables, search)
 
@@ -70,9 +72,9 @@ def run_audit_verify_place(place: str, storage_options: Mapping[str, str]) -> Jo
     clock = SystemClock()
     started = clock.monotonic_seconds()
     objects = open_objects(place, storage_options, clock)
-    reports = [
-        _verify(folder, StoredTrail(objects, folder), None) for folder in objects.list_folders("")
-    ]
+    # On a local disk, files are staged in a folder beside the trails.
+    folders = [name for name in objects.list_folders("") if name != layout.MAINTENANCE]
+    reports = [_verify(folder, StoredTrail(objects, folder), None) for folder in folders]
     return job_report(
         "audit",
         reports,
@@ -121,7 +123,9 @@ class _Found:
     searched: int = 0
 
 
-def _search(name: str, trail: StoredTrail, wanted: Wanted, limit: int) -> AuditTableReport:
+def _search(
+    name: str, trail: StoredTrail, wanted: Wanted, others: Set[str] | None, limit: int
+) -> AuditTableReport:
     found = _Found()
     for document in trail.read(trail.numbers()[::-1]):
         found.searched += 1
@@ -135,7 +139,7 @@ def _search(name: str, trail: StoredTrail, wanted: Wanted, limit: int) -> AuditT
         searched=found.searched,
         documents=tuple(found.documents),
         unreadable=tuple(found.unreadable),
-        shards_left_out=tuple(sorted(wanted.other_shards)),
+        shards_left_out=None if others is None else tuple(sorted(others)),
     )
 
 
