@@ -88,7 +88,7 @@ class JobRunner:
         ):
             if acts:
                 for table in tables:
-                    start_trail(table, self.name, options)
+                    _start_trail(table, self.name, options)
             for table, report in zip(tables, all_tables(tables, fanout), strict=True):
                 if self.is_recorded(table, report):
                     report = recorder.record(table, report, self.engine(fanout))
@@ -117,7 +117,7 @@ class JobRunner:
             return self.fail(table.resolved.name, error)
 
 
-def start_trail(table: OpenTable, job: str, options: RunOptions) -> None:
+def _start_trail(table: OpenTable, job: str, options: RunOptions) -> None:
     """Let a table's runs be written down, if an audit trail is configured for it."""
     if table.stores is not None:
         table.trail = make_trail(

@@ -144,16 +144,17 @@ def open_trail(table: ResolvedTable, uri: str, clock: Clock) -> StoredTrail:
     """The audit trail of a table whose settings name a place for it, and which is at `uri`."""
     options = {k: v for k, v in table.storage_options.items() if k != NAMESPACE_OPTION}
     objects = open_objects(str(table.settings.audit), options, clock)
-    return StoredTrail(objects, layout.name_trail(uri, _find_place(uri, options)))
+    return StoredTrail(objects, _name_folder(uri, options))
 
 
-def _find_place(uri: str, storage_options: Mapping[str, str]) -> str:
-    """One text for all spellings of a table's address; it outlives the table's folder."""
+def _name_folder(uri: str, storage_options: Mapping[str, str]) -> str:
+    """One name for all spellings of a table's address; it outlives the table's folder."""
     if not is_in_bucket(uri):
-        return str(Path(uri).resolve())
+        path = str(Path(uri).resolve())
+        return layout.name_trail(path, path)
     found = same_place(uri, storage_options)
     root, places = cast(tuple[str, frozenset[tuple[str, str]]], found)
-    return f"{root} {sorted(places)}"
+    return layout.name_trail(root, f"{root} {sorted(places)}")
 
 
 def describe_asked(request: object) -> dict[str, Any]:

@@ -31,10 +31,10 @@ from memwal.run.metrics.spans import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.reports import job_report, must_stop
-from memwal.run.runner import JobRunner, start_trail
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.run.trail import finish
+from memwal.run.trail import finish, make_trail
 from memwal.text import count_of
 from memwal.threads import side_by_side
 
@@ -130,8 +130,15 @@ def _look(
             obstacles = _record(stores, view)
         report = report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
         if options.acts:
-            start_trail(table, "quiesce", options)
-            for text in finish(table.trail, report):
+            trail = make_trail(
+                table.resolved,
+                stores.uri,
+                job="quiesce",
+                run_id=options.run_id,
+                clock=stores.clock,
+                request=options.request,
+            )
+            for text in finish(trail, report):
                 progress.warn(f"{report.table}: {text}")
         return report
 

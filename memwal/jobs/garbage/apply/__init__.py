@@ -403,7 +403,6 @@ class TableGarbage:
     def _intend(self, plan: GarbagePlan, expiring: Set[int] = frozenset()) -> None:
         intents = make_intents(plan, expiring)
         if intents:
-            self.steps("intend")
             self.intend(intents)
 
     def _drop_generations(self, plan: GarbagePlan) -> None:
