@@ -23,6 +23,7 @@ from memwal.run.engines.choice import EngineChoice
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.run.trail import NOT_WRITTEN
 from memwal.store.records.process import this_holder, this_task
 from memwal.text import iso_time, shorten
 
@@ -91,13 +92,10 @@ class RunRecorder:
         self, table: OpenTable, report: TableReport
     ) -> tuple[TableReport, AuditLink | None]:
         """Write down in the audit trail what the run did, even if it then failed."""
-        if table.trail is None:
-            return report, None
         try:
-            return report, table.trail.finish(report)
+            return report, None if table.trail is None else table.trail.finish(report)
         except MemWalError as error:
-            text = f"the audit trail lacks what this run did; it could not be written: {error}"
-            return self._warn(report, text), None
+            return self._warn(report, f"{NOT_WRITTEN}: {error}"), None
 
     def _describe(
         self,

@@ -122,11 +122,10 @@ def _start_trail(table: OpenTable, job: str, options: RunOptions) -> None:
     if table.stores is not None:
         table.trail = make_trail(
             table.resolved,
-            table.stores.uri,
-            job=job,
-            run_id=options.run_id,
-            clock=table.stores.clock,
-            request=getattr(options, "request", None),
+            table.stores,
+            job,
+            options.run_id,
+            getattr(options, "request", None),
         )
 
 

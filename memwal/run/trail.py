@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from memwal.config import ResolvedTable
 from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
@@ -21,10 +21,14 @@ from memwal.identity import find_version
 from memwal.options import Kind, list_options
 from memwal.ports import Clock
 from memwal.report import AuditEntry, AuditItem, AuditLink, TableReport
+from memwal.run.stores import Stores
 from memwal.store.objects.opening import is_in_bucket, open_objects, same_place
 from memwal.store.records.audit import ITEMS_PER_DOCUMENT_MAX, StoredTrail
 from memwal.store.records.process import this_holder, this_task
 from memwal.text import iso_time, mask_address
+
+NOT_WRITTEN = "the audit trail lacks what this run did; it could not be written"
+Report = TypeVar("Report", bound=TableReport)
 
 # Numbers, switches and words that memwal knows. A text or a pair may be, or hold, a row's value.
 _WRITTEN = frozenset(
@@ -115,29 +119,30 @@ class RunTrail:
 
 
 def make_trail(
-    table: ResolvedTable, uri: str, *, job: str, run_id: str, clock: Clock, request: object = None
+    table: ResolvedTable, stores: Stores, job: str, run_id: str, request: object = None
 ) -> RunTrail | None:
-    """The trail of a table at `uri`; None where none is configured. Nothing is opened yet."""
+    """A table's trail; None where none is configured. Nothing is opened yet."""
     if table.settings.audit is None:
         return None
     return RunTrail(
-        table=mask_address(uri),
+        table=mask_address(stores.uri),
         job=job,
         run_id=run_id,
-        clock=clock,
-        open_trail=lambda: open_trail(table, uri, clock),
+        clock=stores.clock,
+        open_trail=lambda: open_trail(table, stores.uri, stores.clock),
         asked=describe_asked(request),
     )
 
 
-def finish(trail: RunTrail | None, report: TableReport) -> tuple[str, ...]:
-    """Write down what a run did; returns a warning where that failed."""
+def finish(trail: RunTrail | None, report: Report) -> Report:
+    """Write down what a run did; returns the report, with a warning where that failed."""
     try:
         if trail is not None:
             trail.finish(report)
     except MemWalError as error:
-        return (f"the audit trail lacks what this run did; it could not be written: {error}",)
-    return ()
+        warnings = (*getattr(report, "warnings", ()), f"{NOT_WRITTEN}: {error}")
+        return report.model_copy(update={"warnings": warnings})
+    return report
 
 
 def open_trail(table: ResolvedTable, uri: str, clock: Clock) -> StoredTrail:

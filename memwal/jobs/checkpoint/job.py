@@ -10,7 +10,6 @@ from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Refused
 from memwal.format import layout
-from memwal.format.layout import parse_checkpoint_name
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest, check_request
 from memwal.jobs.checkpoint.report import CheckpointTableReport, drop_item
@@ -43,7 +42,7 @@ def make_request(
 ) -> CheckpointRequest:
     """Make a checked request; by default, the holder is this user and host."""
     request = CheckpointRequest(
-        name=parse_checkpoint_name(name),
+        name=layout.parse_checkpoint_name(name),
         holder=this_holder().partition(":")[0] if holder is None else holder,
         expires_seconds=expires_seconds,
     )
@@ -87,10 +86,7 @@ def run_create(options: CreateOptions, progress: Progress, steps: Steps = no_ste
 def run_list(table: ResolvedTable) -> JobReport:
     """List the table's checkpoints, even if it was overwritten and has lost its MemWAL."""
 
-    def look(stores: Stores, trail: RunTrail | None) -> tuple[str, Sequence[Checkpoint]]:
-        return DONE, stores.checkpoints.list()
-
-    return _report(table, look, tagged=True)
+    return _report(table, lambda stores, trail: stores.checkpoints.list(), tagged=True)
 
 
 def run_drop(
@@ -101,51 +97,45 @@ def run_drop(
     It needs no lease, as each is removed by a key that no other checkpoint ever has.
     """
 
-    run_id = run_id or choose_run_id()
-
-    def trail_of(stores: Stores) -> RunTrail | None:
-        return make_trail(table, stores.uri, job=NAME, run_id=run_id, clock=stores.clock)
-
-    def drop(stores: Stores, trail: RunTrail | None) -> tuple[str, Sequence[Checkpoint]]:
+    def drop(stores: Stores, trail: RunTrail | None) -> Sequence[Checkpoint]:
         found = stores.checkpoints.named(name)
         if trail is not None:
             trail.intend([drop_item(layout.checkpoint_tag(c.key), c.version) for c in found])
-        for checkpoint in found:
+        for checkpoint in () if dry_run else found:
             stores.checkpoints.remove(checkpoint)
-        return DONE, found
+        return found
 
-    def look(stores: Stores, trail: RunTrail | None) -> tuple[str, Sequence[Checkpoint]]:
-        return DONE, stores.checkpoints.named(name)
-
-    if dry_run:
-        return _report(table, look, dry_run=True)
-    return _report(table, drop, fate="dropped", trail_of=trail_of)
+    writes = None if dry_run else run_id or choose_run_id()
+    return _report(table, drop, fate=None if dry_run else "dropped", dry_run=dry_run, writes=writes)
 
 
 def _report(
     table: ResolvedTable,
-    work: Callable[[Stores, RunTrail | None], tuple[str, Sequence[Checkpoint]]],
+    work: Callable[[Stores, RunTrail | None], Sequence[Checkpoint]],
     *,
     tagged: bool = False,
     fate: str | None = None,
     dry_run: bool = False,
-    trail_of: Callable[[Stores], RunTrail | None] = lambda stores: None,
+    writes: str | None = None,
 ) -> JobReport:
-    """Report what `work` found, and its `fate`; with `tagged`, also whether each tag exists."""
+    """Report what `work` found, and its `fate`; with `tagged`, also whether each tag exists.
+
+    It gets the audit trail, if it is a run, with that id, that `writes`.
+    """
     report: TableReport
-    clock = SystemClock()
+    trail, clock = None, SystemClock()
     started = clock.monotonic_seconds()
     requests: list[Mapping[str, int]] = []
-    trail: RunTrail | None = None
     try:
         stores = open_stores(table.find_uri(), table.storage_options, clock=clock)
         version = stores.views.table_version()
-        trail = trail_of(stores)
-        outcome, found = work(stores, trail)
+        if writes is not None:
+            trail = make_trail(table, stores, NAME, writes)
+        found = work(stores, trail)
         now, is_tagged = clock.now_nanos(), stores.checkpoints.is_tagged
         report = CheckpointTableReport(
             table=table.name,
-            outcome=outcome if found else NOTHING_TO_DO,
+            outcome=DONE if found else NOTHING_TO_DO,
             version_before=version,
             version_after=version,
             checkpoints=tuple(
@@ -156,8 +146,5 @@ def _report(
         requests.append(stores.objects.counts.as_dict())
     except MemWalError as error:
         report = failed_report(table.name, error)
-    warnings = finish(trail, report)
-    if isinstance(report, CheckpointTableReport):
-        report = report.model_copy(update={"warnings": warnings})
-    seconds = clock.monotonic_seconds() - started
+    report, seconds = finish(trail, report), clock.monotonic_seconds() - started
     return job_report(NAME, [report], seconds=seconds, requests=requests, dry_run=dry_run)

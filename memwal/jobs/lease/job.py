@@ -35,8 +35,8 @@ def run_lease_break(table: ResolvedTable, reason: str, run_id: str | None = None
             version_after=version,
             lease=describe_lease(broken or claim, stores.clock.now_nanos()),
         )
-        trail = make_trail(table, stores.uri, job="lease break", run_id=run_id, clock=stores.clock)
-        report = made.model_copy(update={"warnings": finish(trail, made)})
+        trail = make_trail(table, stores, "lease break", run_id)
+        report = finish(trail, made)
     except MemWalError as error:
         report = failed_report(table.name, error)
     return job_report("lease break", [report])

@@ -61,7 +61,7 @@ def run_quiesce(options: QuiesceOptions, progress: Progress) -> JobReport:
     ):
         options = replace(options, leases=options.leases or own)
         jobs, requests = _run_jobs(options, progress)
-        found = _look(options, jobs, progress)
+        found = _look(options, jobs)
     return job_report(
         "quiesce",
         found.tables,
@@ -104,9 +104,7 @@ def _make_maintain(options: QuiesceOptions) -> MaintainRequest:
     return narrow(options.request, MaintainRequest, execute=not options.dry_run)
 
 
-def _look(
-    options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]], progress: Progress
-) -> JobReport:
+def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobReport:
     """Read each table again, and report what is in the way."""
 
     def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
@@ -129,18 +127,9 @@ def _look(
         if not obstacles and options.acts:
             obstacles = _record(stores, view)
         report = report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
-        if options.acts:
-            trail = make_trail(
-                table.resolved,
-                stores.uri,
-                job="quiesce",
-                run_id=options.run_id,
-                clock=stores.clock,
-                request=options.request,
-            )
-            for text in finish(trail, report):
-                progress.warn(f"{report.table}: {text}")
-        return report
+        asked = (options.run_id, options.request)
+        trail = make_trail(table.resolved, stores, "quiesce", *asked) if options.acts else None
+        return finish(trail, report)
 
     runner = JobRunner(name="quiesce", looks_only=True)
     return runner.run_each(options.for_job(RunOptions, options.tables), look, SILENT)

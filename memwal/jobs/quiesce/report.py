@@ -56,6 +56,7 @@ class QuiesceTableReport(MaintainTableReport):
 
     safe: bool = False
     in_the_way: tuple[ObstacleReport, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def audited(self) -> Iterable[AuditItem]:
         """The judgement: what was in the way of another write spec."""
