@@ -26,7 +26,7 @@ SECTIONS = {
 }
 """All commands, grouped as in --help, in the order of use."""
 
-_OTHER_JOBS = {"doctor", "ingest", "rescue", "runs", "verify"}
+_OTHER_JOBS = {"audit", "doctor", "ingest", "rescue", "runs", "verify"}
 _IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *_OTHER_JOBS} - {"watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 

@@ -34,8 +34,8 @@ LARGER_ROOMS = {
     "memwal": 26,
     "memwal/cli": 30,
     "memwal/ingest": 16,
-    "memwal/jobs": 21,
-    "memwal/run": 19,
+    "memwal/jobs": 22,
+    "memwal/run": 20,
 }
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of; the
 # demo has a table of its own, and a backfill its workers.

@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
+from memwal.errors import Corruption
 from memwal.format import layout
-
-MISSING = "MW-U01"
-CHANGED = "MW-U02"
-DISOWNED = "MW-U03"
 
 _BASE_FOLDERS = frozenset(("data", "_deletions", "_indices", "_transactions"))
 _REWRITTEN = frozenset(("data", "_deletions"))
@@ -84,23 +81,22 @@ def _is_about(line: Line, path: str) -> bool:
 class Finding:
     """Something that is wrong with a trail, at a document."""
 
-    code: str
     number: int
-    text: str
+    error: Corruption
 
 
 @dataclass(kw_only=True, slots=True)
 class Chain:
     """Follows a trail from its first document on.
 
-    `recorded` has the digests by number that run records in the table name.
+    `recorded` has the digests by number that run records in the table name. `digest` is that of the
+    last document; None where it can't be read.
     """
 
     recorded: Mapping[int, str] = field(default_factory=dict)
     documents: int = 0
     last: int = 0
     digest: str | None = ""
-    """Of the last document; None where that can't be read."""
 
     def follow(
         self, number: int, *, digest: str | None, previous: str | None, problem: str | None
@@ -112,16 +108,16 @@ class Chain:
         if number > self.last + 1:
             first, last = self.last + 1, number - 1
             gone = f"document {first} is" if first == last else f"documents {first} to {last} are"
-            yield Finding(code=MISSING, number=first, text=f"{gone} missing")
+            yield Finding(number=first, error=Corruption("MW-U01", f"{gone} missing"))
         elif previous is not None and self.digest is not None and previous != self.digest:
             text = f"document {number} does not carry the digest of {self.last}: one was changed"
-            yield Finding(code=CHANGED, number=number, text=text)
+            yield _find_changed(number, text)
         if problem is not None:
-            yield Finding(code=CHANGED, number=number, text=f"document {number}: {problem}")
+            yield _find_changed(number, f"document {number}: {problem}")
         known = self.recorded.get(number)
         if known is not None and digest is not None and known != digest:
             text = f"document {number} is not the one that a run record in the table names"
-            yield Finding(code=DISOWNED, number=number, text=text)
+            yield _find_disowned(number, text)
         self.documents += 1
         self.last, self.digest = number, digest
 
@@ -130,4 +126,12 @@ class Chain:
         beyond = sorted(number for number in self.recorded if number > self.last)
         if beyond:
             text = f"the trail ends at {self.last}; run records in the table name {beyond[-1]}"
-            yield Finding(code=DISOWNED, number=beyond[-1], text=text)
+            yield _find_disowned(beyond[-1], text)
+
+
+def _find_changed(number: int, text: str) -> Finding:
+    return Finding(number=number, error=Corruption("MW-U02", text))
+
+
+def _find_disowned(number: int, text: str) -> Finding:
+    return Finding(number=number, error=Corruption("MW-U03", text))

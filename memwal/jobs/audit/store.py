@@ -131,7 +131,7 @@ def verify_trail(
         newest=newest,
         recorded=None if recorded is None else len(recorded),
         findings=tuple(
-            FindingReport(code=f.code, number=f.number, detail=f.text) for f in findings
+            FindingReport(code=f.error.code, number=f.number, detail=f.error.text) for f in findings
         ),
         unfinished=tuple(intents.values()),
     )
@@ -152,7 +152,7 @@ def _describe_intent(entry: AuditEntry, items: int) -> UnfinishedReport:
 def _name_findings(trail: StoredTrail, findings: Sequence[Finding]) -> Corruption | None:
     if not findings:
         return None
-    texts: Iterable[str] = (finding.text for finding in findings[:_ERRORS_NAMED_MAX])
+    texts: Iterable[str] = (finding.error.text for finding in findings[:_ERRORS_NAMED_MAX])
     more = len(findings) - _ERRORS_NAMED_MAX
     rest = f" and {more} more" if more > 0 else ""
-    return Corruption(findings[0].code, f"{trail.uri}: {'; '.join(texts)}{rest}")
+    return findings[0].error.say(f"{trail.uri}: {'; '.join(texts)}{rest}")

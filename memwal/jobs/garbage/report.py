@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from memwal.errors import EXIT_PARTIAL, Corruption, Refused
 from memwal.format import layout
-from memwal.jobs.garbage.model import Action, GarbagePlan, Item
+from memwal.jobs.garbage.apply.deletions import expire_item
+from memwal.jobs.garbage.model import Action, Item
 from memwal.report import (
     DONE,
     FAILED,
@@ -120,35 +121,6 @@ def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTable
         version_bytes_freed=0 if expired is None else expired.size_bytes,
         oldest_claim=_describe_claim(garbage),
         warnings=tuple(_find_warnings(garbage, seen)),
-    )
-
-
-def make_intents(plan: GarbagePlan, expiring: Set[int] = frozenset()) -> list[AuditItem]:
-    """What a plan is about to do, as lines of the audit trail."""
-    items = [
-        AuditItem(
-            action=item.action.value,
-            kind=item.kind,
-            shard_id=item.shard_id,
-            path=item.path,
-            bytes=item.size_bytes,
-            reason=item.reason,
-        )
-        for item in plan.items
-        if item.action is not Action.KEEP
-    ]
-    return [*(expire_item(version) for version in sorted(expiring)), *items]
-
-
-def expire_item(version: int, *, done: bool | None = None) -> AuditItem:
-    """The expiry of a version, as a line of the audit trail."""
-    return AuditItem(
-        action="expire",
-        kind="version",
-        path=f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}",
-        version=version,
-        reason="older than the retention",
-        done=done,
     )
 
 

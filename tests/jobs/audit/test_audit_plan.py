@@ -7,17 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from memwal.format import layout
-from memwal.jobs.audit.plan import (
-    CHANGED,
-    DISOWNED,
-    MISSING,
-    Chain,
-    Finding,
-    Line,
-    Wanted,
-    clean_path,
-    is_wanted,
-)
+from memwal.jobs.audit.plan import Chain, Finding, Line, Wanted, clean_path, is_wanted
+
+MISSING, CHANGED, DISOWNED = "MW-U01", "MW-U02", "MW-U03"
 
 SHARD = "_mem_wal/ce5beb05-56de-41d9-b419-bbf41d04f9ab"
 GONE = Line(action="delete", path=f"{SHARD}/0a332fa8_gen_2", shard_id=SHARD[9:])
@@ -112,31 +104,35 @@ def test_a_whole_chain() -> None:
 )
 def test_missing_documents(left_out: set[int], text: str) -> None:
     (found,) = follow([one for one in WHOLE if one[0] not in left_out])
-    assert (found.code, found.number, found.text) == (MISSING, min(left_out), text)
+    assert (found.error.code, found.number, found.error.text) == (MISSING, min(left_out), text)
 
 
 def test_the_end_is_missed_by_what_the_table_recorded() -> None:
     assert follow(WHOLE[:3]) == [], "a chain alone does not tell"
     (found,) = follow(WHOLE[:3], {2: "b", 4: "d"})
-    assert (found.code, found.number) == (DISOWNED, 4)
+    assert (found.error.code, found.number) == (DISOWNED, 4)
     (found,) = follow([], {2: "b"})
-    assert (found.code, found.number) == (DISOWNED, 2)
+    assert (found.error.code, found.number) == (DISOWNED, 2)
 
 
 def test_a_document_that_was_written_anew() -> None:
     (found,) = follow([(1, "a", ""), (2, "x", "a"), (3, "c", "b")])
-    assert (found.code, found.number) == (CHANGED, 3)
-    assert "does not carry the digest of 2" in found.text
+    assert (found.error.code, found.number) == (CHANGED, 3)
+    assert "does not carry the digest of 2" in found.error.text
     anew = [(1, "a", ""), (2, "x", "a"), (3, "y", "x")]
     assert follow(anew) == [], "all of it from there on: a chain alone does not tell"
-    assert [(f.code, f.number) for f in follow(anew, {1: "a", 3: "c"})] == [(DISOWNED, 3)]
+    assert [(f.error.code, f.number) for f in follow(anew, {1: "a", 3: "c"})] == [(DISOWNED, 3)]
 
 
 def test_a_first_document_that_claims_one_before() -> None:
     (found,) = follow([(1, "a", "z")])
-    assert (found.code, found.number) == (CHANGED, 1)
+    assert (found.error.code, found.number) == (CHANGED, 1)
 
 
 def test_an_unreadable_document_is_one_finding() -> None:
     (found,) = follow([(1, "a", ""), (2, None, None), (3, "c", "b")])
-    assert (found.code, found.number, found.text) == (CHANGED, 2, "document 2: unreadable")
+    assert (found.error.code, found.number, found.error.text) == (
+        CHANGED,
+        2,
+        "document 2: unreadable",
+    )

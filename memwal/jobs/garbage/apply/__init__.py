@@ -35,6 +35,7 @@ from memwal.jobs.garbage.apply.deletions import (
     add_before,
     find_deciding,
     make_deletions,
+    make_intents,
 )
 from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
 from memwal.jobs.garbage.look import Look
@@ -56,7 +57,6 @@ from memwal.jobs.garbage.ports import (
     GarbageViews,
     VersionExpiry,
 )
-from memwal.jobs.garbage.report import make_intents
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 from memwal.report import AuditItem

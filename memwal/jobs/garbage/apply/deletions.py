@@ -29,6 +29,7 @@ from memwal.ports import (
     check_object_path,
     no_steps,
 )
+from memwal.report import AuditItem
 from memwal.rows.progress import is_unrecorded
 
 _CHECKED_EVERY = 100
@@ -282,6 +283,35 @@ def check_below(path: str, file: StoredFile) -> None:
         return
     if file.path != path and not file.path.startswith(f"{path}/"):
         raise InvariantBroken(10, f"{file.path} is not below {path}")
+
+
+def make_intents(plan: GarbagePlan, expiring: Set[int] = frozenset()) -> list[AuditItem]:
+    """What a plan is about to do, as lines of the audit trail."""
+    items = [
+        AuditItem(
+            action=item.action.value,
+            kind=item.kind,
+            shard_id=item.shard_id,
+            path=item.path,
+            bytes=item.size_bytes,
+            reason=item.reason,
+        )
+        for item in plan.items
+        if item.action is not Action.KEEP
+    ]
+    return [*(expire_item(version) for version in sorted(expiring)), *items]
+
+
+def expire_item(version: int, *, done: bool | None = None) -> AuditItem:
+    """The expiry of a version, as a line of the audit trail."""
+    return AuditItem(
+        action="expire",
+        kind="version",
+        path=f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}",
+        version=version,
+        reason="older than the retention",
+        done=done,
+    )
 
 
 def make_deletions(plan: GarbagePlan) -> tuple[Deletion, ...]:
