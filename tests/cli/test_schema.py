@@ -29,7 +29,8 @@ RUNS = [
     "backfill T", "backfill T --dry-run", "verify T", "runs T", "wait T --until merged",
     "wait T --until merged --timeout 0s", "doctor T", "init T", "init T --spec manual --dry-run",
     "init T --spec unsharded", "checkpoint create T monday", "checkpoint list T",
-    "checkpoint drop T monday --audit D/audit", "checkpoint drop T none", "backup T D/copies --name a",
+    "checkpoint drop T monday --audit D/audit", "checkpoint drop T none",
+    "backup T D/copies --name a",
     "backup list D/copies", "backup verify D/copies", "backup drop D/copies a --dry-run",
     "audit T --audit D/audit", "audit verify T --audit D/audit", "audit verify --audit D/audit",
     "lease break T --reason gone",
@@ -43,8 +44,8 @@ RUNS = [
 ]  # fmt: skip
 FAILING = [
     "status", "merge", "index-catchup", "snapshot", "garbage", "compaction", "maintain", "backfill",
-    "verify", "runs", "audit", "wait --until merged", "doctor", "init", "checkpoint list", "rescue --yes",
-    "quiesce --yes", "read", "inspect index", "inspect wal",
+    "verify", "runs", "audit --audit D/audit", "wait --until merged", "doctor", "init",
+    "checkpoint list", "rescue --yes", "quiesce --yes", "read", "inspect index", "inspect wal",
 ]  # fmt: skip
 LOCAL = {
     "merge",

@@ -19,6 +19,7 @@ from memwal.run.trail import open_trail
 from memwal.store.objects.opening import find_address, normalise_uri, open_objects
 from memwal.store.records.audit import StoredTrail
 from memwal.store.records.runs import StoredRunRecords
+from memwal.store.tables.manifests import check_table_folder
 
 
 def run_audit(
@@ -36,7 +37,11 @@ def run_audit(
             run_id=request.run,
             other_shards=others or frozenset(),
         )
-        return search_trail(table.name, trail, wanted, others, request.limit), trail.objects
+        report = search_trail(table.name, trail, wanted, others, request.limit)
+        if not report.searched:
+            # A trail outlives its table, so that is looked at only now.
+            check_table_folder(open_objects(uri, table.storage_options, clock))
+        return report, trail.objects
 
     return _run(tables, search)
 
