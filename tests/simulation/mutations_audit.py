@@ -11,7 +11,7 @@ _TRAIL = "memwal/run/trail.py"
 AUDIT = (
     *mutations(
         _GARBAGE,
-        f"{REAL} -k 'intent or named or stops or middle'",
+        f"{REAL} -k 'each_intent or expires or middle'",
         (
             "audit: versions expire before they are named",
             "            self._intend(foreseen, seen.expiring)\n",
@@ -35,7 +35,7 @@ AUDIT = (
     ),
     *mutations(
         _TRAIL,
-        REAL,
+        f"{REAL} -k 'stops or says_so or no_texts or outlives or idle'",
         (
             "audit: a trail that can't be written stops nothing",
             "            raise StoreUnavailable(\n"

@@ -34,7 +34,7 @@ from memwal.run.trail import describe_asked, open_trail
 from memwal.store.objects.opening import open_objects
 from tests.support import builders
 from tests.support.builders import Put, Table
-from tests.support.garbage_runs import laid_out
+from tests.support.garbage_runs import expire, laid_out
 from tests.support.nursery import killed, run_memwal
 from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
@@ -289,9 +289,14 @@ def test_whatever_a_killed_run_deleted_it_had_named_before(tmp_path: Path, audit
     assert len(before - files(table)) > 8
 
 
-def test_each_intent_is_there_before_its_deletion(tmp_path: Path, audit: Path) -> None:
+@pytest.mark.parametrize("retention", [None, 0.0])
+def test_each_intent_is_there_before_its_deletion(
+    tmp_path: Path, audit: Path, retention: float | None
+) -> None:
     """Also those of what a run only finds once it has deleted something."""
     table = laid_out(tmp_path / "t", generations=2)
+    if retention is None:
+        expire(table)
     before = files(table)
     told: list[tuple[str, int]] = []
 
@@ -300,8 +305,9 @@ def test_each_intent_is_there_before_its_deletion(tmp_path: Path, audit: Path) -
         assert unnamed(before, table, audit) == []
 
     for _ in range(3):
-        collect(table, audit, steps=step)
-    assert {name for name, _ in told} >= {"before_expire", "before_drop", "before_delete"}
+        collect(table, audit, steps=step, retention_seconds=retention)
+    expected = {"before_drop", "before_delete"} | ({"before_expire"} if retention == 0 else set())
+    assert {name for name, _ in told} >= expected
     assert all(number > 0 for _, number in told)
     walls = [i for _, items in documents(table, audit) for i in items if i.kind == "wal_entry"]
     assert walls, "entries of the WAL are planned last"
