@@ -89,9 +89,10 @@ class OpenTable:
             self.began_seconds = self.stores.clock.monotonic_seconds()
 
     def requests(self) -> dict[str, int]:
-        """The requests made to the store for this table so far, by kind."""
+        """The requests made for this table so far, to its store and its audit trail's, by kind."""
         own = [] if self.stores is None else [self.stores.objects.counts.as_dict()]
-        total = add_counts((*own, *self.unit_requests))
+        trail = [] if self.trail is None else [self.trail.requests()]
+        total = add_counts((*own, *self.unit_requests, *trail))
         return {key: value - self.requests_before.get(key, 0) for key, value in total.items()}
 
     @property

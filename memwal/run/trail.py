@@ -61,6 +61,10 @@ class RunTrail:
         """Whether an intent was written that no outcome closes yet."""
         return bool(self._intents)
 
+    def requests(self) -> Mapping[str, int]:
+        """The requests made to the trail's place so far, by kind."""
+        return self.trail.objects.counts.as_dict() if "trail" in vars(self) else {}
+
     def intend(self, items: Sequence[AuditItem]) -> None:
         """Write down items before they go; what an earlier intent of this run names is left out.
 

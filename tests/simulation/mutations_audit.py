@@ -14,7 +14,7 @@ AUDIT = (
         f"{REAL} -k 'each_intent or expires or middle'",
         (
             "audit: versions expire before they are named",
-            "            self._intend(foreseen, seen.expiring)\n",
+            "            self._intend_expiry(seen)\n",
             "",
         ),
         (

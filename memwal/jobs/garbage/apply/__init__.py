@@ -112,9 +112,9 @@ class TableGarbage:
     """Versions older than this expire unless something refers to them; None expires none."""
     progress: DropProgress
     steps: Steps = no_steps
-    intend: Callable[[Sequence[AuditItem]], None] = lambda items: None
+    intend: Callable[[Sequence[AuditItem]], None] | None = None
     """Called with all that is to go before any of it goes; raises StoreUnavailable where it can't
-    be written down, and then it stays."""
+    be written down, and then it stays. None: nobody wants to know."""
     remembered: Sweep | None = None
     """What former passes remember of the shards; None for nothing."""
     keep_former: Callable[[TableView], None] = lambda view: None
@@ -389,9 +389,7 @@ class TableGarbage:
 
     def _expire(self, seen: Seen, retention_seconds: float) -> None:
         if seen.expirable and not seen.has_unrecorded:
-            # Foreseen as in a dry run, so that what follows needs no second document as a rule.
-            foreseen = plan_garbage(seen.look.without_versions(seen.expiring))
-            self._intend(foreseen, seen.expiring)
+            self._intend_expiry(seen)
             found = seen.look.evidence.versions
             self.versions_before = frozenset(v.version for v in found if v.on_main)
             self.before_commit()
@@ -401,9 +399,14 @@ class TableGarbage:
             self.expired = self.expiry.expire_versions(older_than)
 
     def _intend(self, plan: GarbagePlan, expiring: Set[int] = frozenset()) -> None:
-        intents = make_intents(plan, expiring)
-        if intents:
+        if self.intend is not None and (intents := make_intents(plan, expiring)):
             self.intend(intents)
+
+    def _intend_expiry(self, seen: Seen) -> None:
+        """Name what follows the expiry as well, as in a dry run: mostly that is all there is."""
+        if self.intend is not None:
+            foreseen = plan_garbage(seen.look.without_versions(seen.expiring))
+            self._intend(foreseen, seen.expiring)
 
     def _drop_generations(self, plan: GarbagePlan) -> None:
         if plan.drops:
