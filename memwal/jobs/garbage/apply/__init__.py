@@ -435,10 +435,12 @@ class TableGarbage:
             return ()
         try:
             deletions = make_deletions(plan)
-            self._intend(plan)
-            return deletions
         except InvariantBroken as broken:
             self.broken = broken
+            return ()
+        try:
+            self._intend(plan)
         except MemWalError as error:
             self.unwritten = error
-        return ()
+            return ()
+        return deletions
