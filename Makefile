@@ -28,7 +28,7 @@ export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB VENV_NEXT
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-next test-ceph test-fast test-changed test-nightly durations check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-next test-ceph test-fast test-changed test-nightly durations check format proto pin bench bench-quick conformance simulation torture drill mutation fuzz \
 	model chromium spin prometheus azurite lancedb reference docs docs-serve dist clean distclean
 
 help: ## List the targets
@@ -149,6 +149,10 @@ simulation: $(READY) ## The next 10,000 seeds of writers, jobs and readers under
 
 torture: $(READY) ## Ten minutes of real writers, jobs, kills and Lance's own commands on one table (MINUTES=N)
 	@$(BIN)/python -m tests.torture --seconds $$(($(or $(MINUTES),10) * 60)) $(TORTURE_ARGS)
+
+drill: $(READY) ## A thousand random damages, verified, repaired and read (DRILLS=N); backups under torture (BACKUP_SECONDS=N)
+	@$(BIN)/python -m tests.drills --drills $(or $(DRILLS),1000) $(DRILL_ARGS)
+	@$(BIN)/python -m tests.drills.backups --seconds $(or $(BACKUP_SECONDS),120)
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
 	@$(SIMULATION).mutate --seeds $(or $(SEEDS),1000) --table mutation-results.json

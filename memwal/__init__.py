@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from memwal.jobs.index_catchup.report import IndexCatchupTableReport
     from memwal.jobs.maintain.report import MaintainTableReport
     from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
+    from memwal.jobs.repair.report import RepairTableReport
+    from memwal.jobs.restore.report import RestoreTableReport
     from memwal.jobs.snapshot.report import SnapshotTableReport
     from memwal.jobs.status.report import StatusTableReport
     from memwal.jobs.verify.report import VerifyTableReport
@@ -39,6 +41,8 @@ __all__ = [
     "MergeTableReport",
     "Nearest",
     "PlannedMergeReport",
+    "RepairTableReport",
+    "RestoreTableReport",
     "Search",
     "SnapshotTableReport",
     "StatusTableReport",

@@ -32,6 +32,7 @@ from memwal.config import (
     read_environment_options,
     resolve_table,
 )
+from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
@@ -48,6 +49,10 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
 from memwal.jobs.merge.request import MergeRequest
+from memwal.jobs.repair.report import RepairTableReport
+from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.restore.report import RestoreTableReport
+from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
@@ -106,6 +111,11 @@ class _Garbage(GarbageRequest, _Dry):
 
 @dataclass(frozen=True, kw_only=True)
 class _Maintain(MaintainRequest, _Dry):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Repair(RepairRequest, _Dry):
     pass
 
 
@@ -280,6 +290,24 @@ class Table:
         run = run_verify(self._make_options(RunOptions), LogProgress())
         return take_report(run, VerifyTableReport)
 
+    @takes(_Repair)
+    def repair(self, request: _Repair) -> RepairTableReport:
+        """List what is damaged and from what it can be mended, or mend it with `execute`.
+
+        Where mending it claims shards, it takes `yes`. Raises Corruption as long as something is
+        damaged, and when something was lost; the error's report has the `items`.
+        """
+        from memwal.jobs.repair.job import RepairOptions, run_repair
+
+        asked = narrow(request, RepairRequest)
+        options = self._make_options(
+            RepairOptions,
+            dry_run=request.dry_run,
+            request=asked,
+            confirm=lambda table, damages: asked.yes,
+        )
+        return take_report(run_repair(options, LogProgress()), RepairTableReport)
+
     def checkpoint(
         self,
         name: str,
@@ -328,12 +356,39 @@ class Table:
         from memwal.jobs.backup.job import BackupOptions, run_backup
 
         options = {**self._table.storage_options, **(dest_storage_options or {})}
+        options.pop(NAMESPACE_OPTION, None)  # that is where the table itself is
         place = ResolvedTable(
             name=dest, uri=dest, settings=self._table.settings, storage_options=options
         )
         request = check_request(BackupRequest(name=name, keep=keep), lambda o: o.name)
         asked = self._make_options(BackupOptions, dest=place, request=request, dry_run=dry_run)
         return take_report(run_backup(asked, LogProgress()), BackupTableReport)
+
+    def restore(
+        self,
+        source: str,
+        *,
+        over: bool = False,
+        backup: str | None = None,
+        version: int | None = None,
+        backup_storage_options: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> RestoreTableReport:
+        """Make the table again out of a backup in `source`, in an empty place unless `over`.
+
+        `backup` is its name, by default the newest, or the newest that holds `version`.
+        `backup_storage_options` are of `source`, over those of the table.
+        """
+        from memwal.jobs.restore.job import RestoreOptions, run_restore
+
+        options = {**self._table.storage_options, **(backup_storage_options or {})}
+        place = ResolvedTable(
+            name=source, uri=source, settings=self._table.settings, storage_options=options
+        )
+        asked = RestoreRequest(over=over, backup=backup, version=version)
+        request = check_request(asked, lambda o: o.name)
+        made = self._make_options(RestoreOptions, source=place, request=request, dry_run=dry_run)
+        return take_report(run_restore(made, LogProgress()), RestoreTableReport)
 
     def read(
         self,

@@ -287,7 +287,9 @@ class Backup:
     """A table at one moment, copied to another place: what its document says.
 
     `version` of the base is stored at `manifest_path`, and was committed at `version_at_nanos`.
-    `objects_sha256` is the digest of the list of objects, as it is stored.
+    `objects_sha256` is the digest of the list of objects, as it is stored. Of shards that were
+    never merged, what is pending belongs to the table's MemWAL index, which existed from
+    `mem_wal_since_nanos` on; 0 where there is nothing to prove, or it can't be proven.
     """
 
     name: str
@@ -301,6 +303,7 @@ class Backup:
     num_bytes: int = 0
     objects_sha256: bytes = b""
     memwal_version: str = ""
+    mem_wal_since_nanos: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -316,6 +319,15 @@ class BackupMark:
     begun_at_nanos: int
     pin: str = ""
     paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RestoreMark:
+    """The mark of a restore under way, or of one that was killed: of which backup it is."""
+
+    restore_id: str
+    backup: str
+    objects_sha256: bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

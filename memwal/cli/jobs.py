@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
+from memwal.cli.console import RunProgress
 from memwal.cli.flags import AuditFlags, Job, JobFlags, ReadFlags, RescueFlags, command, load
 from memwal.cli.options import OneTable, Tables
 from memwal.cli.output import Output
@@ -25,11 +26,14 @@ from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.quiesce.request import QuiesceRequest
+from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
+from memwal.jobs.restore.request import RestoreRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age
 
 if TYPE_CHECKING:
+    from memwal.jobs.repair.model import Damage
     from memwal.jobs.rescue.plan import ShardRescue
 
 Sources = Annotated[
@@ -42,6 +46,10 @@ Sources = Annotated[
 Place = Annotated[
     str,
     typer.Argument(metavar="URI|TABLE", help="A table, or any folder of a store."),
+]
+BackupPlace = Annotated[
+    str,
+    typer.Argument(metavar="BACKUP", help="A place of backups: an address, or a table's name."),
 ]
 RunsMax = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=4000, help="The newest N.")
@@ -241,6 +249,25 @@ def rescue(tables: Tables, *, request: RescueRequest, flags: RescueFlags) -> Job
 
 
 @command(JobFlags)
+def restore(
+    source: BackupPlace, table: OneTable, *, request: RestoreRequest, flags: JobFlags
+) -> Job:
+    """Make a table again out of a backup.
+
+    Writers can open it at once. One that still has the old table open is fenced: no row of its is
+    taken for the new table's. After a kill, run it again to continue.
+    """
+    from memwal.jobs.restore.job import RestoreOptions, run_restore
+
+    def work(progress: RunProgress) -> JobReport:
+        found, tables = flags.table(source), [flags.table(table)]
+        options = flags.run_options(RestoreOptions, tables, source=found, request=request)
+        return run_restore(options, progress)
+
+    return work
+
+
+@command(JobFlags)
 def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
     """Bring a table to rest, to change its write spec or indexes.
 
@@ -262,6 +289,42 @@ def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
         request=request,
         confirm=(lambda table, shards: True) if request.yes else confirm,
     )
+
+
+@command(RescueFlags)
+def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job:
+    """Say what is damaged; with --execute, mend it.
+
+    Of each thing it says from what it can be mended, and what is lost. Nothing is deleted: what is
+    replaced goes to _maintenance/quarantine/. Mending some of it claims shards, which fences their
+    writers, and asks first. Exit code 8 as long as something is damaged.
+    """
+    from memwal.jobs.repair.job import RepairOptions, run_repair
+
+    return flags.job(
+        run_repair,
+        RepairOptions,
+        tables,
+        request=request,
+        dry_run=flags.dry_run,
+        lease=not flags.no_lease,
+        confirm=(lambda table, damages: True) if request.yes else ask_repair,
+    )
+
+
+def ask_repair(table: str, damages: Sequence[Damage]) -> bool:
+    """Ask the user whether the shards of these damages may be claimed."""
+    check_terminal()
+    typer.echo(f"{table}: to be claimed, which fences a writer that is alive:", err=True)
+    for damage in damages:
+        typer.echo(f"  shard {damage.shard_id}: {damage.finding}", err=True)
+        typer.echo(f"    {damage.evidence}", err=True)
+        for text in damage.lost:
+            typer.echo(f"    lost: {text}", err=True)
+    try:
+        return typer.confirm("Claim?", default=False, err=True)
+    except typer.Abort:
+        return False
 
 
 def check_terminal() -> None:

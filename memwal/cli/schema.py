@@ -25,7 +25,18 @@ _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
 REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
-    *("wait", "doctor", "init", "checkpoint", "backup", "lease", "audit", "demo"),
+    *(
+        "wait",
+        "doctor",
+        "init",
+        "checkpoint",
+        "backup",
+        "restore",
+        "lease",
+        "audit",
+        "repair",
+        "demo",
+    ),
 )
 """The documents that are reports of jobs."""
 OTHERS = {

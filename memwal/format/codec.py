@@ -45,7 +45,8 @@ _SHA256_BYTES = 32
 M = TypeVar("M", bound=Message)
 
 
-def _parse(kind: type[M], data: bytes) -> M:
+def parse_message(kind: type[M], data: bytes) -> M:
+    """A message of that kind. Raises Corruption for what is none."""
     message = kind()
     try:
         message.ParseFromString(data)
@@ -93,7 +94,7 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
     """
     if not data:
         raise Corruption("MW-M01", "is empty")
-    message = _parse(pb.ShardManifest, data)
+    message = parse_message(pb.ShardManifest, data)
     if message.version != version:
         raise Corruption("MW-M01", f"holds version {message.version} instead of {version}")
     found = _parse_shard_id(message.shard_id)
@@ -158,7 +159,7 @@ def encode_shard_manifest(manifest: ShardManifest) -> bytes:
     Entries that `raw` already had are kept byte by byte, so that fields of theirs that this build
     does not know survive too.
     """
-    message = _parse(pb.ShardManifest, manifest.raw)
+    message = parse_message(pb.ShardManifest, manifest.raw)
     message.shard_id.uuid = UUID(manifest.shard_id).bytes
     message.version = manifest.version
     message.writer_epoch = manifest.writer_epoch
@@ -226,7 +227,7 @@ def index_section_offset(manifest_block: bytes) -> int | None:
 
     None when the version has no index.
     """
-    message = _parse(pb.Manifest, _unframe(manifest_block))
+    message = parse_message(pb.Manifest, unframe(manifest_block))
     return message.index_section if message.HasField("index_section") else None
 
 
@@ -271,7 +272,7 @@ def decode_commit_time(manifest_block: bytes, *, version: int) -> int:
 
 def decode_version_facts(manifest_block: bytes, manifest: VersionManifest) -> VersionFacts:
     """Adds a decoded manifest's primary key and row count, read from its block without Lance."""
-    message = _parse(pb.TableManifest, _unframe(manifest_block))
+    message = parse_message(pb.TableManifest, unframe(manifest_block))
     positions = {f.name: f.unenforced_primary_key_position for f in message.fields if _is_key(f)}
     return VersionFacts(
         manifest=manifest,
@@ -288,12 +289,12 @@ def _is_key(field: pb.TableField) -> bool:
 def _parse_version(
     manifest_block: bytes, index_block: bytes | None, version: int
 ) -> tuple[pb.Manifest, pb.IndexSection]:
-    message = _parse(pb.Manifest, _unframe(manifest_block))
+    message = parse_message(pb.Manifest, unframe(manifest_block))
     if message.version != version:
         raise Corruption("MW-M01", f"holds table version {message.version} instead of {version}")
     section = pb.IndexSection()
     if index_block is not None:
-        section = _parse(pb.IndexSection, _unframe(index_block))
+        section = parse_message(pb.IndexSection, unframe(index_block))
     return message, section
 
 
@@ -308,7 +309,8 @@ def _timestamp_nanos(message: pb.Manifest) -> int:
     return message.timestamp.seconds * 10**9 + message.timestamp.nanos
 
 
-def _unframe(block: bytes) -> bytes:
+def unframe(block: bytes) -> bytes:
+    """The message behind its u32 length. Raises Corruption for one that is cut off."""
     length = message_length(block)
     body = block[_LENGTH_BYTES : _LENGTH_BYTES + length]
     if len(body) < length:
@@ -338,7 +340,7 @@ def _parse_index(message: pb.IndexMetadata) -> IndexEntry:
 
 
 def _parse_state(message: pb.IndexMetadata) -> MemWalState:
-    details = _parse(pb.MemWalIndexDetails, message.index_details.value)
+    details = parse_message(pb.MemWalIndexDetails, message.index_details.value)
     return MemWalState(
         index_uuid=_parse_index_uuid(message),
         created_at_millis=_read_optional(message, "created_at"),
@@ -408,7 +410,7 @@ def encode_snapshot(
     `merged` raises progress where it is higher than the state's (the repair of a lowered entry);
     it never lowers any (invariant 3). Shards that are `left_out` lose all progress.
     """
-    details = _parse(pb.MemWalIndexDetails, state.raw)
+    details = parse_message(pb.MemWalIndexDetails, state.raw)
     details.snapshot_ts_millis = taken_at_millis
     details.num_shards = num_shards
     if inline is None:
@@ -454,7 +456,7 @@ def decode_backup(data: bytes, *, name: str) -> Backup:
     Raises Corruption for what is none or of another format, and for what names another backup or
     leads out of the table.
     """
-    message = _parse(pb.Backup, data)
+    message = parse_message(pb.Backup, data)
     _check_backup_format(message.format)
     if message.name != name:
         raise Corruption("MW-A01", f"names backup {message.name!r}")
@@ -487,7 +489,7 @@ def decode_backup_objects(data: bytes) -> tuple[BackupObject, ...]:
     """A backup's list. Raises Corruption for a path that is named twice or leads elsewhere."""
     found = tuple(
         BackupObject(path=_check_path(entry.path), size_bytes=entry.size_bytes, sha256=entry.sha256)
-        for entry in _parse(pb.BackupObjects, data).objects
+        for entry in parse_message(pb.BackupObjects, data).objects
     )
     if any(len(entry.sha256) != _SHA256_BYTES for entry in found):
         raise Corruption("MW-A01", "has a digest that is none")
@@ -506,7 +508,7 @@ def encode_backup_mark(mark: BackupMark) -> bytes:
 
 def decode_backup_mark(data: bytes) -> BackupMark:
     """The mark of a backup under way. Raises Corruption for what is none."""
-    message = _parse(pb.BackupMark, data)
+    message = parse_message(pb.BackupMark, data)
     _check_backup_format(message.format)
     return BackupMark(
         paths=tuple(_check_path(path) for path in message.paths),
@@ -525,6 +527,7 @@ _BACKUP_FIELDS = (
     "num_bytes",
     "objects_sha256",
     "memwal_version",
+    "mem_wal_since_nanos",
 )
 _BACKUP_SHARD_FIELDS = (
     "manifest_version",

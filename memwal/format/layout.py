@@ -35,9 +35,15 @@ CHECKPOINTS = f"{MAINTENANCE}/checkpoints"
 SETTLED = f"{MAINTENANCE}/settled"
 ADOPTED = f"{MAINTENANCE}/adopted"
 RESERVE = f"{MAINTENANCE}/reserve"
+# What a repair replaced or moved away, by run; nothing reads it.
+QUARANTINE = f"{MAINTENANCE}/quarantine"
 BACKUPS = f"{MAINTENANCE}/backups"
 BACKUP_MARK = f"{BACKUPS}/unfinished"
+REPLACED = f"{MAINTENANCE}/replaced"
+TRANSACTIONS = "_transactions"
 VERSIONS = "_versions"
+TRANSACTIONS = "_transactions"
+TABLE_HINT = f"{VERSIONS}/latest_version_hint.json"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
 # Indexes that Lance keeps for itself: no generation is read through them.
@@ -45,6 +51,11 @@ SYSTEM_INDEXES = frozenset({MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 TOMBSTONE = "_tombstone"
 
 U64_MAX = 2**64 - 1
+LEAP = 10**12
+"""By so much a restore raises a shard's epoch and WAL position: more than any shard ever had.
+
+A thousand claims or entries a second for thirty years.
+"""
 _STOPPER_MARK = b"\x07collected"
 STOPPER_BYTES = len(_STOPPER_MARK) + 8
 # Lance marks versions of detached commits by the top bit; such names start with a `d`.
@@ -300,6 +311,21 @@ def parse_run_record_name(name: str) -> str | None:
     return match[2] if match else None
 
 
+def quarantine_path(run_id: str, path: str) -> str:
+    """Where a repair keeps what was stored at `path`."""
+    return f"{QUARANTINE}/{name_run(run_id)}/{path}"
+
+
+def is_record(path: str) -> bool:
+    """Whether a path is that of a document that memwal keeps for itself, checkpoints aside."""
+    aside = (f"{QUARANTINE}/", f"{STAGING}/", f"{CHECKPOINTS}/")
+    return (
+        path.startswith(f"{MAINTENANCE}/")
+        and path.endswith(".json")
+        and not (path.startswith(aside) or is_leaving(path.rpartition("/")[2]))
+    )
+
+
 def rescue_mark_path(shard_id: ShardId) -> str:
     """Path of the mark that a rescue of the shard is under way."""
     return f"{RESCUES}/{shard_id}.json"
@@ -438,6 +464,20 @@ def is_backed_up(path: str) -> bool:
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         return False
     return not path.startswith(f"{MAINTENANCE}/") or path.startswith((f"{SETTLED}/", f"{ADOPTED}/"))
+
+
+def replaced_folder(restore_id: str) -> str:
+    """Where a restore keeps what it replaced. Raises ValueError when the id is not a UUID."""
+    if not is_shard_folder(restore_id):
+        raise ValueError(f"{restore_id!r} is no restore's id")
+    return f"{REPLACED}/{restore_id}"
+
+
+def parse_shard_path(path: str) -> tuple[ShardId, str] | None:
+    """The shard in the path of one of its objects, and the rest of it; None for any other path."""
+    root, _, rest = path.partition("/")
+    shard, _, within = rest.partition("/")
+    return (ShardId(shard), within) if root == MEM_WAL and is_shard_folder(shard) else None
 
 
 def _parse_backup(path: str, extension: str) -> str | None:

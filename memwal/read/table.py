@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from memwal.errors import Missing, NotATable, Refused, Usage
+from memwal.errors import Corruption, Missing, NotATable, Refused, Usage
 from memwal.model import Checkpoint, Consistency, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.plan.request import (
@@ -23,7 +23,7 @@ from memwal.read.plan.request import (
     parse_consistency,
 )
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
-from memwal.read.store.faults import explain_missing, report_collected
+from memwal.read.store.faults import explain_missing, report_gone
 from memwal.read.store.opening import open_read
 from memwal.read.store.sources import OpenRead, share_opened
 from memwal.read.store.wal_rows import Moved, StoredWalRows
@@ -292,7 +292,10 @@ class ReadableTable:
         """A planned read and its rows; which rows win is decided when this returns."""
 
         def start(opened: OpenedRead) -> tuple[OpenedRead, pa.RecordBatchReader]:
-            batches = report_collected(opened.read.start())
+            moment, version = self._find_moment(request), opened.view.version
+            batches = report_gone(
+                opened.read.start(), moment, lambda: self.views.table_version() == version
+            )
             schema = opened.read.schema
             if opened.taken_at is not None:
                 told = {**(schema.metadata or {}), "memwal.taken_at": opened.taken_at}
@@ -421,10 +424,12 @@ class ReadableTable:
                 view = replace(self._view(moment), snapshot_unused=unused)
             try:
                 return use(view)
-            except (Missing, Incomplete) as error:
-                if view.taken_at_millis is not None:
+            except (Missing, Incomplete, Corruption) as error:
+                if view.taken_at_millis is not None:  # it may list what was repaired since
                     unused = f"something that it lists can't be read ({error})"
                     continue
+                if isinstance(error, Corruption):
+                    raise
                 state = (view.version, [(s.shard_id, s.manifest.version) for s in view.shards])
                 if state == before or attempt == _VIEWS_MAX:
                     raise explain_missing(error, moment) from None

@@ -34,17 +34,22 @@ LARGER_ROOMS = {
     "memwal": 26,
     "memwal/cli": 30,
     "memwal/ingest": 16,
-    "memwal/jobs": 22,
+    "memwal/jobs": 24,
     "memwal/run": 20,
 }
-# Kinds of garbage have a folder, with the look that all gates share and what plans are made of; the
-# demo has a table of its own, and a backfill its workers.
+# Kinds of garbage have a folder, with the look that all gates share and what plans are made of, and
+# so have kinds of damage, with what sets a shard back; a repair begins with the checks of verify.
+# The demo has a table of its own, and a backfill its workers.
 NO_STAGES = {
     "memwal/jobs/backfill/workers.py",
     "memwal/jobs/demo/table.py",
     "memwal/jobs/garbage/kinds",
     "memwal/jobs/garbage/look.py",
     "memwal/jobs/garbage/model.py",
+    "memwal/jobs/repair/kinds",
+    "memwal/jobs/repair/model.py",
+    "memwal/jobs/repair/shards.py",
+    "memwal/jobs/verify/checks.py",
     "memwal/jobs/watch/metrics.py",
     "memwal/jobs/watch/options.py",
     "memwal/jobs/watch/probes.py",

@@ -26,11 +26,12 @@ pytestmark = pytest.mark.integration
 RUNS = [
     "status T", "status T D/none", "merge T --dry-run", "merge T D/none", "index-catchup T",
     "snapshot T", "garbage T", "garbage T --execute", "compaction T", "maintain T",
-    "backfill T", "backfill T --dry-run", "verify T", "runs T", "wait T --until merged",
+    "backfill T", "backfill T --dry-run", "verify T", "repair T", "runs T", "wait T --until merged",
     "wait T --until merged --timeout 0s", "doctor T", "init T", "init T --spec manual --dry-run",
     "init T --spec unsharded", "checkpoint create T monday", "checkpoint list T",
     "checkpoint drop T monday --audit D/audit", "checkpoint drop T none",
     "backup T D/copies --name a",
+    "restore D/copies D/again",
     "backup list D/copies", "backup verify D/copies", "backup drop D/copies a --dry-run",
     "audit T --audit D/audit", "audit verify T --audit D/audit", "audit verify --audit D/audit",
     "lease break T --reason gone",

@@ -100,6 +100,8 @@ backfill T --engine local
 watch T --once --engine local
 rescue T --dry-run
 rescue T --yes --idle 0s
+repair T
+repair T --execute --yes
 quiesce T --yes --idle 0s --engine local --dry-run
 quiesce T --yes --idle 0s --engine local
 status T

@@ -75,6 +75,10 @@ def _manifests(name: str, switch: str, *switches: str, quick: bool = False) -> V
 
 NEWEST_SENTINEL = _fencing("the newest sentinel is deleted", "DELETE_NEWEST_SENTINEL", quick=True)
 
+KEPT_EPOCH = Variant(
+    model="restore", name="no epoch is raised", switches=("KEPT_EPOCH",), quick=True
+)
+
 VARIANTS = (
     Variant(model="fencing", name="as it is", switches=_SMALL_WAL, safe=True),
     Variant(
@@ -190,6 +194,21 @@ VARIANTS = (
     _manifests("the hint's target goes", "BELOW_HINT"),
     _manifests("highest first", "HIGHEST_FIRST", *_ONE_WRITER),
     _manifests("no grace for claims and drops", "NO_GRACE", quick=True),
+    Variant(model="restore", name="as it is, the old shard deleted", safe=True, quick=True),
+    Variant(model="restore", name="as it is, over", switches=("OVER",), safe=True, quick=True),
+    KEPT_EPOCH,
+    Variant(model="restore", name="over, no epoch is raised", switches=("OVER", "KEPT_EPOCH")),
+    Variant(
+        model="restore", name="the epoch after the backup's", switches=("NEXT_EPOCH",), quick=True
+    ),
+    Variant(
+        model="restore", name="over, the epoch after the backup's",
+        switches=("OVER", "OVER_UNREAD", "NEXT_EPOCH"),
+    ),
+    Variant(model="restore", name="the WAL goes on at once", switches=("NO_POSITION_LEAP",)),
+    Variant(
+        model="restore", name="no sentinel at the old tip", switches=("OVER", "NO_TIP_SENTINEL")
+    ),
 )  # fmt: skip
 
 

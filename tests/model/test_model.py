@@ -34,6 +34,13 @@ def test_without_its_newest_sentinel_a_stalled_writer_is_acknowledged() -> None:
     assert any(f"at position {position}" in line for line in trail[deleted:-1])
 
 
+def test_where_no_epoch_is_raised_the_old_writer_takes_the_restored_table() -> None:
+    trail = check.check(check.KEPT_EPOCH).trail
+    done = next(i for i, line in enumerate(trail) if "restore: done" in line)
+    assert "old: its manifest is the latest" in trail[-1]
+    assert done < len(trail) - 1
+
+
 def test_a_search_that_is_cut_short_proves_nothing() -> None:
     safe = next(v for v in QUICK if v.safe and v.model == "snapshot")
     whole = check.check(safe)

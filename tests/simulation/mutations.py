@@ -13,6 +13,7 @@ from tests.simulation.mutations_backup import BACKUP
 from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_clones import CLONES
+from tests.simulation.mutations_damage import DAMAGE
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
@@ -24,6 +25,8 @@ from tests.simulation.mutations_newer import NEWER
 from tests.simulation.mutations_policy import POLICY
 from tests.simulation.mutations_quiesce import QUIESCE
 from tests.simulation.mutations_read import READ
+from tests.simulation.mutations_repair import REPAIR
+from tests.simulation.mutations_restore import RESTORE
 from tests.simulation.mutations_spec import SPEC
 from tests.simulation.mutations_store import STORE
 from tests.simulation.mutations_watch import WATCH
@@ -32,6 +35,7 @@ __all__ = ["MUTATIONS", "Change", "Mutation"]
 
 MUTATIONS = (
     *GARBAGE,
+    *DAMAGE,
     *BACKUP,
     *CHECKPOINT,
     *MERGE,
@@ -43,12 +47,14 @@ MUTATIONS = (
     *STORE,
     *READ,
     *QUIESCE,
+    *REPAIR,
     *JOBS,
     *LOOKS,
     *CLONES,
     *NEWER,
     *WATCH,
     *SPEC,
+    *RESTORE,
     *AIRFLOW,
     *AUDIT,
 )

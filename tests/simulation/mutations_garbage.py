@@ -1151,12 +1151,12 @@ _NUMBERED = (
         ),
     ),
     *mutations(
-        "memwal/jobs/verify/job.py",
+        "memwal/jobs/verify/checks.py",
         "tests/jobs/verify/test_verify.py -k leads_nowhere",
         (
             "verify: a version that leads nowhere is not noticed",
-            "            facts.shard_manifests.check_unforked(shard.shard_id)",
-            "            pass",
+            "        self.facts.check_unforked(self.view)",
+            "        pass",
         ),
     ),
     *mutations(

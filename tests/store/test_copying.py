@@ -35,6 +35,17 @@ def test_an_object_of_any_size_is_copied_whole(
     assert copy_object(source, dest, "data/a.lance", expected=found) == found
 
 
+def test_an_object_of_another_size_than_was_listed_is_not_stored() -> None:
+    source, dest = MemoryObjects(), MemoryObjects()
+    source.put("a", b"stopper")
+    for read in (copy_object, digest_object):
+        given = (source, dest, "a") if read is copy_object else (source, "a")
+        with pytest.raises(Missing, match="had 9 bytes and has 7"):
+            read(*given, size_bytes=9)
+    assert not dest.exists("a")
+    assert copy_object(source, dest, "a", size_bytes=7) == describe("a", b"stopper")
+
+
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 19, 20, 21, 95])
 def test_parts_are_cut_where_they_should_be(size: int) -> None:
     data = bytes(range(size))

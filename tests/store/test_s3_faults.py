@@ -253,6 +253,48 @@ def test_creates_that_meet_others_to_the_last_are_looked_up(
     assert [request.method for request in server.requests] == ["PUT"] * 3 + ["GET"]
 
 
+BEGUN = Reply(body=b"<R><UploadId>u1</UploadId></R>")
+PART = Reply(headers={"ETag": '"e"'})
+COMPLETED = Reply(body=b"<R><Key>a</Key></R>")
+
+
+def told(server: ScriptedServer) -> list[str]:
+    return [f"{r.method} {r.path.partition('?')[2]}" for r in server.requests]
+
+
+def test_a_part_is_retried_alone(server: ScriptedServer) -> None:
+    objects = server.open(BEGUN, PART, SLOW_DOWN, PART, SLOW_DOWN, COMPLETED)
+
+    objects.put_parts("a", [b"one", b"two"])
+
+    parts = ["PUT uploadId=u1&partNumber=1", *["PUT uploadId=u1&partNumber=2"] * 2]
+    assert told(server) == ["POST uploads", *parts, *["POST uploadId=u1"] * 2]
+    assert [request.body for request in server.requests[1:4]] == [b"one", b"two", b"two"]
+    assert server.requests[-1].headers["if-none-match"] == "*"
+    assert objects.counts.bytes_written == 6
+
+
+def test_an_upload_that_lost_is_given_up(server: ScriptedServer) -> None:
+    objects = server.open(BEGUN, PART, PART, fault(412, "PreconditionFailed"), Reply(status=204))
+
+    with pytest.raises(errors.AlreadyExists, match="s3://bucket/some/table/a exists"):
+        objects.put_parts("a", [b"one", b"two"])
+    assert told(server)[-2:] == ["POST uploadId=u1", "DELETE uploadId=u1"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_completed_upload_whose_reply_was_lost_is_looked_up(
+    server: ScriptedServer, there: bool
+) -> None:
+    found = Reply(body=b"o", status=206, headers={"Content-Range": "bytes 0-0/6"})
+    look = found if there else fault(404, "NoSuchKey")
+    lost = (Reply(hang_up=True), fault(404, "NoSuchUpload"))
+    objects = server.open(BEGUN, PART, PART, *lost, look, Reply(status=204))
+
+    with pytest.raises(errors.AlreadyExists if there else errors.StoreUnavailable):
+        objects.put_parts("a", [b"one", b"two"])
+
+
 def test_a_plain_put_has_no_condition(server: ScriptedServer) -> None:
     server.open(Reply()).put("a", b"data")
 

@@ -146,7 +146,7 @@ class ShardField(_message.Message):
     def __init__(self, field_id: _Optional[str] = ..., source_ids: _Optional[_Iterable[int]] = ..., transform: _Optional[str] = ..., expression: _Optional[str] = ..., result_type: _Optional[str] = ..., parameters: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("version", "index_section", "timestamp", "transaction_file", "config", "branch", "transaction_section")
+    __slots__ = ("version", "index_section", "timestamp", "max_fragment_id", "transaction_file", "config", "branch", "transaction_section")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +157,7 @@ class Manifest(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
@@ -164,11 +165,27 @@ class Manifest(_message.Message):
     version: int
     index_section: int
     timestamp: _timestamp_pb2.Timestamp
+    max_fragment_id: int
     transaction_file: str
     config: _containers.ScalarMap[str, str]
     branch: str
     transaction_section: int
-    def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., transaction_file: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ..., transaction_section: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_fragment_id: _Optional[int] = ..., transaction_file: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ..., transaction_section: _Optional[int] = ...) -> None: ...
+
+class Transaction(_message.Message):
+    __slots__ = ("read_version", "uuid", "restore")
+    class Restore(_message.Message):
+        __slots__ = ("version",)
+        VERSION_FIELD_NUMBER: _ClassVar[int]
+        version: int
+        def __init__(self, version: _Optional[int] = ...) -> None: ...
+    READ_VERSION_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    read_version: int
+    uuid: str
+    restore: Transaction.Restore
+    def __init__(self, read_version: _Optional[int] = ..., uuid: _Optional[str] = ..., restore: _Optional[_Union[Transaction.Restore, _Mapping]] = ...) -> None: ...
 
 class TableManifest(_message.Message):
     __slots__ = ("fields", "fragments")
@@ -229,7 +246,7 @@ class IndexMetadata(_message.Message):
     def __init__(self, uuid: _Optional[_Union[UUID, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ..., index_details: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., created_at: _Optional[int] = ...) -> None: ...
 
 class Backup(_message.Message):
-    __slots__ = ("format", "name", "source", "made_at_nanos", "version", "version_at_nanos", "manifest_path", "shards", "num_objects", "num_bytes", "objects_sha256", "memwal_version")
+    __slots__ = ("format", "name", "source", "made_at_nanos", "version", "version_at_nanos", "manifest_path", "shards", "num_objects", "num_bytes", "objects_sha256", "memwal_version", "mem_wal_since_nanos")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +259,7 @@ class Backup(_message.Message):
     NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     OBJECTS_SHA256_FIELD_NUMBER: _ClassVar[int]
     MEMWAL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEM_WAL_SINCE_NANOS_FIELD_NUMBER: _ClassVar[int]
     format: int
     name: str
     source: str
@@ -254,7 +272,8 @@ class Backup(_message.Message):
     num_bytes: int
     objects_sha256: bytes
     memwal_version: str
-    def __init__(self, format: _Optional[int] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., made_at_nanos: _Optional[int] = ..., version: _Optional[int] = ..., version_at_nanos: _Optional[int] = ..., manifest_path: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[BackupShard, _Mapping]]] = ..., num_objects: _Optional[int] = ..., num_bytes: _Optional[int] = ..., objects_sha256: _Optional[bytes] = ..., memwal_version: _Optional[str] = ...) -> None: ...
+    mem_wal_since_nanos: int
+    def __init__(self, format: _Optional[int] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., made_at_nanos: _Optional[int] = ..., version: _Optional[int] = ..., version_at_nanos: _Optional[int] = ..., manifest_path: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[BackupShard, _Mapping]]] = ..., num_objects: _Optional[int] = ..., num_bytes: _Optional[int] = ..., objects_sha256: _Optional[bytes] = ..., memwal_version: _Optional[str] = ..., mem_wal_since_nanos: _Optional[int] = ...) -> None: ...
 
 class BackupShard(_message.Message):
     __slots__ = ("shard_id", "manifest_version", "writer_epoch", "replay_after_wal_entry_position", "current_generation", "merged_generation", "wal_first", "wal_last")
@@ -307,3 +326,15 @@ class BackupMark(_message.Message):
     pin: str
     paths: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, format: _Optional[int] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., begun_at_nanos: _Optional[int] = ..., pin: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RestoreMark(_message.Message):
+    __slots__ = ("format", "restore_id", "backup", "objects_sha256")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_SHA256_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    restore_id: str
+    backup: str
+    objects_sha256: bytes
+    def __init__(self, format: _Optional[int] = ..., restore_id: _Optional[str] = ..., backup: _Optional[str] = ..., objects_sha256: _Optional[bytes] = ...) -> None: ...

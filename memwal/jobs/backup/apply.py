@@ -57,6 +57,8 @@ from memwal.model import Backup, BackupMark, BackupObject, Checkpoint, ShardId, 
 from memwal.ports import Clock, Steps, no_steps
 from memwal.threads import side_by_side
 
+_STAGED_NANOS_MAX = 86_400 * 10**9
+
 
 class Source(Protocol):
     """The table that is backed up."""
@@ -94,8 +96,8 @@ class Source(Protocol):
         """When a version was committed; None if it has expired."""
         ...
 
-    def digest(self, path: str) -> BackupObject:
-        """Read an object for its digest. Raises Missing."""
+    def digest(self, path: str, size_bytes: int) -> BackupObject:
+        """Read an object for its digest. Raises Missing if it is not of that size (any more)."""
         ...
 
 
@@ -111,8 +113,11 @@ class Destination(Protocol):
         """All that is there."""
         ...
 
-    def copy(self, path: str) -> BackupObject:
-        """Copy an object of the table. Raises Missing, Refused where another one is there."""
+    def copy(self, path: str, size_bytes: int) -> BackupObject:
+        """Copy an object of the table. Raises Missing if it is not of that size (any more).
+
+        Raises Refused where another one is there.
+        """
         ...
 
     def digest(self, path: str) -> BackupObject:
@@ -121,6 +126,10 @@ class Destination(Protocol):
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects. Raises StoreUnavailable."""
+        ...
+
+    def sweep(self, before_nanos: int) -> None:
+        """Delete what was staged before a time, and never finished."""
         ...
 
     def put_hints(self, hints: Mapping[ShardId, int], gone: Sequence[ShardId]) -> None:
@@ -458,11 +467,13 @@ class BackupMaker:
         read = self._read.get(needed.path)
         if read is None:
             if not is_there:
-                read = self.dest.copy(needed.path)
+                read = self.dest.copy(needed.path, needed.size_bytes)
             else:
                 read = self.dest.digest(needed.path)
                 if needed.phase in NUMBERED:
-                    check_same(self.dest.uri, read, self.source.digest(needed.path))
+                    check_same(
+                        self.dest.uri, read, self.source.digest(needed.path, needed.size_bytes)
+                    )
             with self._lock:
                 self._read[needed.path] = read
                 self._copied += not is_there
@@ -502,6 +513,7 @@ class BackupMaker:
                 )
                 deleted = dropper.drop(expired, sorted(left))
             self._before("remove mark")
+            self.dest.sweep(self.clock.now_nanos() - _STAGED_NANOS_MAX)
             self.documents.remove_mark()
         except MemWalError as error:
             raise error.at(f"backup {mark.name!r} is made, but what goes could not go") from None

@@ -26,6 +26,7 @@ from memwal.jobs.backup.store import (
     StoredDestination,
     check_apart,
     choose_place,
+    open_existing,
     open_place,
 )
 from memwal.model import TableView
@@ -102,7 +103,7 @@ def run_list(dest: ResolvedTable) -> JobReport:
         backups = StoredBackups(objects)
         return report_listed(dest.name, objects.uri, backups.list(), backups.read_mark())
 
-    return report_place(dest.name, lambda: open_place(dest, SystemClock()), look)
+    return report_place(dest.name, lambda: open_existing(dest), look)
 
 
 def run_verify(
@@ -118,7 +119,7 @@ def run_verify(
             dest.name, objects.uri, chosen, *compare_objects(place, needed, progress)
         )
 
-    return report_place(dest.name, lambda: open_place(dest, SystemClock()), verify)
+    return report_place(dest.name, lambda: open_existing(dest), verify)
 
 
 def run_drop(
@@ -132,19 +133,18 @@ def run_drop(
     steps: Steps = no_steps,
 ) -> JobReport:
     """Drop backups of these names and, with `keep`, those that it does not keep."""
-    clock = SystemClock()
 
     def drop(objects: Objects) -> BackupTableReport:
         place = StoredDestination(objects=objects)
-        with PlaceClaim(objects, clock, run_id, progress.warn) as claim:
+        with PlaceClaim(objects, SystemClock(), run_id, progress.warn) as claim:
             dropper = Dropper(
                 dest=place, documents=place.backups, before_step=claim.check, steps=steps
             )
+            stay = None if keep is None else read_keep(keep)
+            chosen = dropper.choose(names, stay, SystemClock().now_nanos())
             if not dry_run:
                 claim.take()
-            stay = None if keep is None else read_keep(keep)
-            chosen = dropper.choose(names, stay, clock.now_nanos())
             paths = (dropper.plan if dry_run else dropper.drop)(chosen)
         return report_dropped(dest.name, objects.uri, chosen, len(paths), dry_run=dry_run)
 
-    return report_place(dest.name, lambda: open_place(dest, clock), drop, dry_run=dry_run)
+    return report_place(dest.name, lambda: open_existing(dest), drop, dry_run=dry_run)

@@ -56,13 +56,15 @@ class Needed:
 class Cut:
     """One moment of a table: a version of the base, with the shards and their WALs.
 
-    `wal` has the first and the last position of each shard's entries, (0, 0) without any.
+    `wal` has the first and the last position of each shard's entries, (0, 0) without any. For
+    `mem_wal_since_nanos` see the Backup.
     """
 
     view: TableView
     manifest_path: str
     needed: tuple[Needed, ...]
     wal: Mapping[ShardId, tuple[int, int]]
+    mem_wal_since_nanos: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,6 +233,7 @@ def describe_cut(
         manifest_path=cut.manifest_path,
         shards=tuple(_describe_shard(shard, cut.wal[shard.shard_id]) for shard in cut.view.shards),
         memwal_version=memwal_version,
+        mem_wal_since_nanos=cut.mem_wal_since_nanos,
     )
 
 

@@ -206,9 +206,8 @@ def report_place(
 BACKUPS: tuple[Column[BackupReport], ...] = (
     words("backup", lambda found: found.name),
     words("state", lambda found: found.state),
-    words("made", lambda found: found.made_at or "-"),
+    words("made (UTC)", lambda found: (found.made_at or "-")[:16].replace("T", " ")),
     words("version", lambda found: str(found.version)),
-    numbers("shards", lambda found: found.shards),
     numbers("objects", lambda found: found.objects),
     words("size", lambda found: format_size(found.bytes)),
 )

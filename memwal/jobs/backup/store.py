@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import (
     Corruption,
@@ -129,9 +130,9 @@ class LanceSource:
         except Missing:
             return None
 
-    def digest(self, path: str) -> BackupObject:
-        """Read an object for its digest. Raises Missing."""
-        return digest_object(self.stores.objects, path)
+    def digest(self, path: str, size_bytes: int) -> BackupObject:
+        """Read an object for its digest. Raises Missing if it is not of that size (any more)."""
+        return digest_object(self.stores.objects, path, size_bytes=size_bytes)
 
     def cut(self, view: TableView) -> Cut:
         """All that a copy of the view needs. Raises Refused for a hole, Corruption for a loss."""
@@ -142,7 +143,21 @@ class LanceSource:
             manifest_path=manifest_path,
             needed=(*base, *(needed for part, _ in parts for needed in part)),
             wal={s.shard_id: wal for s, (_, wal) in zip(view.shards, parts, strict=True)},
+            mem_wal_since_nanos=self._find_since(view),
         )
+
+    def _find_since(self, view: TableView) -> int:
+        """Since when the MemWAL index provably exists to which pending generations belong.
+
+        A copy has no older versions to prove it by. Only shards that were never merged need that.
+        """
+        views = self.stores.views
+        new = [s for s in view.shards if s.pending and not s.merged_generation]
+        times = side_by_side(
+            lambda s: views.flushed_at_nanos(s.shard_id, s.pending[0]), new, _READERS_MAX
+        )
+        since = views.mem_wal_since_nanos(view, min(times)) if times else None
+        return since if since is not None and since <= min(times) else 0
 
     # ---- the base
 
@@ -307,22 +322,22 @@ class StoredDestination:
                 break
             known = {one.path: one for one in self.backups.objects_of(backup)} | known
         mark = self.backups.read_mark()
-        left = (self.backups.objects_of_left(name) for name in self.backups.left_lists())
-        ours = {one.path for listed in left for one in listed}
+        names = self.backups.left_lists()
+        left = {one.path: one for name in names for one in self.backups.objects_of_left(name)}
         return Place(
             uri=self.uri,
             backups=found,
-            known=known,
-            ours=frozenset(ours.union(() if mark is None else mark.paths)),
+            known=left | known,
+            ours=frozenset([*left, *(() if mark is None else mark.paths)]),
             sizes=sizes,
             marked_for=None if mark is None else mark.source,
         )
 
-    def copy(self, path: str) -> BackupObject:
+    def copy(self, path: str, size_bytes: int) -> BackupObject:
         """Copy an object of the table. Raises Missing, Refused where another one is there."""
         if self.source is None:
             raise ValueError("nothing is copied from nowhere")
-        return copy_object(self.source, self.objects, path)
+        return copy_object(self.source, self.objects, path, size_bytes=size_bytes)
 
     def digest(self, path: str) -> BackupObject:
         """Read an object for its digest. Raises Missing."""
@@ -332,6 +347,11 @@ class StoredDestination:
         """Delete objects, in that order as far as batches go. Raises StoreUnavailable."""
         for refused, why in self.objects.delete(paths).failed:
             raise StoreUnavailable(f"{self.uri}: {refused} can't be deleted: {why}")
+
+    def sweep(self, before_nanos: int) -> None:
+        """Delete what killed runs staged on a local disk: garbage never comes here."""
+        staged = self.objects.list(layout.STAGING)
+        self.delete([file.path for file in staged if file.modified_at_nanos < before_nanos])
 
     def put_hints(self, hints: Mapping[ShardId, int], gone: Sequence[ShardId]) -> None:
         """Say which manifest of each shard is the newest; remove the hints of those that went."""
@@ -372,6 +392,11 @@ def choose_place(
 def open_place(dest: ResolvedTable, clock: Clock, more: Sequence[tuple[str, str]] = ()) -> Objects:
     """Open a place of backups, with storage options of its own over those of every table."""
     return open_objects(dest.uri, {**dest.storage_options, **dict(more)}, clock)
+
+
+def open_existing(dest: ResolvedTable) -> Objects:
+    """Open a place that has backups. Raises NotATable for a name that leads nowhere."""
+    return open_objects(dest.find_uri(), dest.storage_options, SystemClock())
 
 
 class PlaceClaim:

@@ -133,7 +133,7 @@ def plan_rescue(found: RescueEvidence, request: RescueRequest, now_nanos: int) -
     idle = None if sign is None else max(0.0, (now_nanos - sign.at_nanos) / 1e9)
     error = _refusal(found, decided, torn, sign, idle, request)
     action = RescueAction.RESCUE if decided.unflushed or torn else RescueAction.NOTHING
-    rows, batches = _largest_generation(manifest, decided.unflushed)
+    rows, batches = size_memtable(manifest, decided.unflushed)
     return ShardRescue(
         shard_id=manifest.shard_id,
         action=action if error is None else RescueAction.REFUSE,
@@ -147,8 +147,8 @@ def plan_rescue(found: RescueEvidence, request: RescueRequest, now_nanos: int) -
         warnings=(*decided.warnings, *(_warn_of(e) for e in torn if error is None)),
         torn=torn if error is None else (),
         sentinel_epoch=epoch,
-        memtable_rows_max=max(_MEMTABLE_ROWS_MIN, _SPARE * rows),
-        memtable_batches_max=max(_MEMTABLE_BATCHES_MIN, _SPARE * batches),
+        memtable_rows_max=rows,
+        memtable_batches_max=batches,
     )
 
 
@@ -293,8 +293,8 @@ def _name(path: str) -> str:
     return path if generation is None else f"a file of generation {generation}"
 
 
-def _largest_generation(manifest: ShardManifest, entries: Iterable[WalEntry]) -> tuple[int, int]:
-    """The most rows and the most batches that a writer holds for one generation as it replays."""
+def size_memtable(manifest: ShardManifest, entries: Iterable[WalEntry]) -> tuple[int, int]:
+    """The limits of rows and batches with which a writer can replay the entries."""
     rows: dict[int, int] = {}
     batches: dict[int, int] = {}
     generation = manifest.current_generation
@@ -302,7 +302,10 @@ def _largest_generation(manifest: ShardManifest, entries: Iterable[WalEntry]) ->
         generation = generation if entry.generation is None else entry.generation
         rows[generation] = rows.get(generation, 0) + (entry.rows or 0)
         batches[generation] = batches.get(generation, 0) + (entry.batches or 0)
-    return max(rows.values(), default=0), max(batches.values(), default=0)
+    return (
+        max(_MEMTABLE_ROWS_MIN, _SPARE * max(rows.values(), default=0)),
+        max(_MEMTABLE_BATCHES_MIN, _SPARE * max(batches.values(), default=0)),
+    )
 
 
 def still_unflushed(manifest: ShardManifest, entries: Sequence[WalEntry]) -> int:

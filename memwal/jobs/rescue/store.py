@@ -1,6 +1,6 @@
 """The Lance and object side of a rescue: a shard's WAL, its files and marks, and its writer.
 
-This is the only place where memwal takes a writer's epoch.
+Here alone memwal takes a writer's epoch, for a rescue and for a repair.
 """
 
 from __future__ import annotations

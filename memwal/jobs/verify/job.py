@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from memwal.errors import Corruption, MemWalError, Refused
+from memwal.errors import Refused
 from memwal.jobs.verify import plan
-from memwal.jobs.verify.plan import Check, Folders
+from memwal.jobs.verify.checks import TableChecks, make_checks
+from memwal.jobs.verify.plan import Check
 from memwal.jobs.verify.report import report_checks
 from memwal.jobs.verify.store import StoredFacts
 from memwal.model import TableView
@@ -22,11 +21,6 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.tables.policy_rows import check_fits
 
-# The most keys that are held in memory at once to find one that is in two shards.
-_KEYS_COMPARED_MAX = 10_000_000
-
-Checks = Callable[[], Sequence[Check]]
-
 
 def run_verify(options: RunOptions, progress: Progress) -> JobReport:
     """Check each table without changing it; exit code 8 means that an invariant is broken."""
@@ -39,70 +33,19 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
             manifests=stores.table_manifests,
             wal=stores.wal,
             shard_manifests=stores.shard_manifests,
+            clock=stores.clock,
         )
         leavings: list[str] = []
-        steps = _list_steps(facts, view, leavings)
+        steps = TableChecks(facts, view, leavings).list_steps()
         if view.policy_text is not None or table.resolved.policy is not None:
             steps["row-merge policy"] = lambda: [_check_policy(table, stores, view)]
-        checks: list[Check] = []
-        progress.start("checks", len(steps))
-        for done, (name, make) in enumerate(steps.items(), start=1):
-            try:
-                checks += make()
-            except MemWalError as error:
-                ok = False if isinstance(error, Corruption) else None
-                checks.append(Check(invariant=None, name=name, ok=ok, detail=str(error)))
-            progress.done(done)
+        checks = make_checks(steps, progress)
         private = plan.warn_of_private_indexes(facts.read_private_indexes(view))
         warnings = (*warn_untouched(view), *private, *plan.warn_of_leavings(leavings))
         told = plan.limit_to_readable(checks, view)
         return report_checks(table.resolved.name, view.version, told, warnings)
 
     return JobRunner(name="verify", looks_only=True).run_each(options, verify, progress)
-
-
-def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dict[str, Checks]:
-    """The checks by name, in order. Paths of files that nothing reads are added to `leavings`."""
-
-    def check_keys() -> Check:
-        found, rows = facts.find_shared_key(view, _KEYS_COMPARED_MAX)
-        return plan.check_one_shard(found, rows, _KEYS_COMPARED_MAX)
-
-    def check_history() -> Sequence[Check]:
-        history = facts.read_history(view.version)
-        return (
-            plan.check_progress_history(history, facts.find_rewound(history), view.shards),
-            plan.check_catch_up(view, facts.read_catch_up(view, history)),
-            plan.check_spec_ids(history, view.shards),
-        )
-
-    def check_wals() -> Sequence[Check]:
-        wals = {shard.shard_id: facts.read_wal(shard.shard_id) for shard in view.shards}
-        return plan.check_wal(view.shards, wals), plan.check_sentinels(view.shards, wals)
-
-    def check_folders() -> Sequence[Check]:
-        folders: Folders = facts.list_folders(view)
-        leavings.extend(folders.leavings)
-        return (
-            plan.check_strangers(folders.outside, folders.inside),
-            plan.count_orphans(view.shards, folders.inside),
-        )
-
-    def check_manifests() -> Sequence[Check]:
-        facts.check_unforked(view)
-        return [plan.check_manifests(view)]
-
-    return {
-        "shard manifests": check_manifests,
-        "generations contiguous": lambda: [plan.check_contiguous(view.shards)],
-        "listed generations": lambda: [plan.check_generations(facts.read_generations(view))],
-        "one key, one shard": lambda: [check_keys()],
-        "merge progress and catch-up": check_history,
-        "shard snapshot": lambda: [plan.check_snapshot(view, *facts.read_snapshot(view))],
-        "WAL": check_wals,
-        "folders": check_folders,
-        "lineage": lambda: [plan.check_lineage(facts.find_foreign_shards(view))],
-    }
 
 
 def _check_policy(table: OpenTable, stores: Stores, view: TableView) -> Check:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from memwal import invariants
 from memwal.format import layout
+from memwal.format.replay import WalEntry, replay
 from memwal.model import (
     ShardId,
     ShardManifest,
@@ -82,6 +83,7 @@ class WalFacts:
     """A shard's WAL: its positions, and the epochs of its fence sentinels and of entries with rows.
 
     `broken` describes entries that can't be read, `refused` those that are too large to read.
+    `entries` are the stored entries one by one, whether they can be read or not.
     """
 
     shard_id: ShardId
@@ -90,6 +92,43 @@ class WalFacts:
     row_epochs: frozenset[int] = frozenset()
     broken: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    entries: tuple[WalEntry, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hint:
+    """A hint at the newest version of what is in a folder. `found` is None if it can't be read.
+
+    The shard's manifests are meant, or the table's where `shard_id` is None.
+    """
+
+    path: str
+    shard_id: ShardId | None
+    found: int | None
+    newest: int
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it. To point at an older version is not: hints may lag behind."""
+        if self.found is None:
+            return f"{self.path} can't be read"
+        if self.found > self.newest:
+            return f"{self.path} says version {self.found}, the newest is {self.newest}"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileFault:
+    """What is wrong with a stored file.
+
+    `name` is what it belongs to: an index, a checkpoint. `is_newer`: another format is written in
+    it, so a newer memwal may read it.
+    """
+
+    path: str
+    problem: str
+    name: str = ""
+    is_newer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,6 +190,67 @@ def check_manifests(view: TableView) -> Check:
     return _verdict(10, "shard manifests", problems, f"{len(view.shards)} readable")
 
 
+def find_newer(
+    shard: ShardManifest, merged_generation: int, hinted: int | None, named: int, wal: WalFacts
+) -> tuple[str, ...]:
+    """What shows that a shard had a newer manifest than the newest that is there.
+
+    `hinted` is the version in its hint, `named` the newest that a snapshot or a checkpoint names.
+    """
+    where, found = f"shard {shard.shard_id}: its newest manifest is version {shard.version}", []
+    if hinted is not None and hinted > shard.version:
+        found.append(f"{where}, its hint says {hinted}")
+    if named > shard.version:
+        found.append(f"{where}, a snapshot or a checkpoint was made of version {named}")
+    if merged_generation >= shard.current_generation:
+        found.append(
+            f"{where}, which has come to generation {shard.current_generation}; "
+            f"{merged_generation} is merged"
+        )
+    highest = max(wal.sentinel_epochs | wal.row_epochs, default=0)
+    if highest > shard.writer_epoch:
+        found.append(
+            f"{where}, of writer epoch {shard.writer_epoch}; an entry of its WAL has {highest}"
+        )
+    return tuple(found)
+
+
+def check_newest(problems: Sequence[str], shards: int) -> Check:
+    """Invariant 3: nothing shows that a shard had a newer manifest."""
+    return _verdict(
+        3, "newest shard manifests", problems, f"nothing is ahead of {count_of(shards, 'shard')}"
+    )
+
+
+def find_bare_shards(view: TableView, inside: Mapping[ShardId, Collection[str]]) -> list[ShardId]:
+    """The shards that have a WAL or generations, and no manifest: none of that is read."""
+    known = set(view.shard_ids)
+    return sorted(
+        shard
+        for shard, names in inside.items()
+        if shard not in known
+        and any(n == "wal" or layout.parse_generation_folder(n) is not None for n in names)
+    )
+
+
+def check_bare_shards(shards: Sequence[ShardId]) -> Check:
+    """Every shard has a manifest: it is written before anything else, and deleted last."""
+    problems = [f"{layout.shard_folder(shard)} has no manifest" for shard in shards]
+    return _verdict(10, "a manifest for each shard", problems, "none is without")
+
+
+def check_hints(hints: Sequence[Hint]) -> Check:
+    """A hint that can't be read, or points beyond the newest version, misleads who trusts it."""
+    problems = [hint.problem for hint in hints if hint.problem is not None]
+    return _verdict(None, "hints", problems, f"none of {len(hints)} leads astray")
+
+
+def check_files(name: str, faults: Sequence[FileFault], fine: str) -> Check:
+    """Nothing is wrong with files of a kind."""
+    problems = [f"{fault.path}: {fault.problem}" for fault in faults]
+    return _verdict(None, name, name_some(problems, _NAMED_MAX, "of the kind"), fine)
+
+
 def limit_to_readable(checks: Sequence[Check], view: TableView) -> Sequence[Check]:
     """The checks, of which those of all shards are not made where a shard can't be read."""
     if not view.broken:
@@ -170,7 +270,7 @@ def check_progress_history(
     """Invariant 3: progress never fell along the retained versions, ascending.
 
     In `rewound` versions a user turned time back, which is no fault. Nor is it that a version lost
-    the MemWAL index, if no shard in `shards` still needs its progress.
+    the MemWAL index, if no shard in `shards` still needs its progress; nor what was put right.
     """
     problems, due = [], {shard.shard_id: first_due(shard) for shard in shards}
     for before, after in pairwise(history):
@@ -183,10 +283,33 @@ def check_progress_history(
         try:
             invariants.check_progress(before.mem_wal.merged, after.mem_wal.merged)
         except invariants.InvariantBroken as broken:
-            problems.append(f"version {after.version}: {broken}")
+            if find_raised(history, after.version, before.mem_wal.merged) is None:
+                problems.append(f"version {after.version}: {broken}")
     turned = f" (turned back on purpose at {', '.join(map(str, sorted(rewound)))})"
     fine = f"never fell in {len(history)} retained versions{turned if rewound else ''}"
     return _verdict(3, "merge progress", problems, fine)
+
+
+def find_raised(
+    history: Sequence[VersionManifest], fell_at: int, wanted: Mapping[ShardId, int]
+) -> int | None:
+    """The version that put fallen progress right, before any merge built on it; None if none did.
+
+    In between it has to stay as low as it fell: a merge that begins there again folds old rows over
+    newer ones.
+    """
+    states = [m for m in history if m.version >= fell_at]
+    fell = states[0].mem_wal
+    if fell is None:
+        return None
+    low = {s: fell.merged.get(s, 0) for s, g in wanted.items() if fell.merged.get(s, 0) < g}
+    for manifest in states[1:]:
+        merged = {} if manifest.mem_wal is None else manifest.mem_wal.merged
+        if all(merged.get(shard, 0) >= wanted[shard] for shard in low):
+            return manifest.version
+        if any(merged.get(shard, 0) != generation for shard, generation in low.items()):
+            return None
+    return None
 
 
 def check_contiguous(shards: Sequence[ShardView]) -> Check:
@@ -229,26 +352,7 @@ def warn_of_private_indexes(facts: Sequence[PrivateIndexFacts]) -> tuple[str, ..
 
 def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:
     """Invariant 6 rests on catch-up claims: none above the merges, none without coverage."""
-    problems = []
-    for found in facts:
-        for shard, generation in found.claim.items():
-            merged = view.mem_wal.merged.get(shard, 0)
-            if generation > merged:
-                problems.append(
-                    f"index {found.index} claims generation {generation} of shard {shard}, "
-                    f"merged is {merged}"
-                )
-        level = found.claimed_at_fragment
-        caught_up = all(
-            found.claim.get(shard, 0) >= merged for shard, merged in view.mem_wal.merged.items()
-        )
-        if level is not None and found.claim and caught_up:
-            missing = [f for f in found.uncovered_fragments if f <= level]
-            if missing:
-                problems.append(
-                    f"index {found.index} claims to be caught up but does not cover fragments "
-                    f"{missing}"
-                )
+    problems = [text for found in facts for text in find_false_claims(view, found)]
     judged = sum(found.claimed_at_fragment is not None for found in facts)
     if facts and not judged and not problems:
         return Check(
@@ -262,12 +366,35 @@ def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:
     return _verdict(6, "index catch-up claims", problems, fine)
 
 
+def find_false_claims(view: TableView, found: CatchUpFacts) -> list[str]:
+    """What is wrong with an index's catch-up claim."""
+    problems = []
+    for shard, generation in found.claim.items():
+        merged = view.mem_wal.merged.get(shard, 0)
+        if generation > merged:
+            problems.append(
+                f"index {found.index} claims generation {generation} of shard {shard}, "
+                f"merged is {merged}"
+            )
+    level = found.claimed_at_fragment
+    caught_up = all(
+        found.claim.get(shard, 0) >= merged for shard, merged in view.mem_wal.merged.items()
+    )
+    if level is not None and found.claim and caught_up:
+        missing = [f for f in found.uncovered_fragments if f <= level]
+        if missing:
+            problems.append(
+                f"index {found.index} claims to be caught up but does not cover fragments {missing}"
+            )
+    return problems
+
+
 def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:
     """Replay needs every WAL position above the covered one (spec: WAL Replay)."""
     problems: list[str] = []
     for shard in shards:
         wal = wals[shard.shard_id]
-        problems += wal.broken
+        problems += wal.broken or list_replay_problems(shard.manifest, wal)
         expected = shard.manifest.replay_after_wal_entry_position + 1
         for position in (p for p in wal.positions if p >= expected):
             if position != expected:
@@ -280,6 +407,28 @@ def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> 
     if refused and not problems:
         return Check(invariant=None, name=name, ok=None, detail="; ".join(refused), refused=True)
     return _verdict(None, name, problems, "no gap")
+
+
+def list_replay_problems(manifest: ShardManifest, wal: WalFacts) -> list[str]:
+    """Why a replay of the entries up to the first gap must not be trusted.
+
+    An epoch above the manifest's is no reason here: that is `find_newer`'s.
+    """
+    epochs = {manifest.writer_epoch, *wal.sentinel_epochs, *wal.row_epochs}
+    there = {entry.position for entry in wal.entries}
+    tip = manifest.replay_after_wal_entry_position + 1
+    while tip in there:
+        tip += 1
+    judged = replace(manifest, writer_epoch=max(epochs))
+    reached = [entry for entry in wal.entries if entry.position < tip]
+    problems = [
+        f"position {entry.position} is covered, and generation {entry.generation} is not flushed"
+        for entry in wal.entries
+        if entry.position <= manifest.replay_after_wal_entry_position
+        and (entry.generation or 0) >= manifest.current_generation
+    ]
+    problems += replay(judged, reached).problems
+    return [f"shard {manifest.shard_id}: {text}" for text in problems]
 
 
 def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Any
 
 import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
+from memwal.format.codec import decode_version_hint
 from memwal.jobs.verify.plan import (
     CatchUpFacts,
+    FileFault,
     Folders,
     GenerationFacts,
+    Hint,
     PrivateIndexFacts,
     WalFacts,
     find_recording,
     has_fallen,
 )
 from memwal.model import (
+    Checkpoint,
     FlushedGeneration,
     ShardId,
     ShardManifest,
     SharedKey,
+    StoredFile,
     TableView,
     VersionManifest,
 )
-from memwal.ports import Objects
+from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.progress import check_lineage
 from memwal.store.records.backups import StoredBackups
+from memwal.store.records.checkpoints import StoredCheckpoints
+from memwal.store.records.former_merges import read_record
+from memwal.store.records.lease import StoredLeases
+from memwal.store.records.runs import StoredRunRecords
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import REWINDING, LanceTables
-from memwal.store.tables.generations import Generations
-from memwal.store.tables.indexes import lets_go_of_progress
+from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
+from memwal.store.tables.generations import Generations, is_reading_fault
+from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
 from memwal.store.tables.lance_calls import tidy_text
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
 from memwal.store.tables.view import StoredViews
@@ -56,6 +67,7 @@ class StoredFacts:
     manifests: TableManifests
     wal: WalEntries
     shard_manifests: ShardManifests
+    clock: Clock
 
     @property
     def snapshots(self) -> ShardSnapshots:
@@ -213,30 +225,198 @@ class StoredFacts:
 
     def read_wal(self, shard_id: ShardId) -> WalFacts:
         """Read a shard's WAL, entry by entry."""
-        positions, broken, refused = [], [], []
-        sentinels, others = set[int](), set[int]()
-        for position, info in self.wal.list_entries(shard_id):
-            positions.append(position)
-            try:
-                entry = self.wal.read(shard_id, position, info)
-            except Missing:
-                continue
-            except Refused as error:
-                refused.append(str(error))
-                continue
-            except MemWalError as error:
-                broken.append(str(error))
-                continue
-            if entry.writer_epoch is not None:
-                (sentinels if entry.fence_sentinel else others).add(entry.writer_epoch)
+        listed = self.wal.list_entries(shard_id)
+        entries = self.wal.describe(shard_id, listed)
+        where = f"{self.objects.uri}: shard {shard_id}: "
+        read = [e for e in entries if e.writer_epoch is not None]
         return WalFacts(
             shard_id=shard_id,
-            positions=tuple(positions),
-            sentinel_epochs=frozenset(sentinels),
-            row_epochs=frozenset(others),
-            broken=tuple(broken),
-            refused=tuple(refused),
+            positions=tuple(position for position, _ in listed),
+            sentinel_epochs=frozenset(e.writer_epoch or 0 for e in read if e.fence_sentinel),
+            row_epochs=frozenset(e.writer_epoch or 0 for e in read if not e.fence_sentinel),
+            broken=tuple(f"{where}{e.problem}" for e in entries if e.problem and not e.refused),
+            refused=tuple(f"{where}{e.problem}" for e in entries if e.refused),
+            entries=tuple(entries),
         )
+
+    def read_hints(self, view: TableView) -> list[Hint]:
+        """The hints that are there, of the table and of its shards."""
+        # A hint is read before what it leads to: then a live writer can't make it look wrong.
+        table = self.read_hint(layout.TABLE_HINT, None, 0)
+        hints = [table and replace(table, newest=self.find_newest_version())]
+        manifests = [shard.manifest for shard in view.shards]
+        hints += side_by_side(self._read_shard_hint, manifests, _READERS_MAX)
+        return [hint for hint in hints if hint is not None]
+
+    def _read_shard_hint(self, seen: ShardManifest) -> Hint | None:
+        path = layout.version_hint_path(seen.shard_id)
+        hint = self.read_hint(path, seen.shard_id, seen.version)
+        if hint is None or hint.problem is None:
+            return hint
+        return replace(hint, newest=max(self.shard_manifests.versions(seen.shard_id), default=0))
+
+    def find_newest_version(self) -> int:
+        """The newest version of the table by the names of its manifests; 0 without any."""
+        return max((v for v in self.manifests.versions() if not layout.is_detached(v)), default=0)
+
+    def read_newest_faults(self) -> list[FileFault]:
+        """What is wrong with the newest version's manifest: Lance may take it for an older one."""
+        newest = self.find_newest_version()
+        try:
+            self._read_manifest(newest)
+        except Corruption as error:
+            path = f"{layout.VERSIONS}/{layout.table_manifest_names(newest)[0]}"
+            return [FileFault(path=path, problem=error.text)]
+        return []
+
+    def has_moved(self, seen: ShardManifest) -> bool:
+        """Whether a live writer has written a newer manifest since."""
+        latest = self.shard_manifests.latest(seen.shard_id)
+        return latest is not None and latest.version != seen.version
+
+    def read_hint(self, path: str, shard_id: ShardId | None, newest: int) -> Hint | None:
+        """One hint; None if there is none."""
+        try:
+            data = self.objects.get(path, DOCUMENT_BYTES_MAX)
+        except Missing:
+            return None
+        except Corruption:
+            data = b""
+        found = decode_version_hint(data)
+        return Hint(path=path, shard_id=shard_id, found=found, newest=newest)
+
+    def read_named_versions(self, view: TableView) -> dict[ShardId, int]:
+        """The newest manifest version of each shard that a snapshot or a checkpoint names."""
+        named: dict[ShardId, int] = {}
+        with suppress(MemWalError):
+            for row in self.read_snapshot(view)[0] or ():
+                named[row.shard_id] = max(row.version, named.get(row.shard_id, 0))
+        for checkpoint in self.read_checkpoints()[0]:
+            for shard in checkpoint.shards:
+                named[shard.shard_id] = max(shard.manifest_version, named.get(shard.shard_id, 0))
+        return named
+
+    def read_checkpoints(self) -> tuple[list[Checkpoint], list[FileFault]]:
+        """The checkpoints in force that can be read, and what is wrong with any."""
+        stored, now = StoredCheckpoints(self.objects), self.clock.now_nanos()
+        found, faults = [], []
+        for file in self.objects.list(layout.CHECKPOINTS):
+            key = layout.parse_checkpoint_path(file.path)
+            if key is None:
+                continue
+            try:
+                checkpoint = stored.read(key)
+            except Corruption as error:
+                text = error.text.removeprefix(f"{self.objects.uri}: {file.path} ")
+                newer = self._is_newer(file.path)
+                faults.append(FileFault(path=file.path, problem=text, name=key, is_newer=newer))
+                continue
+            if checkpoint is None or not checkpoint.ready or checkpoint.is_expired(now):
+                continue
+            found.append(checkpoint)
+            if not stored.is_tagged(checkpoint):
+                text = f"checkpoint {checkpoint.name!r} has lost its tag"
+                path = layout.checkpoint_tag_path(key)
+                faults.append(FileFault(path=path, problem=text, name=key))
+        return found, faults
+
+    def read_cut_faults(self) -> list[FileFault]:
+        """The generations that checkpoints in force need, and that can't be opened."""
+        needed = {
+            (shard.shard_id, generation.path): (checkpoint, generation)
+            for checkpoint in self.read_checkpoints()[0]
+            for shard in checkpoint.shards
+            for generation in shard.pending
+        }
+
+        def look(pair: tuple[ShardId, str]) -> GenerationFacts:
+            return read_generation(self.generations, pair[0], needed[pair][1])
+
+        faults = []
+        for pair, found in zip(needed, side_by_side(look, list(needed), _READERS_MAX), strict=True):
+            if found.error is not None:
+                checkpoint = needed[pair][0]
+                path = f"{layout.shard_folder(pair[0])}/{pair[1]}"
+                text = f"checkpoint {checkpoint.name!r} needs it: {found.error}"
+                faults.append(FileFault(path=path, problem=text, name=checkpoint.key))
+        return faults
+
+    def read_records(self) -> list[FileFault]:
+        """What is wrong with the documents that memwal keeps for itself, checkpoints aside."""
+        listed = self.objects.list(layout.MAINTENANCE)
+        files = [file for file in listed if layout.is_record(file.path)]
+        found = side_by_side(self._look_at, files, _READERS_MAX)
+        return [
+            FileFault(path=file.path, problem=problem, is_newer=self._is_newer(file.path))
+            for file, problem in zip(files, found, strict=True)
+            if problem is not None
+        ]
+
+    def _look_at(self, file: StoredFile) -> str | None:
+        """What is wrong with one document; None if nothing is, as far as is known here."""
+        folder, _, name = file.path.rpartition("/")
+        stem = name.removesuffix(".json")
+        try:
+            if (token := layout.parse_lease_claim(file.path)) is not None:
+                StoredLeases(self.objects, self.clock).read(token)
+            elif folder == layout.RUNS and layout.parse_run_record_name(name) is not None:
+                if StoredRunRecords(self.objects).is_unreadable(file):
+                    return "can't be read as a run's record"
+            elif folder == layout.SETTLED and layout.is_shard_folder(stem):
+                if read_record(self.objects, stem) is None:
+                    return "can't be read as a record of what was merged"
+            else:
+                json.loads(self.objects.get(file.path, DOCUMENT_BYTES_MAX))
+        except Missing:
+            return None
+        except Corruption as error:
+            return error.text.removeprefix(f"{self.objects.uri}: {file.path} ")
+        except (ValueError, RecursionError):
+            return "is no JSON"
+        return None
+
+    def _is_newer(self, path: str) -> bool:
+        """Whether a document that can't be read says that it has another format."""
+        try:
+            document = json.loads(self.objects.get(path, DOCUMENT_BYTES_MAX))
+        except (Missing, Corruption, ValueError, RecursionError):
+            return False
+        return isinstance(document, dict) and document.get("format", 1) != 1
+
+    def read_index_faults(self, view: TableView) -> list[FileFault]:
+        """The base table's indexes that can't be opened, or have lost files."""
+        found = find_index_faults(self.objects, self.tables.seen(view.version))
+        return [FileFault(path=path, problem=text, name=name) for name, path, text in found]
+
+    def read_base_faults(self, view: TableView) -> list[FileFault]:
+        """The base's files that are gone, or not as the viewed version or a checkpoint's has them.
+
+        Data files have to be as long as they were, deletion files to have as many rows.
+        """
+        bases, faults = [self.tables.seen(view.version)], []
+        for kept in self.read_checkpoints()[0]:
+            try:
+                bases.append(self.tables.base(kept.version))
+            except Missing:
+                path = f"{layout.VERSIONS}/{layout.table_manifest_names(kept.version)[0]}"
+                text = f"is gone: version {kept.version} is that of checkpoint {kept.name!r}"
+                faults.append(FileFault(path=path, problem=text))
+        sizes = {file.path: file.size_bytes for file in self.objects.list("data")}
+        for path, size, what in dict.fromkeys(chain(*map(list_data_files, bases))):
+            found = sizes.get(path)
+            if found is None and not self.objects.exists(path):
+                faults.append(FileFault(path=path, problem=f"is gone ({what})"))
+            elif found is not None and size not in (None, found):
+                text = f"has {found} bytes, the table's manifest says {size} ({what})"
+                faults.append(FileFault(path=path, problem=text))
+        deleting = {path: fragment for base in bases for path, fragment in list_deletions(base)}
+        found_there = side_by_side(find_fault, list(deleting.values()), _READERS_MAX)
+        damaged = {fault.path for fault in faults}
+        for (path, fragment), problem in zip(deleting.items(), found_there, strict=True):
+            known = any(f"data/{file.path}" in damaged for file in fragment.metadata.files)
+            if problem is not None and not known:
+                faults.append(FileFault(path=path, problem=problem))
+        return faults
 
     def list_folders(self, view: TableView) -> Folders:
         """List the names under `_mem_wal/`."""
@@ -295,6 +475,7 @@ def read_generation(
     try:
         fragments = generations.open_dataset(shard_id, generation).get_fragments()
         rows = sum(int(fragment.physical_rows) for fragment in fragments)
+        error = next(filter(None, map(find_fault, fragments)), None)
     except MemWalError as caught:
         error = str(caught)
     except (OSError, ValueError) as caught:
@@ -306,6 +487,17 @@ def read_generation(
         physical_rows=rows,
         error=error,
     )
+
+
+def find_fault(fragment: Any) -> str | None:
+    """What is wrong with a fragment: Lance looks at its files' lengths, rows and deletions."""
+    try:
+        fragment.validate()
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        if not is_reading_fault(error):
+            raise
+        return tidy_text(error)
+    return None
 
 
 def read_private_index(

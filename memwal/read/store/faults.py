@@ -12,7 +12,7 @@ from memwal.errors import Corruption, MemWalError, Missing, Refused, StoreUnavai
 from memwal.read.plan.request import Moment
 from memwal.read.plan.sources import Incomplete
 from memwal.store.tables.datasets import GONE
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.lance_calls import is_panic, tells_of_damage, tidy_text
 
 T = TypeVar("T")
 
@@ -49,12 +49,12 @@ def _as_ours(where: str, error: BaseException) -> BaseException:
     if isinstance(error, MemWalError) or not (isinstance(error, _FAULTS) or is_panic(error)):
         return error
     text = tidy_text(error)
+    if is_panic(error) or tells_of_damage(error):
+        return Corruption("MW-F01", f"{where}: can't be read: {text}")
     if _REQUEST_FAULT.search(text) or isinstance(error, TypeError | KeyError):
         return Usage(f"{where}: {text}")
     if GONE.search(text):
         return Missing(f"{where}: {text}")
-    if is_panic(error):
-        return Corruption("MW-F01", f"{where}: can't be read: {text}")
     return StoreUnavailable(f"{where}: can't be read: {text}")
 
 
@@ -75,9 +75,21 @@ def explain_missing(error: MemWalError, moment: Moment) -> MemWalError:
     return Corruption("MW-H03", f"{error}; it is listed and not merged, so its rows are lost")
 
 
-def report_collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows; raises StoreUnavailable when something they need is collected meanwhile."""
+def report_gone(
+    batches: Iterator[pa.RecordBatch], moment: Moment, is_latest: Callable[[], bool]
+) -> Iterator[pa.RecordBatch]:
+    """The rows. Something that they need and that is gone is an error, which says what to do.
+
+    What the latest version needs is collected once there is a later one: `is_latest` tells, after
+    the fact, whether the one that is read still is the latest.
+    """
     try:
         yield from batches
     except Missing as error:
+        if moment.version is not None or moment.checkpoint is not None:
+            raise explain_missing(error, moment) from None
+        if is_latest():
+            raise Corruption(
+                "MW-F07", f"{error}; the latest version needs it, so that it was not collected"
+            ) from None
         raise StoreUnavailable(f"{error}; it was collected while it was read, read again") from None

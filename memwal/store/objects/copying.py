@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from memwal.errors import AlreadyExists, Corruption, Refused
+from memwal.errors import AlreadyExists, Corruption, Missing, Refused
 from memwal.model import BackupObject
 from memwal.ports import PART_BYTES, Objects
 
@@ -17,12 +17,15 @@ class ObjectParts:
     """An object's bytes by parts, from the beginning whenever they are iterated.
 
     What is iterated to its end is `found`. With `expected`, other bytes than those end in an error
-    before the end, so that nothing is stored of them. Raises Missing, Corruption.
+    before the end, so that nothing is stored of them. One of another size than `size_bytes` is not
+    what was listed: a manifest that was collected since may have a stopper in its place. Raises
+    Missing, Corruption.
     """
 
     objects: Objects
     path: str
     expected: BackupObject | None = None
+    size_bytes: int | None = None
     part_bytes: int = PART_BYTES
     found: BackupObject | None = field(default=None, init=False)
 
@@ -31,6 +34,11 @@ class ObjectParts:
         digest = hashlib.sha256()
         # Most objects are a single part: their end is all of them, and says so.
         end, size = self.objects.get_tail(self.path, self.part_bytes)
+        if self.size_bytes not in (None, size):
+            raise Missing(
+                f"{self.objects.uri}/{self.path} had {self.size_bytes} bytes and has {size}: it "
+                "was replaced"
+            )
         start = size - len(end)
         held = b""
         for at in range(0, size, self.part_bytes):
@@ -71,13 +79,17 @@ class ObjectParts:
 
 
 def digest_object(
-    objects: Objects, path: str, *, expected: BackupObject | None = None
+    objects: Objects,
+    path: str,
+    *,
+    expected: BackupObject | None = None,
+    size_bytes: int | None = None,
 ) -> BackupObject:
     """Read an object for its size and digest, compared with those that are `expected`, if any.
 
     Raises Missing; Corruption for other bytes than expected.
     """
-    parts = ObjectParts(objects=objects, path=path, expected=expected)
+    parts = ObjectParts(objects=objects, path=path, expected=expected, size_bytes=size_bytes)
     deque(parts, maxlen=0)
     return parts.read
 
@@ -89,15 +101,23 @@ def copy_object(
     *,
     to: str | None = None,
     expected: BackupObject | None = None,
+    size_bytes: int | None = None,
     part_bytes: int = PART_BYTES,
 ) -> BackupObject:
     """Copy an object under its own path, or `to` another, and return what was read of it.
 
-    One that is there already is compared, and left as it is. Raises Missing; Corruption for other
-    bytes than `expected`, of which nothing is stored; Refused if another object is there.
+    One that is there already is compared, and left as it is. Raises Missing, also for one of
+    another size than `size_bytes`; Corruption for other bytes than `expected`; of neither anything
+    is stored. Raises Refused if another object is there.
     """
     target = path if to is None else to
-    parts = ObjectParts(objects=source, path=path, expected=expected, part_bytes=part_bytes)
+    parts = ObjectParts(
+        objects=source,
+        path=path,
+        expected=expected,
+        size_bytes=size_bytes,
+        part_bytes=part_bytes,
+    )
     try:
         dest.put_parts(target, parts)
     except AlreadyExists:

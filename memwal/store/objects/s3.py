@@ -258,7 +258,7 @@ class S3Objects(RemoteObjects):
         except errors.Missing:  # the upload: the reply to the attempt that completed it was lost
             if self.exists(path):
                 raise exists from None
-            raise
+            raise errors.StoreUnavailable(f"{self._address(path)}: its upload is gone") from None
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:
         """Delete in batches, some at a time. What failed is returned, not raised.

@@ -50,7 +50,7 @@ class StoredCheckpoints:
         files = self._objects.list(layout.CHECKPOINTS)
         found = (layout.parse_checkpoint_path(file.path) for file in files)
         keys = sorted(key for key in found if key is not None)
-        read = side_by_side(self._read, keys, self._readers_max)
+        read = side_by_side(self.read, keys, self._readers_max)
         return [checkpoint for checkpoint in read if checkpoint is not None]
 
     def named(self, name: str) -> Sequence[Checkpoint]:
@@ -106,7 +106,8 @@ class StoredCheckpoints:
                     f"can't be deleted: {why}; `memwal garbage --execute` tries again"
                 )
 
-    def _read(self, key: str) -> Checkpoint | None:
+    def read(self, key: str) -> Checkpoint | None:
+        """One checkpoint; None if it was dropped. Raises Corruption for one that can't be read."""
         path = layout.checkpoint_path(key)
         try:
             data = self._objects.get(path, DOCUMENT_BYTES_MAX)

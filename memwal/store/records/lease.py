@@ -73,11 +73,11 @@ class StoredLeases:
         Raises Corruption for one that can't be read.
         """
         token = self._read_hint()
-        found = self._read(token) if token else None
+        found = self.read(token) if token else None
         if found is None:
             return self._find_by_listing()
         for _ in range(_PROBES_MAX):
-            following = self._read(found.token + 1)
+            following = self.read(found.token + 1)
             if following is None:
                 return found if self._leads_up(found.token) else self._find_by_listing()
             found = following
@@ -92,7 +92,7 @@ class StoredLeases:
         if len(infos) == most:
             return self.current()
         tokens = _tokens(infos)
-        return self._read(max(tokens)) if tokens else None
+        return self.read(max(tokens)) if tokens else None
 
     def acquire(self, job: str, *, before: LeaseClaim | None = None) -> LeaseClaim:
         """Claim the table for a job. Raises LeaseHeld (by whom, since when, until when).
@@ -112,7 +112,7 @@ class StoredLeases:
         """Push the expiry out. Raises LeaseHeld when the claim was superseded."""
         self.check(claim.token)
         renewed = replace(claim, expires_at_nanos=self._clock.now_nanos() + claim.length_nanos)
-        self._objects.put(layout.lease_claim_path(claim.token), _encode(renewed))
+        self._objects.put(layout.lease_claim_path(claim.token), encode_claim(renewed))
         try:
             self.check(claim.token)
         except LeaseHeld:
@@ -122,7 +122,7 @@ class StoredLeases:
 
     def release(self, claim: LeaseClaim) -> None:
         """Mark the claim as released. Retries for some seconds, then raises MemWalError."""
-        data = _encode(replace(claim, released=True, expires_at_nanos=self._clock.now_nanos()))
+        data = encode_claim(replace(claim, released=True, expires_at_nanos=self._clock.now_nanos()))
         try:
             retry(
                 lambda: self._objects.put(layout.lease_claim_path(claim.token), data),
@@ -179,10 +179,10 @@ class StoredLeases:
             length_nanos=self._ttl_nanos,
         )
         try:
-            self._objects.put_if_absent(layout.lease_claim_path(claim.token), _encode(claim))
+            self._objects.put_if_absent(layout.lease_claim_path(claim.token), encode_claim(claim))
         except (AlreadyExists, StoreUnavailable) as error:
             # A create whose reply was lost is ours all the same: the id tells.
-            winner = self._read(claim.token)
+            winner = self.read(claim.token)
             if winner is None and isinstance(error, StoreUnavailable):
                 raise
             if winner is None or winner.claim_id != claim.claim_id:
@@ -190,7 +190,7 @@ class StoredLeases:
                     self._held_text(winner) if winner else f"{self._objects.uri}: lost the lease"
                 ) from None
         # Whoever held the lease before may have slept, too, and have brought its claim back.
-        as_seen = current is not None and self._read(current.token) == current
+        as_seen = current is not None and self.read(current.token) == current
         newer = None if as_seen else self._find_by_listing()
         if newer is not None and newer.token > claim.token:
             # The number was free because its claim was collected: we slept for long before that.
@@ -219,7 +219,7 @@ class StoredLeases:
 
     def _find_newer(self, token: int) -> LeaseClaim | None:
         """A claim above a number, if there is one."""
-        newer = self._read(token + 1)
+        newer = self.read(token + 1)
         if newer is None and not self._leads_up(token):
             newer = self._find_by_listing()
         return newer if newer is not None and newer.token > token else None
@@ -230,9 +230,10 @@ class StoredLeases:
 
     def _find_by_listing(self) -> LeaseClaim | None:
         tokens = _tokens(self._objects.list(layout.LEASE))
-        return self._read(max(tokens)) if tokens else None
+        return self.read(max(tokens)) if tokens else None
 
-    def _read(self, token: int) -> LeaseClaim | None:
+    def read(self, token: int) -> LeaseClaim | None:
+        """One claim; None if there is none. Raises Corruption for one that can't be read."""
         path = layout.lease_claim_path(token)
         try:
             data = self._objects.get(path, DOCUMENT_BYTES_MAX)
@@ -287,7 +288,8 @@ def _tokens(infos: Iterable[StoredFile]) -> list[int]:
     return [token for token in found if token is not None]
 
 
-def _encode(claim: LeaseClaim) -> bytes:
+def encode_claim(claim: LeaseClaim) -> bytes:
+    """The bytes of a claim as it is stored."""
     known = {name: value for name, value in asdict(claim).items() if name != _UNKNOWN}
     return json.dumps({**claim.unknown, **known, "format": _FORMAT}, indent=1).encode()
 

@@ -87,6 +87,10 @@ class StoredRunRecords:
             return 0
         return self._objects.delete(info.path for info in listed[kept_max:]).deleted
 
+    def is_unreadable(self, info: StoredFile) -> bool:
+        """Whether a record's file is no record that this build can read."""
+        return self._read(info) == "unreadable"
+
     def _list(self) -> Sequence[StoredFile]:
         """Records by name, newest first; other files are passed over, and never deleted."""
         below = f"{layout.RUNS}/"

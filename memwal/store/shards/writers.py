@@ -390,6 +390,12 @@ class ShardWriters:
             return Fenced(f"{found}; by whom can't be read: {error}")
         if latest is None:
             return Fenced(f"{found}, and the shard's manifests are gone")
+        if latest.writer_epoch - epoch >= layout.LEAP:
+            return Fenced(
+                f"{found}: the table was restored from a backup (epoch {latest.writer_epoch}), and "
+                "what was put since that was made is not in it: open the shard again, and write "
+                f"those rows again. {_ONE_WRITER}"
+            )
         return Fenced(
             f"{found}: a writer with epoch {latest.writer_epoch} took over (manifest version "
             f"{latest.version}). Rows that were acknowledged are safe. {_ONE_WRITER}"

@@ -33,6 +33,7 @@ from memwal.store.objects.base import WAITS
 from memwal.store.objects.local import check_unlinked
 from memwal.store.tables.lance_calls import is_panic, tidy_text
 from memwal.store.tables.manifests import check_own_files
+from memwal.text import count_of
 
 _BATCH_ROWS_MAX = 8192
 
@@ -297,6 +298,22 @@ class LanceTables:
                 return None
             raise
 
+    def file_values(self, path: str, column: str, rows_max: int) -> list[Any]:
+        """The first values of a column of a single Lance file; none where it can't be read.
+
+        Its footer must have been checked before (see `memwal.store.tables.manifests`).
+        """
+        try:
+            reader = LanceFileReader(f"{self._uri}/{path}", **self._opening)
+            found = reader.read_range(0, min(rows_max, int(reader.metadata().num_rows)))
+            return list(found.to_table()[column].to_pylist())
+        except (OSError, ValueError, KeyError):
+            return []
+        except BaseException as error:
+            if is_panic(error):
+                return []
+            raise
+
     def _open(self, uri: str, version: int | None) -> Any:
         if Path(uri).is_file():  # Lance would retry for two seconds
             raise Missing(f"{uri}: a file, where a table is a folder")
@@ -304,9 +321,11 @@ class LanceTables:
             with WAITS.watch(uri, "Lance opens the table"):
                 # Not `lance.dataset`, which takes either an address or a namespace: generations
                 # need both.
-                return lance.LanceDataset(
+                dataset = lance.LanceDataset(
                     uri, version=version, session=self._session, **self._opening
                 )
+            _ = dataset.schema  # over a damaged one, Lance panics: here, and nowhere else
+            return dataset
         except (OSError, ValueError) as error:
             text = tidy_text(error)
             if _REFUSED.search(text):
@@ -372,6 +391,33 @@ def file_bytes_of(dataset: Any) -> int | None:
     except (OSError, ValueError, RuntimeError):
         indexes = []  # an index that Lance can't describe must not hide the size of the data
     return data + sum(indexes)
+
+
+def list_data_files(dataset: Any) -> list[tuple[str, int | None, str]]:
+    """The data files of the dataset's version in its own folder, and what they hold, for people.
+
+    With their sizes, as far as these are recorded.
+    """
+    return [
+        (
+            f"data/{file.path}",
+            file.file_size_bytes or None,
+            f"of fragment {fragment.fragment_id}, {count_of(fragment.metadata.num_rows, 'row')}",
+        )
+        for fragment in dataset.get_fragments()
+        for file in fragment.metadata.files
+        if file.base_id is None
+    ]
+
+
+def list_deletions(dataset: Any) -> list[tuple[str, Any]]:
+    """The deletion files of the dataset's version, each with its fragment."""
+    found = [(fragment.metadata.deletion_file, fragment) for fragment in dataset.get_fragments()]
+    return [
+        (str(deletions.path(fragment.fragment_id)), fragment)
+        for deletions, fragment in found
+        if deletions is not None and deletions.base_id is None
+    ]
 
 
 def is_legacy(dataset: Any) -> bool:

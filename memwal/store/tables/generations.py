@@ -11,6 +11,7 @@ another commit time. A fresh view reads the newer versions first.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ from memwal.store.tables.lance_calls import is_panic, tidy_text
 from memwal.store.tables.manifests import TableManifests, check_data_files
 from memwal.threads import side_by_side
 
+_RESTORED = "memwal.restored"
+_RESTORED_VALUE = re.compile("([0-9]{1,20}):([0-9]{1,20})")
 _HISTORY_VERSIONS_MAX = 10_000
 # How many of the newest versions are kept, so that walks from slightly different views can join in.
 _NEWEST_MAX = 64
@@ -67,6 +70,20 @@ class IndexedVersions:
     since_nanos: int
     ended: bool = False
     made: bool = False
+
+
+def name_restored(version: int, mem_wal_since_nanos: int) -> dict[str, str]:
+    """What a restored table's configuration says in place of the versions that it lacks."""
+    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"} if mem_wal_since_nanos else {}
+
+
+def _read_restored(view: TableView, first: int) -> int | None:
+    """Since when the index existed in the table that was backed up; None if that does not matter.
+
+    It does where all versions from the restored one on have the index; `first` is the oldest.
+    """
+    found = _RESTORED_VALUE.fullmatch(view.manifest.config.get(_RESTORED, ""))
+    return int(found[2]) if found is not None and first <= int(found[1]) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,7 +185,7 @@ class StoredLineage:
             return None  # expired while we walked: the evidence is gone
         self._walked.versions = found
         is_settled = found.made or found.since_nanos <= not_after_nanos
-        return found.since_nanos if is_settled else None
+        return found.since_nanos if is_settled else _read_restored(view, found.first)
 
     def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
         """Whether the field went from one name to the other without ever being absent.

@@ -20,8 +20,9 @@ from memwal.errors import LostRace, Missing, StoreUnavailable
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.ports import Objects
 from memwal.store.tables.datasets import LanceTables
-from memwal.store.tables.lance_calls import call_lance, tidy_text
+from memwal.store.tables.lance_calls import call_lance, is_panic, tidy_text
 
 # Of a vector index's statistics only the partition sizes are needed; its centroids are large.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
@@ -39,6 +40,7 @@ _KINDS = {
 
 LET_GO_MESSAGE = "memwal: lets go of inherited merge progress"
 """The commit message that marks a commit which lowers progress on purpose."""
+_INDICES = "_indices"
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
 
 
@@ -86,6 +88,39 @@ class LanceIndexes:
         return replace(facts, partition_rows=total, trained_partition_rows=trained)
 
 
+def find_index_faults(objects: Objects, dataset: Any) -> list[tuple[str, str, str]]:
+    """What is wrong with a version's indexes: name, path of the segment, and what.
+
+    Each is opened for its statistics, and its files have to be as long together as the manifest
+    says. A bit that flipped in a file shows only where opening it fails.
+    """
+    faults = []
+    for index in describe_indexes(dataset):
+        paths = [f"{_INDICES}/{s.uuid}" for s in index.segments if s.base_id is None]
+        sizes = [s.size_bytes for s in index.segments if s.base_id is None]
+        for path, size in zip(paths, sizes, strict=True):
+            found = sum(file.size_bytes for file in objects.list(path))
+            if size and found != size:
+                text = f"index {index.name!r} has files of {found} bytes, {size} were written"
+                faults.append((index.name, path, text))
+        if not any(name == index.name for name, _, _ in faults) and paths:
+            problem = _try_open(dataset, index.name)
+            faults += [(index.name, paths[0], problem)] if problem else []
+    return faults
+
+
+def _try_open(dataset: Any, name: str) -> str | None:
+    """Why an index can't be opened; None if it can."""
+    try:
+        dataset.stats.index_stats(name)
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        known = isinstance(error, OSError | ValueError | RuntimeError | KeyError | TypeError)
+        if not known and not is_panic(error):
+            raise
+        return f"index {name!r} can't be opened: {tidy_text(error)}"
+    return None
+
+
 def describe_indexes(dataset: Any) -> list[Any]:
     """Lance's descriptions of a version's indexes, sorted by name, without its system indexes."""
     found = [i for i in dataset.describe_indices() if i.name not in SYSTEM_INDEXES]
@@ -120,6 +155,44 @@ def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
     return settings, sum(int(part.get("num_docs", 0)) for part in parts)
 
 
+def build_again(dataset: Any, name: str) -> None:
+    """Build an index again by what the version's manifest has of its parameters.
+
+    It takes the place of the former one in the same commit. Raises what `call_lance` raises.
+    """
+    described = find_index(dataset, name)
+    kind, column = index_kind(described), described.field_names[0]
+    if not kind.startswith("IVF_"):
+        settings = _text_parameters(dataset, described) if kind == "INVERTED" else {}
+        call_lance(
+            lambda: dataset.create_scalar_index(column, kind, name=name, replace=True, **settings)
+        )
+        return
+    details = described.details
+    packed = details.get("compression") or {}
+    settings = {key: packed.get(key) for key in ("num_bits", "num_sub_vectors")}
+    found = _read_partition_rows(dataset, name, "")
+    settings["num_partitions"] = len(found[0]) if found and found[0] else None
+    given = {key: value for key, value in settings.items() if value is not None}
+    metric = str(details.get("metric_type", "L2")).lower()
+    call_lance(
+        lambda: dataset.create_index(column, kind, name=name, metric=metric, replace=True, **given)
+    )
+
+
+def _text_parameters(dataset: Any, described: Any) -> dict[str, Any]:
+    """A full-text index's settings; where its files can't be read, those in the manifest."""
+    try:
+        settings, _ = read_text_index(dataset, described)
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        settings = dict(described.details)
+    for name in ("lance_tokenizer", "document_granularity"):  # by the column's type
+        settings.pop(name, None)
+    return settings
+
+
 def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int, ...]]:
     """Partition sizes of all segments, and those of the segment `first` alone.
 
@@ -131,7 +204,7 @@ def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int,
             str(segment["uuid"]): tuple(int(p["size"]) for p in segment.get("partitions", ()))
             for segment in dataset.stats.index_stats(name)["indices"]
         }
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, RuntimeError):
         return []
     sizes = [s for s in found.values() if s]
     if len({len(s) for s in sizes}) > 1:

@@ -22,6 +22,20 @@ _CONFLICT = re.compile(
 )
 _CANT = re.compile(r"invalid user input|not supported|not enough rows|unsupported", re.IGNORECASE)
 
+# What Lance says of bytes that it has read, and that can't be right; and where in its source it
+# says so, in words that it uses for wrong requests, too.
+_DAMAGED = re.compile(
+    r"encountered corrupt file|invalid range|failed to decode protobuf|parser error|"
+    r"unable to get record batches|reader producer terminated|in the protobuf field list|"
+    r"/lance-(?:file|encoding)/src/",
+    re.IGNORECASE,
+)
+
+
+def tells_of_damage(error: BaseException) -> bool:
+    """Whether Lance's error is about what is stored, so that another attempt won't help."""
+    return _DAMAGED.search(str(error)) is not None
+
 
 def is_panic(error: BaseException) -> bool:
     """Whether Lance's Rust code panicked, as on torn files; in Python that is no `Exception`."""

@@ -22,13 +22,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from memwal.errors import Corruption, MemWalError, Missing, NotATable
-from memwal.format import codec, layout
+from memwal.errors import Corruption, MemWalError, Missing, NotATable, Refused
+from memwal.format import codec, layout, restores
 from memwal.format.codec import MAGIC
 from memwal.model import (
     FlushedGeneration,
     MemWalState,
+    RestoreMark,
     ShardId,
+    StoredFile,
     VersionFacts,
     VersionHeader,
     VersionManifest,
@@ -38,6 +40,7 @@ from memwal.text import count_of
 from memwal.threads import side_by_side
 
 TAIL_BYTES = 64 * 1024
+RESTORE_MARK_BYTES_MAX = 4096
 _SHORT_TAIL_BYTES = 8 * 1024
 
 T = TypeVar("T")
@@ -55,6 +58,34 @@ def check_table_folder(objects: Objects) -> None:
             f"{objects.uri}: "
             + ("not a Lance table: it has no _versions folder" if folders else "no such table")
         )
+
+
+def check_restored(objects: Objects) -> None:
+    """Raise Refused where a restore that has not ended holds the latest version's name."""
+    files = {
+        layout.parse_table_manifest_name(file.path.rpartition("/")[2]) or 0: file
+        for file in objects.list(layout.VERSIONS)
+    }
+    newest = max((v for v in files if not layout.is_detached(v)), default=0)
+    mark = read_restore_mark(objects, files[newest]) if newest else None
+    if mark is not None:
+        raise Refused(
+            "MW-A25",
+            f"{objects.uri}: a restore of backup {mark.backup!r} has not ended, so nobody can open "
+            "the table: if it is not under way, run `memwal restore` again, which goes on",
+        )
+
+
+def read_restore_mark(objects: Objects, file: StoredFile) -> RestoreMark | None:
+    """The mark of a restore in a version's file; None for a manifest. Raises Corruption."""
+    if file.size_bytes > RESTORE_MARK_BYTES_MAX:
+        return None
+    try:
+        return restores.decode_restore_mark(objects.get(file.path, RESTORE_MARK_BYTES_MAX))
+    except Missing:
+        return None
+    except Corruption as error:
+        raise error.at(f"{objects.uri}: {file.path}") from None
 
 
 def require_mem_wal(

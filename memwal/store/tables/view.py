@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, TypeVar
 
-from memwal.errors import Corruption, MemWalError, Missing, NotATable
+from memwal.errors import Corruption, MemWalError, Missing, NotATable, StoreUnavailable
 from memwal.format import layout
 from memwal.model import (
     BrokenShard,
@@ -58,7 +58,7 @@ from memwal.store.tables.datasets import (
     primary_key_of,
 )
 from memwal.store.tables.generations import StoredLineage
-from memwal.store.tables.manifests import check_table_folder, require_mem_wal
+from memwal.store.tables.manifests import check_restored, check_table_folder, require_mem_wal
 from memwal.threads import side_by_side
 
 # How many generations of unknown size are opened for one view.
@@ -426,7 +426,11 @@ class StoredViews(StoredLineage):
         What was the latest version a moment ago may be old enough to be expired now.
         """
         for _ in range(_LATEST_ATTEMPTS_MAX):
-            dataset = self._tables.look(at)
+            try:
+                dataset = self._tables.look(at)
+            except (Corruption, StoreUnavailable):
+                check_restored(self._objects)
+                raise
             try:
                 return dataset, self._manifest_of(dataset)
             except Missing as error:

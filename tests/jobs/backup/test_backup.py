@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
+from lance.blob import blob_array, blob_field
 from typer.testing import CliRunner
 
 import memwal
@@ -173,6 +177,19 @@ def test_composite_keys_and_indexes_come_along(tmp_path: Path) -> None:
     assert "key_idx" in listed
 
 
+def test_blobs_with_files_of_their_own_come_along(tmp_path: Path) -> None:
+    marked = builders.KINDS["int64"].fields[0].with_name("k")
+    schema = pa.schema([marked, blob_field("b")])
+    blobs = [b"x" * 100, b"y" * 300_000, b"z" * 17_000_000]
+    rows = pa.table([pa.array([1, 2, 3]), blob_array(blobs)], schema=schema)
+    uri, dest = str(tmp_path / "t"), str(tmp_path / "d")
+    lance.write_dataset(rows, uri, data_storage_version="2.2").initialize_mem_wal()
+    assert memwal.open_table(uri).backup(dest).backups[0].objects >= 4
+    shutil.rmtree(uri)
+    found = dict(lance.dataset(dest).read_blobs("b", indices=[0, 1, 2]))
+    assert sorted(map(len, found.values())) == [len(blob) for blob in blobs]
+
+
 def test_a_dry_run_tells_and_leaves_nothing(table: Table, dest: str) -> None:
     before = files(table.uri)
     report = done(back_up(table, dest, dry_run=True))
@@ -208,6 +225,17 @@ def test_the_next_one_copies_what_changed(table: Table, dest: str) -> None:
     builders.same_rows(read(table, dest), table.truth(), "newest")
     check_tidy(dest)
     assert memwal.open_table(dest).verify().outcome == "done"
+
+
+def test_what_killed_runs_staged_goes_after_a_day(table: Table, dest: str) -> None:
+    staging = Path(dest) / layout.STAGING
+    staging.mkdir(parents=True)
+    for name, days in (("old", 1.1), ("new", 0.9)):
+        (staging / name).write_bytes(b"half")
+        at = time.time() - days * 86_400
+        os.utime(staging / name, (at, at))
+    done(back_up(table, dest))
+    assert [path.name for path in staging.iterdir()] == ["new"]
 
 
 def test_keep_lets_older_ones_go_and_what_only_they_need(table: Table, dest: str) -> None:
@@ -249,6 +277,9 @@ def test_dropping_the_newest_leaves_the_one_before_as_the_table(table: Table, de
     assert {path.split("/")[0] for path in files(dest)} == {layout.MAINTENANCE}
     with pytest.raises(Usage, match="no backup 'a'; the place has none"):
         raise run_drop(resolve(dest), ["a"]).tables[0].cause
+    before = files(table.uri)
+    assert run_drop(resolve(table.uri), ["a"]).exit_code == 2
+    assert files(table.uri) == before
 
 
 # ---- killed
@@ -307,6 +338,15 @@ def test_stopped_at_any_step_it_is_no_backup_and_the_next_run_goes_on(
     assert memwal.open_table(table.uri).checkpoints().checkpoints == ()
 
 
+def test_what_a_list_without_its_document_says_is_not_read_again(table: Table, dest: str) -> None:
+    made = done(back_up(table, dest, "a"))
+    (Path(dest) / layout.backup_path("a")).unlink()  # as a kill just before it leaves the place
+    again = done(back_up(table, dest, "b"))
+    assert (again.objects_copied, again.objects_kept) == (0, made.objects_copied)
+    assert again.requests_dest["bytes_read"] < made.bytes_copied
+    check_tidy(dest)
+
+
 def test_a_drop_that_was_stopped_is_ended_by_the_next_one(table: Table, tmp_path: Path) -> None:
     base = str(tmp_path / "base")
     done(back_up(table, base, "a"))
@@ -347,6 +387,26 @@ def test_what_is_collected_while_it_is_copied_makes_it_look_again(table: Table, 
 
     assert (struck, report.moments) == (["copy wal"], 2)
     builders.same_rows(read(table, dest), table.truth(), "copy")
+    check_tidy(dest)
+
+
+def test_a_manifest_that_garbage_replaces_while_it_is_copied(table: Table, dest: str) -> None:
+    """Its name stays taken, by a stopper: that is no manifest of any moment."""
+    shard, struck = table.shards[0], []
+
+    def collect(step: str) -> None:
+        if step == "copy shard manifest" and not struck:
+            latest = table.stores.shard_manifests.latest(shard)
+            assert latest is not None
+            struck.append(layout.shard_manifest_path(shard, latest.version))
+            table.flush(shard, Put([900], 9))
+            Path(table.uri, struck[0]).write_bytes(layout.encode_stopper(1))
+
+    report = done(back_up(table, dest, steps=collect))
+
+    assert report.moments == 2
+    builders.same_rows(read(table, dest), table.truth(), "copy")
+    assert struck[0] not in files(dest)
     check_tidy(dest)
 
 

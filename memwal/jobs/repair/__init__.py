@@ -1,0 +1,1 @@
+"""Mends what `verify` finds, as far as something else that is stored proves how it was."""

@@ -1,0 +1,121 @@
+"""`memwal repair` over tables: lists what is damaged; with `--execute`, mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from memwal.config import check_options
+from memwal.jobs.repair.apply import TableRepair
+from memwal.jobs.repair.model import Damage
+from memwal.jobs.repair.report import RepairTableReport, report_repair
+from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.repair.store import StoredEvidence, StoredHands
+from memwal.jobs.repair.store.backups import BackedUp
+from memwal.jobs.snapshot.apply import SnapshotRefresher
+from memwal.jobs.snapshot.job import check_lease
+from memwal.jobs.snapshot.store import StoredSnapshots
+from memwal.model import TableView
+from memwal.ports import Steps, no_steps
+from memwal.report import JobReport, TableReport
+from memwal.run.fanout import Fanout
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
+from memwal.run.runner import JobRunner
+from memwal.run.stores import Stores, open_stores
+from memwal.run.tables import OpenTable
+from memwal.store.records.backups import StoredBackups
+
+NAME = "repair"
+
+Confirm = Callable[[str, Sequence[Damage]], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairOptions(RunOptions):
+    """The options of `repair`.
+
+    `confirm` is called with the damages that take a claim of their shards.
+    """
+
+    confirm: Confirm
+    request: RepairRequest = RepairRequest()
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything may be written."""
+        return self.request.execute and not self.dry_run
+
+
+def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
+    """List what is damaged in each table; with `execute`, mend it."""
+    if options.acts:
+        check_lease(options)
+    if options.request.execute and options.dry_run:
+        progress.warn("--dry-run wins over --execute: damage is listed, nothing is mended")
+
+    def repair(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        evidence = StoredEvidence(
+            stores=stores, progress=progress, idle_seconds=options.request.idle_seconds
+        )
+
+        backed_up = _open_backups(stores, options.request)
+
+        def take_lease() -> None:
+            StoredBackups(stores.objects).refuse_any()
+            # Under the snapshot's name: jobs without the lease heed that progress may be changed.
+            table.take_lease("snapshot", options, own_claim=True)
+
+        work = TableRepair(
+            uri=stores.uri,
+            look=evidence.look,
+            hands=StoredHands(
+                stores=stores,
+                run_id=options.run_id,
+                refresh=lambda: _refresh(table, stores),
+                backed_up=backed_up,
+            ),
+            consult=(lambda damage: damage) if backed_up is None else backed_up.mend,
+            take_lease=take_lease,
+            before_commit=table.before_commit,
+            confirm=lambda damages: options.confirm(table.resolved.name, damages),
+            steps=steps,
+        )
+        (work.run if options.acts else work.list)()
+        versions = (view.version, stores.views.table_version())
+        return report_repair(
+            table.resolved.name, work, versions, options.run_id, acted=options.acts
+        )
+
+    def is_recorded(table: OpenTable, report: TableReport) -> bool:
+        return isinstance(report, RepairTableReport) and report.mended > 0
+
+    runner = JobRunner(
+        name=NAME,
+        read=lambda stores, fanout: stores.views.base(),
+        engine=lambda fanout: None,
+        is_recorded=is_recorded,
+    )
+    return runner.run_each(options, repair, progress)
+
+
+def _open_backups(stores: Stores, request: RepairRequest) -> BackedUp | None:
+    if request.from_backup is None:
+        return None
+    options = {**stores.storage_options, **check_options(dict(request.from_storage_options))}
+    place = open_stores(request.from_backup, options, clock=stores.clock)
+    return BackedUp.read(place.objects, stores.objects)
+
+
+def _refresh(table: OpenTable, stores: Stores) -> None:
+    """Take the shard snapshot again, under the lease that is held."""
+    refresher = SnapshotRefresher(
+        name=table.resolved.name,
+        views=stores.views,
+        snapshots=StoredSnapshots(stores.objects, stores.tables),
+        clock=stores.clock,
+        read=stores.views.table,
+        before_commit=table.before_commit,
+        before_repair=table.before_repair,
+    )
+    refresher.run(stores.views.table())

@@ -1,0 +1,30 @@
+"""A data file of the base table that is gone, or not as long as the table's manifest says.
+
+Evidence: a backup, if one is given: nothing else has the rows of a data file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memwal.format import layout
+from memwal.jobs.repair.model import Action, Damage, Evidence
+
+NAME = "base_file"
+
+
+def find(evidence: Evidence) -> Iterator[Damage]:
+    """What is wrong with the data files of the viewed version."""
+    for fault in evidence.base_faults:
+        if fault.path.startswith(f"{layout.MEM_WAL}/"):
+            continue  # a generation that a checkpoint needs, which is of another kind
+        yield Damage(
+            kind=NAME,
+            path=fault.path,
+            action=Action.LEAVE,
+            finding=fault.problem,
+            evidence="only a backup can have its rows (--from)",
+            lost=(f"{fault.path} {fault.problem}: reads of the table fail",),
+            checks=("base table's files",),
+            objects=(fault.path,),
+        )

@@ -1,0 +1,58 @@
+"""A hint at the newest version that can't be read, or points beyond it.
+
+Evidence: the listing of what is there. Gate: the shard's newest manifest is not itself in doubt;
+and for the table, no commit was begun from its newest version: if one was, the version that it made
+may be what the hint points at, and is lost.
+Cure: the hint says the newest version that is there. A writer that moves on meanwhile overwrites
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memwal.format import layout
+from memwal.jobs.repair.model import Action, Damage, Evidence, Replace
+from memwal.jobs.verify.plan import Hint
+
+NAME = "hint"
+
+
+def find(evidence: Evidence) -> Iterator[Damage]:
+    """Hints with a problem, of the table and of shards whose manifests are sound."""
+    doubtful = {s.shard_id for s in evidence.shards if s.view is None or s.newer}
+    for hint in evidence.hints:
+        digest = evidence.digests.get(hint.path)
+        if hint.problem is None or digest is None or hint.shard_id in doubtful:
+            continue
+        ahead = hint.found is not None and hint.found > hint.newest
+        if hint.shard_id is None and ahead and hint.newest in evidence.committed:
+            yield _tell_lost(hint)
+            continue
+        yield Damage(
+            kind=NAME,
+            shard_id=hint.shard_id,
+            path=hint.path,
+            action=Action.MEND,
+            finding=hint.problem,
+            evidence=f"version {hint.newest} is the newest that is there",
+            effects=(
+                Replace(
+                    path=hint.path, data=layout.encode_version_hint(hint.newest), digest=digest
+                ),
+            ),
+            checks=("hints",),
+        )
+
+
+def _tell_lost(hint: Hint) -> Damage:
+    return Damage(
+        kind=NAME,
+        path=hint.path,
+        action=Action.LEAVE,
+        finding=hint.problem or "",
+        evidence=f"a commit was begun from version {hint.newest}, so one that followed may be "
+        "gone: restore it from a backup, if there is one. If none followed, delete the hint",
+        lost=(f"what was committed after version {hint.newest}",),
+        checks=("hints",),
+    )

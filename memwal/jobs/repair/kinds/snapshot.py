@@ -1,0 +1,32 @@
+"""A shard snapshot that can't be read, or contradicts the manifests that it was made from.
+
+Evidence: the manifests of all shards. Gate: each can be read, and none is in doubt. Cure: the
+snapshot is taken again, as `memwal snapshot` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memwal.jobs.repair.model import Action, Damage, Evidence, TakeSnapshot
+
+NAME = "snapshot"
+_CHECK = "shard snapshot"
+
+
+def find(evidence: Evidence) -> Iterator[Damage]:
+    """The table's snapshot, if the check of it failed."""
+    check = evidence.broken(_CHECK)
+    if check is None:
+        return
+    doubtful = [s.shard_id for s in evidence.shards if s.view is None or s.newer]
+    why = f"the shards' manifests have to be mended first: {', '.join(doubtful)}"
+    yield Damage(
+        kind=NAME,
+        path="the MemWAL index's shard snapshot",
+        action=Action.LEAVE if doubtful else Action.MEND,
+        finding=check.detail,
+        evidence=why if doubtful else "taken again from the manifests of all shards",
+        effects=() if doubtful else (TakeSnapshot(),),
+        checks=(_CHECK,),
+    )

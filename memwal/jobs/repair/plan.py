@@ -1,0 +1,77 @@
+"""Chooses what is mended, and in which order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from memwal.jobs.repair.kinds import KINDS
+from memwal.jobs.repair.model import (
+    Action,
+    Damage,
+    Evidence,
+    PutManifest,
+    PutSentinel,
+    RaiseProgress,
+    ReleaseClaim,
+)
+from memwal.model import ShardId
+
+OTHER = "other"
+"""The kind of what `verify` finds and no kind of damage names."""
+
+
+def find_damage(evidence: Evidence) -> list[Damage]:
+    """All that is damaged, in the order of mending; what a backup has is fetched from there."""
+    found = [damage for find in KINDS.values() for damage in find(evidence)]
+    told = {name for damage in found for name in damage.checks}
+    for check in evidence.checks:
+        if check.ok is False and check.name not in told:
+            found.append(
+                Damage(
+                    kind=OTHER,
+                    path=check.name,
+                    action=Action.LEAVE,
+                    finding=check.detail,
+                    evidence="no kind of repair mends it",
+                    checks=(check.name,),
+                )
+            )
+    return found
+
+
+def choose_next(damages: Sequence[Damage], tried: Sequence[Damage]) -> list[Damage]:
+    """What to mend before the table is looked at again.
+
+    Of each shard, one damage that changes its manifest, or those that change its WAL: the next one
+    is judged by what is then. The same goes for merge progress.
+    """
+    return list(_choose(damages, {_name(damage) for damage in tried}))
+
+
+def _choose(damages: Sequence[Damage], tried: set[tuple[str, str, str]]) -> Iterator[Damage]:
+    taken: set[ShardId | None] = set()
+    in_wal: set[ShardId | None] = set()
+    for damage in damages:
+        if not damage.effects or _name(damage) in tried:
+            continue
+        if any(isinstance(effect, PutSentinel) for effect in damage.effects):
+            if damage.shard_id in taken:
+                continue
+            in_wal.add(damage.shard_id)
+            yield damage
+            continue
+        if any(isinstance(effect, PutManifest | RaiseProgress) for effect in damage.effects):
+            claimed = None if isinstance(damage.effects[0], RaiseProgress) else damage.shard_id
+            if claimed in taken | in_wal:
+                continue
+            taken.add(claimed)
+        yield damage
+
+
+def _name(damage: Damage) -> tuple[str, str, str]:
+    return damage.kind, damage.path, damage.finding
+
+
+def frees_lease(damage: Damage) -> bool:
+    """Whether it has to be mended before a lease can be taken."""
+    return any(isinstance(effect, ReleaseClaim) for effect in damage.effects)

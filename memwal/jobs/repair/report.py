@@ -1,0 +1,184 @@
+"""Repair's part of the document: what is damaged, from what it is mended, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.errors import Corruption, MemWalError
+from memwal.format import layout
+from memwal.jobs.repair.apply import TableRepair
+from memwal.jobs.repair.model import Action, Damage
+from memwal.report import DONE, NOTHING_TO_DO, Section, TableReport
+from memwal.text import count_of
+
+_NAMED_MAX = 5
+
+
+class DamageReport(Section):
+    """One thing that is damaged.
+
+    `action` is mend (everything comes back), salvage (something is lost) or leave (nothing proves
+    how it was). `evidence` says from what it is mended, or why not; `fences`: its shard is claimed
+    for that, which fences a writer that is open. `done`: nothing of it was left at the end of this
+    run. `error`: why mending it failed.
+    """
+
+    kind: str
+    shard_id: str | None
+    path: str
+    action: str
+    finding: str
+    evidence: str
+    lost: tuple[str, ...] = ()
+    fences: bool = False
+    done: bool = False
+    error: str | None = None
+
+
+class RepairTableReport(TableReport):
+    """One table of a repair. `mended` counts what this run mended, `left` what is still damaged.
+
+    `lost` is what this run gave up, or would, as far as that can be said. `quarantine` is the
+    folder with what it replaced.
+    """
+
+    items: tuple[DamageReport, ...] = ()
+    mended: int = 0
+    left: int = 0
+    lost: tuple[str, ...] = ()
+    quarantine: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    SUMMARISED = ("mended", "left")
+
+
+def report_repair(
+    name: str, repair: TableRepair, versions: tuple[int, int], run_id: str, *, acted: bool
+) -> RepairTableReport:
+    """One table: what was found, what was done, and what is left."""
+    left = {_name(damage) for damage in repair.last}
+    replaced = any(
+        getattr(effect, "digest", None) is not None
+        for m in repair.mended
+        if m.error is None
+        for effect in m.damage.effects
+    )
+    errors = {_name(m.damage): m.error for m in repair.mended if m.error is not None}
+    known = {_name(d): d for d in (*repair.first, *(m.damage for m in repair.mended), *repair.last)}
+    items = tuple(
+        _report(damage, repair.uri, done=acted and key not in left, error=errors.get(key))
+        for key, damage in known.items()
+    )
+    lost = tuple(
+        dict.fromkeys(
+            text
+            for item, damage in zip(items, known.values(), strict=True)
+            if item.done or not acted or damage.action is Action.LEAVE
+            for text in damage.lost
+        )
+    )
+    error = _judge(items, lost, acted=acted)
+    mended = sum(item.done for item in items)
+    return RepairTableReport(
+        table=name,
+        outcome=(DONE if items else NOTHING_TO_DO) if error is None else error.outcome,
+        exit_code=0 if error is None else error.exit_code,
+        error=None if error is None else str(error),
+        version_before=versions[0],
+        version_after=versions[1],
+        items=items,
+        mended=mended,
+        left=len(left),
+        lost=lost,
+        quarantine=f"{layout.QUARANTINE}/{layout.name_run(run_id)}" if replaced else None,
+    )
+
+
+def _judge(
+    items: Sequence[DamageReport], lost: Sequence[str], *, acted: bool
+) -> MemWalError | None:
+    """The error of a table that is damaged still, or has lost something."""
+    left = [item for item in items if not item.done]
+    if left:
+        mendable = [item for item in left if item.action != Action.LEAVE]
+        what = f"{count_of(len(left), 'thing')} damaged"
+        if not acted and mendable:
+            what += f", {len(mendable)} of them can be mended (--execute)"
+        return Corruption("MW-J02", f"{what}: {'; '.join(map(_tell, left[:_NAMED_MAX]))}")
+    if lost:
+        return Corruption("MW-J03", f"mended, but not without loss: {'; '.join(lost)}")
+    return None
+
+
+def _tell(item: DamageReport) -> str:
+    shard = "" if item.shard_id is None else f"shard {item.shard_id}: "
+    where = "" if item.shard_id is not None or item.path in item.finding else f"{item.path}: "
+    return f"{shard}{where}{item.finding}"
+
+
+def _name(damage: Damage) -> tuple[str, str, str]:
+    return damage.kind, damage.path, damage.finding
+
+
+def _report(damage: Damage, uri: str, *, done: bool, error: MemWalError | None) -> DamageReport:
+    return DamageReport(
+        kind=damage.kind,
+        shard_id=damage.shard_id,
+        path=damage.path,
+        action=damage.action.value,
+        finding=_shorten(damage, uri),
+        evidence=damage.evidence,
+        lost=damage.lost,
+        fences=damage.fences,
+        done=done,
+        error=None if error is None or done else str(error),
+    )
+
+
+def _shorten(damage: Damage, uri: str) -> str:
+    """The finding without the table and the shard's folder, which are named beside it."""
+    text = damage.finding.replace(f"{uri}: ", "").replace(f"{uri}/", "")
+    if damage.shard_id is not None:
+        shard = damage.shard_id
+        text = text.replace(f"shard {shard}: ", "").replace(f"{layout.shard_folder(shard)}/", "")
+    return text
+
+
+def _format_path(item: DamageReport) -> str:
+    """The path, with the position of a WAL entry or the version of a manifest as a plain number."""
+    folder, _, name = item.path.rpartition("/")
+    if (version := layout.parse_shard_manifest_name(name)) is not None:
+        return f"{folder}: version {version}"
+    if (position := layout.parse_wal_entry_name(name)) is not None:
+        return f"{folder}: position {position}"
+    return item.path
+
+
+_STYLES = {"mend": "green", "salvage": "yellow", "leave": "red"}
+
+
+def show_table(report: RepairTableReport) -> list[RenderableType]:
+    """Render each damage on lines of its own, as sentences do not fit into cells."""
+    if not report.items:
+        return [Text("  nothing is damaged", style="dim")]
+    parts: list[RenderableType] = []
+    for item in report.items:
+        word = f"{item.action}{' (done)' if item.done else ''}"
+        parts.append(
+            Text.assemble("  ", (f"{word:<8}", _STYLES[item.action]), f" {_format_path(item)}")
+        )
+        parts.append(Text(f"    {item.kind}: {item.finding}"))
+        how = "why not" if item.action == Action.LEAVE else "how"
+        parts.append(Text(f"    {how}: {item.evidence}"))
+        if item.fences and not item.done:
+            parts.append(Text("    fences the shard's writer"))
+        parts += [Text(f"    lost: {text}", style="red") for text in item.lost]
+        if item.error is not None:
+            parts.append(Text(f"    failed: {item.error}", style="red"))
+    parts.append(Text(f"  mended {report.mended}, still damaged {report.left}"))
+    if report.quarantine is not None:
+        parts.append(Text(f"  what was replaced is in {report.quarantine}"))
+    return parts

@@ -1,0 +1,1 @@
+"""Makes a table again out of a backup."""

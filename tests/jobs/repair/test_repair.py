@@ -1,0 +1,416 @@
+"""`memwal repair` on real tables: what can come back does, and what can't is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memwal
+from memwal.errors import Corruption
+from memwal.format import layout
+from memwal.jobs.repair.job import RepairOptions, run_repair
+from memwal.jobs.repair.report import RepairTableReport
+from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.verify.job import run_verify
+from memwal.run.options import RunOptions
+from tests.jobs.repair.damages import (
+    LOST,
+    WHOLE,
+    folder_of,
+    keys_of,
+    make_damaged_ground,
+    manifest_files,
+    put_tail,
+    tear,
+    wal_file,
+)
+from tests.support.builders import Put, Rows, Table, apply
+from tests.support.indexed import resolved
+from tests.support.nursery import run_memwal
+from tests.support.progress import Quiet
+from tests.support.s3server import S3Server
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    table = make_damaged_ground(tmp_path_factory.mktemp("ground") / "t")
+    put_tail(table, table.shards[0])
+    return table
+
+
+@pytest.fixture
+def table(ground: Table, tmp_path: Path) -> Table:
+    return ground.copied(tmp_path / "t")
+
+
+def repair(table: Table, *, execute: bool = True, **more: Any) -> RepairTableReport:
+    more.setdefault("confirm", lambda name, damages: True)
+    options = RepairOptions(
+        tables=[resolved(table)],
+        request=RepairRequest(execute=execute, idle_seconds=more.pop("idle_seconds", 0.0)),
+        **more,
+    )
+    (report,) = run_repair(options, Quiet()).tables
+    assert isinstance(report, RepairTableReport), report
+    return report
+
+
+def broken(table: Table) -> list[str]:
+    (report,) = run_verify(RunOptions(tables=[resolved(table)]), Quiet()).tables
+    return [check.name for check in report.checks if check.ok is False]
+
+
+def read(table: Table) -> Rows:
+    return table.keyed(memwal.open_table(table.uri).read(with_wal=True).read_all())
+
+
+def snap(table: Table) -> dict[str, bytes]:
+    files = (p for p in Path(table.uri).rglob("*") if p.is_file())
+    return {str(p.relative_to(table.uri)): p.read_bytes() for p in files}
+
+
+def test_a_sound_table_is_left_alone(table: Table) -> None:
+    before = snap(table)
+    report = repair(table)
+    assert (report.exit_code, report.items, report.outcome) == (0, (), "nothing_to_do")
+    assert snap(table) == before
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_comes_back_whole(table: Table, name: str) -> None:
+    shard = table.shards[0]
+    WHOLE[name](table, shard)
+    assert broken(table)
+    before = snap(table)
+
+    listed = repair(table, execute=False)
+    assert listed.exit_code == 8 and "(MW-J02)" in str(listed.error)
+    assert listed.items and all(item.action == "mend" for item in listed.items)
+    assert snap(table) == before
+
+    report = repair(table)
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert broken(table) == []
+    assert read(table) == table.truth()
+    check_kept(table, before, report)
+    with table.writer(table.shards[0]):
+        pass  # another writer opens, and flushes what was in the WAL only
+    table.merge_all()
+    assert table.base_rows() == table.truth()
+
+
+def check_kept(table: Table, before: dict[str, bytes], report: RepairTableReport) -> None:
+    """Nothing is gone: what is there no more, or is other, is in quarantine as it was."""
+    after = snap(table)
+    hints = {name for name in before if name.endswith("hint.json")}
+    for name, data in before.items():
+        if after.get(name) != data and name not in hints:
+            assert after[f"{report.quarantine}/{name}"] == data, name
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_lost_is_named(table: Table, name: str) -> None:
+    damage, numbers = LOST[name]
+    damage(table, table.shards[0])
+    assert broken(table)
+    report = repair(table)
+    assert report.exit_code == 8 and "(MW-J03)" in str(report.error)
+    assert [text for text in report.lost if "WAL position 10: the rows of one put" in text]
+    assert broken(table) == []
+    lost = keys_of(table, numbers)
+    assert read(table) == {key: row for key, row in table.truth().items() if key not in lost}
+    again = repair(table)
+    assert (again.exit_code, again.items) == (0, ())
+
+
+def test_rows_that_nothing_has_are_left_and_named(table: Table) -> None:
+    """The data of a pending generation, and its WAL entry: its own key index tells the keys."""
+    shard = table.shards[0]
+    shutil.rmtree(folder_of(table, shard, 2) / "data")
+    wal_file(table, shard, 4).unlink()
+    before = snap(table)
+    report = repair(table)
+    assert report.exit_code == 8 and report.left
+    (item,) = report.items
+    assert (item.action, item.done, item.kind) == ("leave", False, "generation")
+    keys = sorted(key for (key,) in keys_of(table, {1, 101}))
+    assert f"2 rows; keys {keys[0]}, {keys[1]}" in item.lost[0]
+    now = snap(table)
+    assert {name: now.get(name) for name in before} == before
+    assert "listed generations" in broken(table)
+
+
+def test_a_generation_whose_rows_the_wal_has_in_part_is_not_flushed_again(table: Table) -> None:
+    """Generation 3 took two puts: with one of them the shard would look healthy, and lack rows."""
+    shard = table.shards[0]
+    shutil.rmtree(folder_of(table, shard, 3))
+    wal_file(table, shard, 7).unlink()
+    report = repair(table)
+    assert report.exit_code == 8
+    assert {item.action for item in report.items} == {"leave"}
+    assert "its WAL entries have 2 of its rows" in report.lost[0]
+
+
+def test_a_base_file_is_named_with_its_rows(table: Table) -> None:
+    next(Path(table.uri, "data").iterdir()).unlink()
+    report = repair(table)
+    (item,) = report.items
+    assert (item.kind, item.action) == ("base_file", "leave")
+    assert "is gone (of fragment" in report.lost[0] and report.exit_code == 8
+
+
+def test_the_table_version_that_a_hint_remembers(table: Table) -> None:
+    """The newest version is deleted: the hint alone says so, and it is not made to agree."""
+    newest = table.dataset.version
+    names = layout.table_manifest_names(newest)
+    Path(table.uri, layout.VERSIONS, names[0]).unlink()
+    hint = Path(table.uri, layout.TABLE_HINT).read_bytes()
+    report = repair(table)
+    assert report.exit_code == 8
+    assert [i.kind for i in report.items if i.action == "leave"] == ["hint"]
+    assert f"what was committed after version {newest - 1}" in report.lost
+    assert Path(table.uri, layout.TABLE_HINT).read_bytes() == hint
+
+
+def test_a_hint_beyond_the_newest_version_without_a_commit(table: Table) -> None:
+    hint = Path(table.uri, layout.TABLE_HINT)
+    hint.write_text('{"version":99}')
+    report = repair(table)
+    assert (report.exit_code, report.mended) == (0, 1)
+    assert json.loads(hint.read_text()) == {"version": table.dataset.version}
+
+
+def test_an_older_version_that_cannot_be_read(table: Table) -> None:
+    name = layout.table_manifest_names(2)[0]
+    path = Path(table.uri, layout.VERSIONS, name)
+    tear(path, 40)
+    torn = path.read_bytes()
+    report = repair(table)
+    assert report.lost == ("version 2 can't be read any more",)
+    assert not path.exists()
+    kept = Path(table.uri, str(report.quarantine), layout.VERSIONS, name)
+    assert kept.read_bytes() == torn
+    assert broken(table) == [] and read(table) == table.truth()
+
+
+def test_checkpoints(table: Table) -> None:
+    """A tag comes back; a record names the folder that its rows are in now; else it goes aside."""
+    opened = memwal.open_table(table.uri)
+    opened.checkpoint("one")
+    opened.checkpoint("two")
+    then = table.keyed(opened.read(checkpoint="one").read_all())
+    one, two = sorted(Path(table.uri, layout.CHECKPOINTS).iterdir())
+    Path(table.uri, layout.checkpoint_tag_path(one.stem)).unlink()
+    shutil.rmtree(folder_of(table, table.shards[0], 2))
+    tear(two, 50)
+    assert "checkpoints" in broken(table)
+    report = repair(table)
+    assert report.exit_code == 8 and report.left == 0
+    assert len(report.lost) == 1 and "checkpoint 'two." in report.lost[0]
+    assert broken(table) == [] and read(table) == table.truth()
+    assert table.keyed(opened.read(checkpoint="one").read_all()) == then
+
+
+def test_the_snapshot_follows_a_shard_that_was_set_back(table: Table) -> None:
+    opened = memwal.open_table(table.uri)
+    opened.snapshot()
+    shutil.rmtree(folder_of(table, table.shards[0], 2))
+    assert repair(table).exit_code == 0
+    lately = memwal.open_table(table.uri, consistency="snapshot")
+    assert table.keyed(lately.read().read_all()) == table.truth()
+
+
+def test_a_shard_without_manifests_comes_back_from_the_snapshot(table: Table) -> None:
+    """Its WAL is gone up to where the snapshot was taken, as after `garbage --wal`."""
+    memwal.open_table(table.uri).snapshot()
+    shard = table.shards[1]
+    for path in manifest_files(table, shard):
+        path.unlink()
+    for position in range(1, 8):
+        wal_file(table, shard, position).unlink()
+    report = repair(table)
+    assert (report.exit_code, report.lost) == (0, ()), report
+    assert "from the shard snapshot" in report.items[0].evidence
+    assert broken(table) == [] and read(table) == table.truth()
+
+
+def test_records_and_a_lease_that_cannot_be_read(table: Table) -> None:
+    memwal.open_table(table.uri).compaction()
+    folder = Path(table.uri, layout.MAINTENANCE)
+    files = sorted(folder.rglob("*.json"))
+    assert {f.parent.name for f in files} >= {"lease", "runs"}
+    for file in files:
+        file.write_bytes(b'{"a')
+    assert "records" in broken(table)
+    assert "whoever holds the lease may be at work" in str(
+        [item.evidence for item in repair(table, execute=False, idle_seconds=600.0).items]
+    )
+    assert repair(table).exit_code == 0
+    assert broken(table) == []
+
+
+def test_a_record_of_a_newer_memwal_is_left_alone(table: Table) -> None:
+    path = Path(table.uri, layout.checkpoint_path("later.0123abcd"))
+    path.parent.mkdir(parents=True)
+    path.write_text('{"format": 2}')
+    report = repair(table)
+    (item,) = report.items
+    assert item.action == "leave" and "newer memwal" in item.evidence
+    assert path.read_text() == '{"format": 2}'
+
+
+def test_the_rows_of_an_open_writer_are_its_own(table: Table, tmp_path: Path) -> None:
+    """It has in memory what its torn entry lost: within `--idle` the WAL is left alone."""
+    tear(wal_file(table, table.shards[0], 10), 300)
+    report = repair(table, idle_seconds=600.0)
+    (item,) = report.items
+    assert item.action == "leave" and "its writer may be open" in item.evidence
+    assert report.lost == ()
+
+
+def test_a_writer_that_is_open_is_fenced_and_loses_nothing(tmp_path: Path) -> None:
+    table = make_damaged_ground(tmp_path / "t")
+    shard = table.shards[0]
+    writer = put_tail(table, shard)
+    shutil.rmtree(folder_of(table, shard, 2))
+    assert repair(table).exit_code == 0
+    with pytest.raises(Exception, match="fenced"):
+        apply(table, writer, table.dataset.schema, Put([300], 1), {})
+    assert read(table) == table.truth()
+    table.flush(shard, Put([301], 2))
+    assert table.lsm_rows() == table.truth()
+
+
+def backed_up(table: Table, folder: Path) -> Table:
+    """The table, once a backup of it is in `folder`."""
+    memwal.open_table(table.uri).backup(str(folder))
+    return table
+
+
+def repair_from(table: Table, place: Path) -> RepairTableReport:
+    request = RepairRequest(execute=True, idle_seconds=0.0, from_backup=str(place))
+    options = RepairOptions(
+        tables=[resolved(table)], request=request, confirm=lambda name, damages: True
+    )
+    (report,) = run_repair(options, Quiet()).tables
+    assert isinstance(report, RepairTableReport), report
+    return report
+
+
+def test_a_backup_has_what_nothing_else_has(table: Table, tmp_path: Path) -> None:
+    """Data of the base, a generation together with its WAL, an entry in the middle of the WAL."""
+    place, shard = tmp_path / "vault", table.shards[0]
+    backed_up(table, place)
+    first, second = list(Path(table.uri, "data").iterdir())[:2]
+    first.unlink()
+    tear(second, 30)
+    torn = second.read_bytes()
+    shutil.rmtree(folder_of(table, shard, 2) / "data")
+    wal_file(table, shard, 4).unlink()
+    tear(wal_file(table, shard, 10), 300)
+    assert repair(table.copied(tmp_path / "without")).exit_code == 8
+    report = repair_from(table, place)
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert broken(table) == [] and read(table) == table.truth()
+    kept = Path(table.uri, str(report.quarantine), "data", second.name)
+    assert kept.read_bytes() == torn
+    assert any("has it" in item.evidence for item in report.items)
+
+
+def test_what_is_damaged_in_the_backup_is_not_taken(table: Table, tmp_path: Path) -> None:
+    place = tmp_path / "vault"
+    backed_up(table, place)
+    file = next(Path(table.uri, "data").iterdir())
+    file.unlink()
+    copy = Path(place, "data", file.name)
+    data = bytearray(copy.read_bytes())
+    data[len(data) // 2] ^= 1
+    copy.write_bytes(data)
+    report = repair_from(table, place)
+    assert report.exit_code == 8 and report.left == 1
+    assert "(MW-A07)" in str(report.items[0].error)
+    assert not file.exists()
+
+
+def test_a_place_of_backups_is_not_repaired(table: Table, tmp_path: Path) -> None:
+    place = tmp_path / "vault"
+    backed_up(table, place)
+    Path(place, layout.TABLE_HINT).write_text("x")
+    options = RepairOptions(
+        tables=[resolved(table).model_copy(update={"uri": str(place)})],
+        request=RepairRequest(execute=True),
+        confirm=lambda name, damages: True,
+    )
+    (report,) = run_repair(options, Quiet()).tables
+    assert report.exit_code == 5 and "(MW-A10)" in str(report.error)
+
+
+def test_no_shard_is_claimed_unasked(table: Table) -> None:
+    shutil.rmtree(folder_of(table, table.shards[0], 2))
+    before = snap(table)
+    asked: list[Sequence[object]] = []
+
+    def refuse(name: str, damages: Sequence[object]) -> bool:
+        asked.append(damages)
+        return False
+
+    options = RepairOptions(
+        tables=[resolved(table)], request=RepairRequest(execute=True), confirm=refuse
+    )
+    (report,) = run_repair(options, Quiet()).tables
+    assert report.exit_code == 5 and "(MW-J01)" in str(report.error)
+    assert len(asked) == 1
+    after = snap(table)
+    assert {name: after.get(name) for name in before} == before
+
+
+def test_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
+    table = make_damaged_ground(make_s3_uri(), options=s3_server.storage_options)
+    first, second = table.shards
+    objects, manifests = table.stores.objects, table.stores.shard_manifests
+    newest = manifests.latest(first)
+    assert newest is not None
+    objects.put(layout.shard_manifest_path(first, newest.version), b"torn")
+    objects.put(layout.wal_entry_path(first, 1), b"torn")
+    lost = manifests.latest(second)
+    assert lost is not None
+    folder = layout.shard_folder(second) + f"/{lost.flushed_generations[1].path}"
+    assert lost.flushed_generations[1].generation == 2
+    objects.delete([file.path for file in objects.list(folder)])
+    report = repair(table)
+    assert (report.exit_code, report.lost) == (0, ()), report
+    assert broken(table) == []
+    kept = f"{report.quarantine}/{layout.wal_entry_path(first, 1)}"
+    assert objects.get(kept) == b"torn"
+    table.merge_all()
+    assert table.base_rows() == table.truth()
+
+
+def test_the_command(table: Table) -> None:
+    tear(manifest_files(table, table.shards[0])[0], 9)
+    listed = run_memwal("repair", table.uri)
+    assert listed.returncode == 8
+    assert "how: from manifest version" in listed.stdout
+    assert "fences the shard's writer" in listed.stdout
+    off_terminal = run_memwal("repair", table.uri, "--execute")
+    assert off_terminal.returncode == 2 and "pass --yes" in off_terminal.stderr
+    done = run_memwal("repair", table.uri, "--execute", "--yes", "--json")
+    (report,) = json.loads(done.stdout)["tables"]
+    assert (done.returncode, report["mended"], report["left"]) == (0, 1, 0)
+    assert [item["done"] for item in report["items"]] == [True]
+
+
+def test_the_python_api(table: Table) -> None:
+    opened = memwal.open_table(table.uri)
+    assert opened.repair().items == ()
+    tear(manifest_files(table, table.shards[0])[0], 9)
+    with pytest.raises(Corruption, match="MW-J02"):
+        opened.repair()
+    assert opened.repair(execute=True, yes=True).mended == 1

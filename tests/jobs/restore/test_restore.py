@@ -1,0 +1,610 @@
+"""Restores of real tables: what is read afterwards, and what becomes of writers of the old one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import memwal
+from memwal.errors import Missing, Refused
+from memwal.format import layout, restores
+from memwal.jobs.merge.request import MergeRequest
+from memwal.jobs.restore.report import RestoreTableReport, show_table
+from memwal.jobs.verify.job import run_verify
+from memwal.model import ShardId, ShardManifest
+from memwal.read import open_table
+from memwal.run.options import RunOptions
+from memwal.run.progress import SILENT
+from memwal.store.records.backups import StoredBackups
+from memwal.store.shards.manifests import Fenced, ShardManifests
+from memwal.store.shards.writers import ShardWriters
+from tests.support import garbage_runs as runs
+from tests.support.backups import back_up, resolve, restore
+from tests.support.builders import PAYLOAD, Put, Rows, Table, make_table
+from tests.support.sampling import many
+from tests.support.stopping import Stop, Stopper
+from tests.support.stores import ON_S3, make_address
+from tests.support.wal_tables import abandon
+
+pytestmark = pytest.mark.integration
+
+
+class World:
+    """A table with all that a backup may hold, the backup, and what it has to read as."""
+
+    def __init__(self, root: Path, **write: Any) -> None:
+        self.root, self.place = root, root / "backups"
+        self.table = make_table(root / "table", rows=range(20), indexed=True, shards=2, **write)
+        self.shard, self.other = self.table.shards
+        self.table.flush(self.shard, Put([1, 2, 3], 50))
+        self.table.flush(self.other, Put([11], 55))
+        self.table.merge_all()
+        self.table.flush(self.shard, Put([4, 5], 60))
+        self.table.flush(self.other, Put([10], 65))
+        self.writer = abandon(self.table, self.shard, Put([6], 70))
+        self.truth = self.table.truth()
+        back_up(self.table, self.place)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.table.uri)
+
+    def rows(self, key: int, n: int) -> pa.Table:
+        schema = pa.schema([*self.table.kind.fields, *PAYLOAD])
+        return pa.Table.from_pylist([self.table.row(key, n)], schema=schema)
+
+    def go_on(self) -> None:
+        """The table's further life: puts, a flush, a merge, another writer with rows in the WAL."""
+        self.writer.put(self.rows(7, 80))
+        self.writer.close()
+        self.table.merge_all()
+        self.writer = self.table.writer(self.shard)
+        self.writer.put(self.rows(8, 90))
+
+    def at(self, path: Path) -> Table:
+        return replace(self.table, uri=str(path))
+
+    def manifest(self, path: Path | None = None, shard: ShardId | None = None) -> ShardManifest:
+        table = self.at(path or self.path)
+        found = table.stores.shard_manifests.latest(shard or self.shard)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def check_restored(world: World, path: Path, *, verified: bool = True) -> None:
+    """All rows of the backup are read, by memwal and, once a writer has them, by pylance.
+
+    Then the table goes on: a new writer writes, all is merged, and nothing of the old is there.
+    """
+    table = world.at(path)
+    assert read_all(table) == world.truth
+    with table.writer(world.shard) as writer:
+        writer.put(world.rows(15, 1))
+    # A shard whose WAL had nothing to replay: its writers fence each other, and leave rows.
+    fenced = table.writer(world.other)
+    left = table.writer(world.other)
+    assert "fenced" in fails(lambda: fenced.put(world.rows(16, 3)))
+    left.put(world.rows(16, 2))
+    new = {table.kind.key(key): table.row(key, n) for key, n in ((15, 1), (16, 2))}
+    wanted = world.truth | new
+    assert read_all(table) == wanted
+    table.writer(world.other).close()
+    assert table.lsm_rows() == wanted
+    assert [report.error for report in table.merge_all()] == [None, None]
+    assert table.base_rows() == wanted
+    table.dataset.optimize.optimize_indices()
+    if verified:
+        (report,) = run_verify(RunOptions(tables=[resolve(path)]), SILENT).tables
+        assert report.exit_code == 0, report.error
+
+
+def read_all(table: Table) -> Rows:
+    found = open_table(table.uri, table.options or None)
+    return table.keyed(found.read(with_wal=True).read_all())
+
+
+def check_done(report: RestoreTableReport) -> RestoreTableReport:
+    assert (report.outcome, report.error) == ("done", None)
+    return report
+
+
+def fails(call: Any) -> str:
+    with pytest.raises(OSError) as caught:
+        call()
+    return str(caught.value)
+
+
+# ---- in a new place
+
+
+def test_in_a_new_place(world: World) -> None:
+    path = world.root / "new"
+    planned = check_done(restore(world.place, path, dry_run=True))
+    assert (planned.backup, planned.version_after, path.exists()) == ("b1", None, False)
+    report = check_done(restore(world.place, path))
+    assert (report.objects_copied, report.replaced) == (planned.objects_copied, ())
+    assert report.backup_version == world.table.dataset.version
+    assert [(s.shard_id, s.generations, s.wal_entries) for s in report.shards] == sorted(
+        [(world.shard, (1, 2), 1), (world.other, (1, 2), 0)]
+    )
+    assert [index["name"] for index in world.at(path).dataset.list_indices()] == [
+        index["name"] for index in world.table.dataset.list_indices()
+    ]
+    check_restored(world, path)
+    assert world.table.lsm_rows() != {}  # the old one is as it was, and so is its writer
+    world.writer.put(world.rows(7, 80))
+
+
+def test_a_shard_that_was_never_merged_is_merged_in_a_new_place(tmp_path: Path) -> None:
+    # Its generation is older than the only versions that the new place has.
+    table = make_table(tmp_path / "table", rows=range(5), shards=2)
+    table.flush(table.shards[1], Put([7], 10))
+    table.flush(table.shards[0], Put([1], 20))
+    table.merger().run(table.shards[0], MergeRequest())
+    back_up(table, tmp_path / "backups")
+    check_done(restore(tmp_path / "backups", tmp_path / "new"))
+    copy = replace(table, uri=str(tmp_path / "new"))
+    assert [report.error for report in copy.merge_all()] == [None, None]
+    assert copy.base_rows() == table.truth()
+    # One that was copied without it is still refused.
+    since = tmp_path / "unproven"
+    place = StoredBackups(replace(table, uri=str(tmp_path / "backups")).stores.objects)
+    backup = place.find()
+    assert backup.mem_wal_since_nanos > 0
+    unproven = replace(backup, name="unproven", mem_wal_since_nanos=0)
+    place.put(unproven, place.objects_of(backup))
+    check_done(restore(tmp_path / "backups", since, backup="unproven"))
+    refused = replace(table, uri=str(since)).merge_all()[1].error
+    assert "MW-H04" in str(refused)
+
+
+def test_where_its_folder_was_deleted_an_old_writer_is_told_when_it_flushes(world: World) -> None:
+    # Its epoch, its manifests and its WAL are all ahead of the backup's.
+    world.go_on()
+    world.table.writer(world.shard).close()
+    world.writer = world.table.writer(world.shard)
+    world.writer.put(world.rows(8, 91))
+    before = world.manifest()
+    shutil.rmtree(world.path)
+    check_done(restore(world.place, world.path))
+    assert world.manifest().writer_epoch > before.writer_epoch + layout.LEAP // 2
+    world.writer.put(world.rows(8, 92))  # nothing shows where it stands
+    assert "fenced" in fails(world.writer.close)
+    check_restored(world, world.path)
+
+
+def test_the_checkpoint_and_the_backup_by_its_version(world: World) -> None:
+    first = world.table.dataset.version
+    world.go_on()
+    back_up(world.table, world.place, "b2")
+    paths = [world.root / name for name in ("newest", "named", "versioned")]
+    assert restore(world.place, paths[0]).backup == "b2"
+    assert restore(world.place, paths[1], backup="b1").backup == "b1"
+    assert restore(world.place, paths[2], version=first).backup == "b1"
+    check_restored(world, paths[2])
+    missing = restore(world.place, world.root / "none", version=99)
+    assert missing.exit_code == 2
+    assert "there are: b1 (version" in (missing.error or "")
+    assert restore(world.place, world.root / "none", backup="b1", version=99).exit_code == 2
+
+
+@pytest.mark.parametrize("scheme", [ON_S3])
+def test_in_a_bucket_and_over_it(request: pytest.FixtureRequest, world: World, scheme: str) -> None:
+    address = make_address(request, scheme, "lake/t")
+    options = address.storage_options
+    check_done(restore(world.place, address.uri, options=options))
+    table = replace(world.table, uri=address.uri, options=options)
+    assert read_all(table) == world.truth
+    old = table.writer(world.shard)
+    old.put(world.rows(7, 80))
+    stale = table.dataset
+    report = check_done(restore(world.place, address.uri, options=options, over=True))
+    assert (report.objects_copied, report.kept_checkpoint is None) == (0, False)
+    assert "fenced" in fails(lambda: old.put(world.rows(7, 81)))
+    assert "ncompatible" in fails(lambda: stale.delete("k = 1"))
+    assert read_all(table) == world.truth
+
+
+# ---- over a table
+
+
+def test_over_a_table_its_writer_is_fenced_and_its_rows_are_kept(world: World) -> None:
+    world.go_on()
+    third = world.table.add_shard()
+    world.table.flush(third, Put([16], 99))
+    later, stale = world.table.lsm_rows(), world.table.dataset
+    before = world.manifest()
+    refused = restore(world.place, world.path)
+    assert (refused.exit_code, "(MW-A20)" in (refused.error or "")) == (5, True)
+    assert world.manifest() == before
+
+    report = check_done(restore(world.place, world.path, over=True))
+    world.table.shards.remove(third)
+    assert "ncompatible" in fails(
+        lambda: lance.write_dataset(world.rows(9, 1), stale, mode="append")
+    )
+    assert "ncompatible" in fails(lambda: stale.delete("k = 1"))
+    assert "fenced" in fails(lambda: world.writer.put(world.rows(8, 92)))
+    assert "fenced" in fails(world.writer.close)
+    assert {s.shard_id: s.known for s in report.shards} == {
+        world.shard: True,
+        world.other: True,
+        third: False,
+    }
+    assert world.manifest(shard=third).flushed_generations == ()
+    check_restored(world, world.path)
+
+    assert report.kept_checkpoint is not None
+    kept = open_table(world.table.uri).read(checkpoint=report.kept_checkpoint).read_all()
+    assert world.table.keyed(kept) == later
+    # What only the old WAL had is no part of a checkpoint.
+    assert report.replaced_folder is not None
+    entries = (world.path / report.replaced_folder / layout.wal_folder(world.shard)).iterdir()
+    put = [batch for e in entries for batch in pa.ipc.open_stream(e.read_bytes())]
+    assert [row["n"] for batch in put for row in batch.to_pylist()] == [90]
+
+
+def test_the_old_rows_outlive_garbage_until_their_checkpoint_is_dropped(world: World) -> None:
+    world.go_on()
+    world.writer.close()
+    for n in (100, 110, 120):
+        world.table.flush(world.shard, Put([1, 2], n))
+    later = world.table.lsm_rows()
+    kept = check_done(restore(world.place, world.path, over=True)).kept_checkpoint
+    table, truth = world.table, dict(world.truth)
+    # The new life comes to the old one's numbers of generations, and past them.
+    for n in range(200, 206):
+        with table.writer(world.shard) as writer:
+            writer.put(world.rows(3, n))
+        truth[table.kind.key(3)] = table.row(3, n)
+        assert [report.error for report in table.merge_all()] == [None, None]
+    table.dataset.optimize.optimize_indices()
+    for _ in range(3):
+        runs.garbage(table, retention=0, wal=True)
+    assert table.base_rows() == truth == read_all(table)
+    read = open_table(table.uri).read
+    assert table.keyed(read(checkpoint=kept).read_all()) == later
+    assert table.stores.table_manifests.versions()[0] > 1  # something went
+    memwal.open_table(table.uri).drop_checkpoint(str(kept))
+    for _ in range(3):
+        runs.garbage(table, retention=0, wal=True)
+    assert table.base_rows() == truth == read_all(table)
+    with table.writer(world.shard) as writer:
+        writer.put(world.rows(3, 300))
+    assert table.lsm_rows()[table.kind.key(3)]["n"] == 300
+
+
+def test_a_writer_of_memwal_is_fenced(world: World) -> None:
+    stores = world.table.stores
+    ours = ShardWriters(stores.objects, stores.tables, merged=world.table.progress())
+    shard = ours.open(world.other)
+    shard.put(world.rows(12, 80))
+    check_done(restore(world.place, world.path, over=True))
+    with pytest.raises(Fenced, match="restored from a backup"):
+        shard.put(world.rows(12, 81))
+    check_restored(world, world.path)
+
+
+@pytest.mark.parametrize(
+    "what", ["data", "generation", "shard manifest", "version", "shard", "wal"]
+)
+def test_over_a_broken_table(world: World, what: str) -> None:
+    world.go_on()
+    root = world.path
+    if what == "data":
+        backed_up = {p.name for p in (world.place / "data").iterdir()}
+        for name in backed_up:
+            size = (root / "data" / name).stat().st_size
+            (root / "data" / name).write_bytes(b"x" * size)
+    elif what == "generation":
+        (pending,) = (g for g in world.manifest().flushed_generations if g.generation == 2)
+        shutil.rmtree(root / layout.shard_folder(world.shard) / pending.path)
+    elif what == "shard manifest":
+        torn = world.manifest().version
+        (root / layout.shard_manifest_path(world.shard, torn)).write_bytes(b"\xff" * 50)
+    elif what == "version":
+        for name in layout.table_manifest_names(world.table.dataset.version):
+            if (root / layout.VERSIONS / name).exists():
+                (root / layout.VERSIONS / name).write_bytes(b"torn")
+    elif what == "shard":
+        shutil.rmtree(root / layout.shard_folder(world.shard) / "manifest")
+    else:
+        shutil.rmtree(root / layout.wal_folder(world.shard))
+    report = check_done(restore(world.place, world.path, over=True))
+    if what == "data":
+        assert sorted(report.replaced) == sorted(f"data/{name}" for name in backed_up)
+        kept = root / str(report.replaced_folder) / report.replaced[0]
+        assert set(kept.read_bytes()) == {ord("x")}
+    if what == "shard manifest":
+        manifests = ShardManifests(world.table.stores.objects)
+        with pytest.raises(Missing, match="was collected"):
+            manifests.read(world.shard, torn)
+        kept = root / str(report.replaced_folder) / layout.shard_manifest_path(world.shard, torn)
+        assert kept.read_bytes() == b"\xff" * 50
+    if what == "version":
+        assert report.kept_checkpoint is None
+        assert "no checkpoint" in report.warnings[0]
+        assert any(path.startswith(layout.VERSIONS) for path in report.put_aside)
+    with pytest.raises(OSError):
+        world.writer.put(world.rows(8, 92))
+        world.writer.close()
+    check_restored(world, world.path)
+
+
+def test_what_an_ingest_did_after_the_backup_is_not_skipped(world: World) -> None:
+    folder = world.path / layout.INGESTS
+    for name in ("before", "after"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "000000000001.json").write_text("{}")
+    os.utime(folder / "before" / "000000000001.json", (1e9, 1e9))
+    report = check_done(restore(world.place, world.path, over=True))
+    assert report.ingests_put_aside == ("after",)
+    assert list(folder.rglob("*.json")) == [folder / "before" / "000000000001.json"]
+    kept = f"{report.replaced_folder}/{layout.INGESTS}/after/000000000001.json"
+    assert (world.path / kept).read_text() == "{}"
+
+
+# ---- refusals
+
+
+def test_a_damaged_backup_leaves_the_table_as_it_was(world: World) -> None:
+    world.go_on()
+    later = world.table.lsm_rows()
+    (data,) = list((world.place / "data").iterdir())[:1]
+    data.write_bytes(b"y" * data.stat().st_size)
+    (world.path / "data" / data.name).unlink(missing_ok=True)
+    version = world.table.dataset.version
+    report = restore(world.place, world.path, over=True)
+    assert (report.exit_code, "(MW-A07)" in (report.error or "")) == (8, True)
+    assert world.table.dataset.version == version
+    world.writer.put(world.rows(8, 92))
+    new = restore(world.place, world.root / "new")
+    assert new.exit_code == 8
+    assert fails_to_open(world.root / "new")
+    assert later
+
+
+def fails_to_open(path: Path) -> bool:
+    try:
+        lance.dataset(str(path))
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+def test_a_list_that_lacks_what_the_document_names(world: World, tmp_path: Path) -> None:
+    backups = StoredBackups(world.at(world.place).stores.objects)
+    backup = backups.find()
+    objects = backups.objects_of(backup)
+    for position, left_out in enumerate(
+        (
+            backup.manifest_path,
+            layout.shard_manifest_path(world.shard, world.manifest().version),
+            layout.wal_entry_path(world.shard, 5),
+        )
+    ):
+        name = f"short{position}"
+        shorter = [found for found in objects if found.path != left_out]
+        assert len(shorter) == len(objects) - 1
+        backups.put(replace(backup, name=name), shorter)
+        report = restore(world.place, tmp_path / name, backup=name)
+        assert (report.exit_code, "(MW-A24)" in (report.error or "")) == (8, True)
+        assert not (tmp_path / name / layout.VERSIONS).exists()
+
+
+def test_places_that_are_refused(world: World) -> None:
+    inside = restore(world.place, world.place / "inside")
+    around = restore(world.place, world.root)
+    itself = restore(world.place, world.place, over=True)
+    assert [r.exit_code for r in (inside, around, itself)] == [2, 2, 2]
+    another = world.root / "another"
+    back_up(world.table, another)
+    holds = restore(world.place, another, over=True)
+    assert (holds.exit_code, "(MW-A21)" in (holds.error or "")) == (5, True)
+    with pytest.raises(Refused, match="MW-L01"):
+        restore(world.place, world.root / "new", lease=False)
+    (world.root / "file").mkdir()
+    (world.root / "file" / "some.txt").write_text("here")
+    occupied = restore(world.place, world.root / "file")
+    assert (occupied.exit_code, "(MW-A20)" in (occupied.error or "")) == (5, True)
+    assert restore(world.root / "nothing", world.root / "new").exit_code == 2
+    assert not (world.root / "new").exists()
+
+
+def test_versions_that_are_named_by_another_scheme(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = World(tmp_path / "a", enable_v2_manifest_paths=False), World(tmp_path / "b")
+    report = restore(first.place, second.path, over=True)
+    assert (report.exit_code, "(MW-A22)" in (report.error or "")) == (7, True)
+    check_restored(second, second.path)
+    check_done(restore(first.place, first.root / "new"))
+    check_restored(first, first.root / "new")
+    first.go_on()
+    check_done(restore(first.place, first.path, over=True))
+    check_restored(first, first.path)
+
+
+def test_a_lease_that_is_held_is_waited_for_by_nobody(world: World) -> None:
+    world.table.stores.leases.acquire("merge")
+    report = restore(world.place, world.path, over=True)
+    assert (report.outcome, report.exit_code) == ("held", 4)
+
+
+# ---- killed
+
+
+class _Named(Stopper):
+    """Stops at the nth step of one name."""
+
+    def __init__(self, name: str, nth: int) -> None:
+        super().__init__(nth)
+        self.name = name
+
+    def __call__(self, step: str) -> None:
+        if step == self.name or self.left <= 0:
+            super().__call__(step)
+
+
+STEPS = ("mark", "copy", "fence", "commit", "base", "claim", "row", "shard")
+OVER = ("keep", "remove", "claim", "commit", "aside", "mark", "copy", "fence", "row", "shard")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", STEPS[: many(len(STEPS), 4)])
+def test_killed_in_a_new_place(world: World, step: str) -> None:
+    path = world.root / "new"
+    with pytest.raises(Stop):
+        restore(world.place, path, steps=_Named(step, 2 if step in ("copy", "claim") else 1))
+    assert fails_to_open(path)
+    if step not in ("mark",):
+        back_up(world.table, world.place, "b2")
+        other = restore(world.place, path, backup="b2")
+        assert (other.exit_code, "'b1' was not finished" in (other.error or "")) == (5, True)
+    check_done(restore(world.place, path, backup="b1"))
+    check_restored(world, path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", OVER[: many(len(OVER), 4)])
+def test_killed_over_a_table(world: World, step: str) -> None:
+    world.go_on()
+    damaged = next((world.place / "data").iterdir()).name
+    (world.path / "data" / damaged).write_bytes(b"x" * 100)
+    stale = world.table.dataset
+    with pytest.raises(Stop):
+        restore(world.place, world.path, over=True, steps=_Named(step, 1))
+    blocked = step not in ("keep", "mark", "copy", "remove", "aside")
+    assert fails_to_open(world.path) == blocked
+    if blocked:  # a commit that was begun before, and a job
+        (looked,) = run_verify(RunOptions(tables=[resolve(world.path)]), SILENT).tables
+        assert (looked.exit_code, "(MW-A25)" in (looked.error or "")) == (5, True)
+        with pytest.raises(OSError):
+            stale.delete("k = 1")
+    report = check_done(restore(world.place, world.path, over=blocked is False))
+    kept = [*world.path.glob(f"{layout.REPLACED}/*/data/{damaged}")]
+    assert [k.read_bytes() for k in kept] in ([b"x" * 100], [b"x" * 100] * 2)
+    assert report.version_after == stale.version + 1
+    with pytest.raises(OSError):
+        world.writer.put(world.rows(8, 92))
+    check_restored(world, world.path)
+
+
+def test_killed_and_then_another_backup(world: World) -> None:
+    path = world.root / "new"
+    with pytest.raises(Stop):
+        restore(world.place, path, steps=_Named("shard", 1))
+    world.writer.put(world.rows(7, 80))
+    back_up(world.table, world.place, "b2")
+    report = check_done(restore(world.place, path, over=True))
+    assert report.backup == "b2"
+    world.truth[world.table.kind.key(7)] = world.table.row(7, 80)
+    check_restored(world, path)
+
+
+def test_a_claim_that_comes_between_is_fenced(world: World) -> None:
+    before = world.manifest()
+    claims = []
+
+    def claim(step: str) -> None:
+        if step == "row" and not claims:
+            stores = world.table.stores
+            claims.append(ShardManifests(stores.objects).claim(world.shard))
+
+    check_done(restore(world.place, world.path, over=True, steps=claim))
+    (claimed,) = claims
+    assert before.writer_epoch < claimed.writer_epoch < world.manifest().writer_epoch
+    check_restored(world, world.path)
+
+
+def test_what_is_acknowledged_to_the_last_is_kept(world: World) -> None:
+    put: list[int] = []
+
+    def write(step: str) -> None:
+        if step == "row" and put:
+            assert "fenced" in fails(lambda: world.writer.put(world.rows(8, 99)))
+        if step == "aside" and not put:
+            put.append(98)
+            world.writer.put(world.rows(8, 98))
+
+    world.writer.put(world.rows(8, 97))
+    report = check_done(restore(world.place, world.path, over=True, steps=write))
+    entries = (world.path / report.replaced_folder / layout.wal_folder(world.shard)).iterdir()
+    rows = [
+        row["n"]
+        for entry in entries
+        for batch in pa.ipc.open_stream(entry.read_bytes())
+        for row in batch.to_pylist()
+    ]
+    assert sorted(rows) == [70, 97, 98]
+    check_restored(world, world.path)
+
+
+def test_a_commit_that_lands_before_the_mark_is_restored_over(world: World) -> None:
+    commits = []
+
+    def commit(step: str) -> None:
+        if step == "mark" and not commits:
+            commits.append(lance.write_dataset(world.rows(17, 1), world.table.uri, mode="append"))
+
+    report = check_done(restore(world.place, world.path, over=True, steps=commit))
+    assert report.version_after == commits[0].version + 1
+    check_restored(world, world.path)
+
+
+def test_what_is_gone_again_before_the_end(world: World) -> None:
+    path = world.root / "new"
+
+    def delete(step: str) -> None:
+        if step == "base":
+            shutil.rmtree(path / "data")
+
+    report = restore(world.place, path, steps=delete)
+    assert (report.exit_code, "gone again" in (report.error or "")) == (1, True)
+    assert fails_to_open(path)
+    check_done(restore(world.place, path))
+    check_restored(world, path)
+
+
+def test_a_mark_of_a_newer_memwal_is_left_alone(world: World) -> None:
+    path = world.root / "new"
+    with pytest.raises(Stop):
+        restore(world.place, path, steps=_Named("copy", 1))
+    (mark,) = (path / layout.VERSIONS).iterdir()
+    data = mark.read_bytes()
+    assert restores.decode_restore_mark(data) is not None
+    mark.write_bytes(data.replace(b"\n\x08\x01", b"\n\x08\x02"))
+    report = restore(world.place, path, over=True)
+    assert (report.exit_code, "(MW-A23)" in (report.error or "")) == (8, True)
+
+
+# ---- from Python and the command line
+
+
+def test_from_python(world: World) -> None:
+    report = memwal.open_table(str(world.root / "new")).restore(str(world.place), backup="b1")
+    assert (report.backup, report.objects_copied > 0) == ("b1", True)
+    with pytest.raises(Refused, match="over"):
+        memwal.open_table(str(world.root / "new")).restore(str(world.place))
+    check_restored(world, world.root / "new")
+
+
+def test_the_report_can_be_shown_and_read(world: World) -> None:
+    world.go_on()
+    report = restore(world.place, world.path, over=True)
+    shown = " ".join(str(part) for part in show_table(report))
+    assert "backup b1" in shown
+    assert str(report.kept_checkpoint) in shown
+    assert str(report.replaced_folder) in shown

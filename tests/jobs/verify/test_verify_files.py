@@ -1,0 +1,210 @@
+"""What `memwal verify` finds in files of base, generations and WALs; and what reads say of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import memwal
+from memwal.errors import Corruption, Missing, Refused, StoreUnavailable
+from memwal.format import layout
+from memwal.jobs.verify.plan import Hint, check_hints
+from memwal.jobs.verify.store import StoredFacts
+from memwal.read.plan.request import Moment
+from memwal.read.store import faults
+from memwal.store.tables.lance_calls import tells_of_damage
+from tests.support import wal_tables
+from tests.support.builders import Delete, Put, Table, make_table, unlist_generation
+
+pytestmark = pytest.mark.integration
+
+
+def broken(table: Table) -> dict[str, str]:
+    """The broken checks of a table, with what they say."""
+    try:
+        report = memwal.open_table(table.uri, engine="local").verify()
+    except Corruption as error:
+        report = error.report
+    return {check.name: check.detail for check in report.checks if check.ok is False}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Two fragments with deletions of one and of two rows, and two generations to be merged."""
+    table = make_table(tmp_path / "t", rows=range(20), max_rows_per_file=10)
+    table.flush(table.shards[0], Put([30], 1), Delete([1, 11, 12]))
+    table.merge_all()
+    table.flush(table.shards[0], Put([31], 2), Put([31, 32], 3))
+    table.flush(table.shards[0], Put([33], 4))
+    assert broken(table) == {}
+    return table
+
+
+def files(table: Table, pattern: str) -> list[Path]:
+    return sorted(Path(table.uri).glob(pattern))
+
+
+def test_a_deletion_file_in_place_of_another(table: Table) -> None:
+    one, two = files(table, "_deletions/*")
+    shutil.copy(one, two)
+    found = broken(table)
+    assert list(found) == ["base table's files"]
+    assert "deletion vector length does not match" in found["base table's files"]
+
+
+def test_a_deletion_file_that_is_gone(table: Table) -> None:
+    files(table, "_deletions/*")[0].unlink()
+    assert list(broken(table)) == ["base table's files"]
+    with pytest.raises(Corruption, match=r"the latest version needs it.*MW-F07"):
+        memwal.open_table(table.uri).read().read_all()
+
+
+def test_a_data_file_that_is_cut_is_corruption_for_reads_too(table: Table) -> None:
+    for file in files(table, "data/*"):
+        file.write_bytes(file.read_bytes()[:300])
+    assert list(broken(table)) == ["base table's files"]
+    with pytest.raises(Corruption, match="MW-F01"):
+        memwal.open_table(table.uri).read().read_all()
+
+
+def test_a_file_that_only_a_checkpoint_needs(table: Table) -> None:
+    memwal.open_table(table.uri, engine="local").checkpoint("kept")
+    kept = {file.name for file in files(table, "data/*")}
+    table.dataset.optimize.compact_files()
+    assert broken(table) == {}
+    now = {f.path for part in table.dataset.get_fragments() for f in part.data_files()}
+    gone = next(file for file in files(table, "data/*") if file.name in kept - now)
+    gone.unlink()
+    assert gone.name in broken(table)["base table's files"]
+
+
+def test_the_version_of_a_checkpoint(table: Table) -> None:
+    memwal.open_table(table.uri, engine="local").checkpoint("kept")
+    table.dataset.delete("k = 5")
+    files(table, "_versions/*.manifest")[1].unlink()
+    assert "that of checkpoint 'kept'" in broken(table)["base table's files"]
+
+
+def test_a_generation_that_only_a_checkpoint_lists(table: Table) -> None:
+    memwal.open_table(table.uri, engine="local").checkpoint("kept")
+    unlist_generation(table, table.shards[0], 3)
+    assert list(broken(table)) == ["generations contiguous"]
+    files(table, "_mem_wal/*/*_gen_3/data/*")[0].unlink()
+    assert "checkpoint 'kept' needs it" in broken(table)["checkpoints"]
+
+
+def test_an_older_version_under_the_newest_name(table: Table) -> None:
+    newest, before = files(table, "_versions/*.manifest")[:2]
+    shutil.copy(before, newest)
+    assert int(lance.dataset(table.uri).version) == int(layout.U64_MAX - int(before.stem))
+    assert "holds table version" in broken(table)["newest version"]
+
+
+def test_a_deletion_file_of_a_generation_in_place_of_another(table: Table) -> None:
+    """Where several puts have a key, the older rows are deleted in the generation."""
+    [one] = files(table, "_mem_wal/*/*_gen_2/_deletions/*")
+    shutil.copy(files(table, "_deletions/*")[-1], one)
+    assert f"{one.name}: unknown cookie" in broken(table)["listed generations"]
+
+
+def test_wal_entries_out_of_order(table: Table) -> None:
+    """A read with the WAL refuses them."""
+    shard = table.shards[0]
+    wal_tables.abandon(table, shard, Put([40], 5), Put([41], 6))
+    assert broken(table) == {}
+    highest = max(position for position, _ in table.stores.wal.list_entries(shard))
+    shutil.copy(
+        wal_tables.entry_file(table, shard, 1), wal_tables.entry_file(table, shard, highest)
+    )
+    with pytest.raises(Corruption, match="may follow"):
+        memwal.open_table(table.uri).read(with_wal=True).read_all()
+    assert "may follow" in broken(table)["WAL continuous above the replay position"]
+
+
+def test_a_wal_entry_in_place_of_one_that_is_flushed(table: Table) -> None:
+    """No read looks at it there; and what it was exchanged for is passed over."""
+    shard = table.shards[0]
+    wal_tables.abandon(table, shard, Put([40], 5))
+    highest = max(position for position, _ in table.stores.wal.list_entries(shard))
+    one, two = (wal_tables.entry_file(table, shard, position) for position in (1, highest))
+    one_data, two_data = one.read_bytes(), two.read_bytes()
+    one.write_bytes(two_data)
+    two.write_bytes(one_data)
+    found = broken(table)["WAL continuous above the replay position"]
+    assert "position 1 is covered, and generation 4 is not flushed" in found
+
+
+def test_a_schema_that_lance_panics_over(table: Table) -> None:
+    newest = files(table, "_versions/*.manifest")[0]
+    newest.write_bytes(newest.read_bytes().replace(b"int64", b"ynt64"))
+    opened = memwal.open_table(table.uri, engine="local")
+    for look in (opened.verify, opened.read, lambda: opened.read(key={"k": 1})):
+        with pytest.raises(Corruption, match=r"can't be opened.*ynt64.*MW-F06"):
+            look()
+
+
+def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
+    """A view is older than the hints that are read after it."""
+    stores = table.stores
+    facts = StoredFacts(
+        objects=stores.objects,
+        tables=stores.tables,
+        views=stores.views,
+        manifests=stores.table_manifests,
+        wal=stores.wal,
+        shard_manifests=stores.shard_manifests,
+        clock=stores.clock,
+    )
+    view = stores.views.table()
+    table.flush(table.shards[0], Put([50], 7))
+    table.merge_all()
+    hints = facts.read_hints(view)
+    assert len(hints) == 2 and check_hints(hints).ok
+    assert facts.has_moved(view.shards[0].manifest)
+    assert check_hints([replace(hint, newest=hint.newest - 1) for hint in hints]).ok is False
+    assert not check_hints([Hint(path="x", shard_id=None, found=None, newest=1)]).ok
+
+
+@pytest.mark.parametrize(
+    ("text", "is_damage"),
+    [
+        ("External error: Encountered corrupt file x.lance: deletion vector length", True),
+        ("LanceError(IO): Generic memory error: Invalid range 0..9 for object of size 2", True),
+        (
+            "Invalid user input: Flat buffer has 0 bytes, expected 32, "
+            "/home/runner/work/lance/lance/rust/lance-encoding/src/encodings/fixed.rs:83:13",
+            True,
+        ),
+        ("External error: Lance reader producer terminated before end of stream", True),
+        (
+            "Schema error: Field 'k' references parent id -5, which must appear earlier "
+            "in the protobuf field list",
+            True,
+        ),
+        ("Invalid user input: column x not found, /rust/lance/src/dataset/scanner.rs:9:1", False),
+        ("LanceError(IO): Generic S3 error: error sending request for url (http://x)", False),
+    ],
+)
+def test_what_lance_says_of_damage(text: str, is_damage: bool) -> None:
+    assert tells_of_damage(OSError(text)) is is_damage
+
+
+def test_what_is_collected_while_it_is_read_is_no_damage() -> None:
+    """There is a later version then, and a read of that succeeds."""
+
+    def fail() -> Iterator[pa.RecordBatch]:
+        raise Missing("data/x.lance does not exist")
+        yield
+
+    with pytest.raises(StoreUnavailable, match="read again"):
+        list(faults.report_gone(fail(), Moment(), lambda: False))
+    with pytest.raises(Corruption, match="MW-F07"):
+        list(faults.report_gone(fail(), Moment(), lambda: True))
+    with pytest.raises(Refused, match="MW-H02"):
+        list(faults.report_gone(fail(), Moment(version=3), lambda: False))

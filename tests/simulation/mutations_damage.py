@@ -1,0 +1,72 @@
+"""Mutations of what notices damaged files: `verify`, and reads."""
+
+from __future__ import annotations
+
+from tests.simulation.mutation_list import mutations
+
+_FILES = "tests/jobs/verify/test_verify_files.py"
+
+DAMAGE = (
+    *mutations(
+        "memwal/jobs/verify/store.py",
+        _FILES,
+        (
+            "damage: deletions of another fragment are not noticed",
+            "            if problem is not None and not known:\n",
+            "            if False:\n",
+        ),
+        (
+            "damage: deletions in a generation are not looked at",
+            "        error = next(filter(None, map(find_fault, fragments)), None)\n",
+            "",
+        ),
+        (
+            "damage: files that a checkpoint alone needs are not looked at",
+            "                bases.append(self.tables.base(kept.version))\n",
+            "                self.tables.base(kept.version)\n",
+        ),
+        (
+            "damage: a checkpoint's version may be gone",
+            "                faults.append(FileFault(path=path, problem=text))\n        sizes = {",
+            "        sizes = {",
+        ),
+        (
+            "damage: generations that a checkpoint alone lists are not looked at",
+            "            if found.error is not None:\n                checkpoint = needed",
+            "            if False:\n                checkpoint = needed",
+        ),
+        (
+            "damage: the newest version may be an older one by another name",
+            "            return [FileFault(path=path, problem=error.text)]\n",
+            "            return []\n",
+        ),
+        (
+            "damage: a flush during verify is taken for a lost manifest",
+            "        return replace(hint, newest=max(",
+            "        return hint and replace(hint, newest=min(",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/verify/plan.py",
+        _FILES,
+        (
+            "damage: WAL entries out of order are not noticed",
+            "        problems += wal.broken or list_replay_problems(shard.manifest, wal)\n",
+            "        problems += wal.broken\n",
+        ),
+    ),
+    *mutations(
+        "memwal/read/store/faults.py",
+        _FILES,
+        (
+            "damage: a damaged file is a store that is away",
+            "    if is_panic(error) or tells_of_damage(error):\n",
+            "    if is_panic(error):\n",
+        ),
+        (
+            "damage: a file that is gone was collected",
+            "        if is_latest():\n",
+            "        if False:\n",
+        ),
+    ),
+)
