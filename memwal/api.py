@@ -137,6 +137,7 @@ def open_table(
     lease: bool = True,
     lease_seconds: float | None = None,
     memory_bytes_max: int | None = None,
+    audit: str | None = None,
     consistency: Consistency = "latest",
     allow_untested_lance: bool = False,
 ) -> Table:
@@ -154,6 +155,7 @@ def open_table(
     lease_seconds: how long others wait for the lease if a job dies, 15 to 3600; by default 300.
     memory_bytes_max: how much memory this process, or each of Spark's executors, may take; None
         means no limit.
+    audit: a folder or address for audit trails; by default what the configuration says.
     consistency: with `snapshot`, `read` and `status` take the shards from the table's shard
         snapshot: few requests, but the state of that time. The other jobs always use the current
         state.
@@ -164,7 +166,9 @@ def open_table(
         raise Usage(f"engine {engine!r}: expected {', '.join(get_args(EngineName))}")
     file = Config() if config is None else load_config(config)
     options = {**read_environment_options(), **(storage_options or {})}
-    given = make_settings(lease_seconds=lease_seconds, memory_bytes_max=memory_bytes_max)
+    given = make_settings(
+        lease_seconds=lease_seconds, memory_bytes_max=memory_bytes_max, audit=audit
+    )
     return Table(
         resolve_table(uri, file, options).with_settings(given),
         consistency=parse_consistency(consistency),

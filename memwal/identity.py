@@ -11,6 +11,11 @@ import sys
 DISTRIBUTION = "lance-memwal"
 
 
+def find_version() -> str:
+    """The package's own version."""
+    return str(vars(sys.modules[__name__.partition(".")[0]])["__version__"])
+
+
 def find_stranger() -> str | None:
     """Return what to tell the user if the imported package is not ours; None if it is."""
     package = sys.modules[__name__.partition(".")[0]]

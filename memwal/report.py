@@ -54,6 +54,28 @@ class Part(Section):
     cause: Any = Field(default=None, exclude=True, repr=False)
 
 
+class AuditItem(Section):
+    """What a run did to one thing, or is about to do, with its evidence: a line of an audit trail.
+
+    `action` is delete, drop, expire, merge, rewrite, replace, break, rescue or quiesce. `path` is
+    below the table's folder. `generations` are the first and last of a merge or a rescue;
+    `fragments` were rewritten; `version` is the one that expired, or that has the change. No
+    value of any row is in it: the trail outlives them.
+    """
+
+    action: str = Field(pattern=r"^[a-z][a-z-]{0,19}$")
+    kind: str
+    path: str
+    shard_id: str | None = None
+    bytes: int | None = None
+    generations: tuple[int, int] | None = None
+    fragments: tuple[int, ...] = ()
+    version: int | None = None
+    reason: str | None = None
+    done: bool | None = None
+    error: str | None = None
+
+
 class TableReport(Part):
     """One table of any job. `unreachable`: nothing was done, since its store did not answer."""
 
@@ -89,6 +111,10 @@ class TableReport(Part):
     def indexed(self) -> Mapping[str, IndexedReport]:
         """What was indexed, by the indexes' names; nothing by other jobs."""
         return {}
+
+    def audited(self) -> Iterable[AuditItem]:
+        """What the run did to the table, for its audit trail; nothing by jobs that only look."""
+        return ()
 
 
 class AirflowTask(Section):
@@ -219,13 +245,53 @@ class IndexedReport(Section):
     seconds: float = Field(ge=0, allow_inf_nan=False)
 
 
+class AuditLink(Section):
+    """A document of an audit trail, and the digest that the next one carries."""
+
+    number: int = Field(ge=1, lt=10**12)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class AuditEntry(BaseModel):
+    """The first line of a document of an audit trail: who, what was asked, what it came to.
+
+    An intent is written before the first deletion, an outcome at the end; it names the `intents`
+    that it closes. `more` of it follows where one document can't hold all items. `asked` has the
+    options that were set, without texts and keys. `error` is only a code: an error's text may
+    quote a row.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    format: Literal[1] = 1
+    number: int = Field(ge=1, lt=10**12)
+    previous: str = Field(pattern=r"^([0-9a-f]{64})?$")
+    table: str
+    run_id: str = Field(pattern=RUN_ID)
+    job: str = Field(pattern=r"^[a-z][a-z -]{0,39}$")
+    phase: Literal["intent", "outcome"]
+    at: str
+    holder: str
+    airflow: StoredAirflowTask = None
+    memwal: str
+    asked: dict[str, Any] = Field(default_factory=dict)
+    intents: tuple[int, ...] = ()
+    more: bool = False
+    outcome: str | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    version_before: int | None = None
+    version_after: int | None = None
+
+
 class RunRecord(BaseModel):
     """One run of a job on one table, as it is stored under `_maintenance/runs/`.
 
     Read back from storage, so everything is checked; fields of a newer build are passed over.
     `run_id` is of the command: the records of `maintain`'s jobs share it, on every table.
     `stuck` has shards that no further run mends: the generation that a merge left them at, and why.
-    `indexed` is what later estimates of an index catch-up go by.
+    `indexed` is what later estimates of an index catch-up go by. `audit` is the run's last document
+    in the audit trail, so that either vouches for the other.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
@@ -249,6 +315,7 @@ class RunRecord(BaseModel):
     stuck: dict[str, tuple[int, str]] = Field(default_factory=dict)
     indexed: dict[str, IndexedReport] = Field(default_factory=dict)
     requests: dict[str, int] = Field(default_factory=dict)
+    audit: AuditLink | None = None
 
     @field_validator("started_at", "finished_at")
     @classmethod

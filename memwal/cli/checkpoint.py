@@ -66,4 +66,4 @@ def drop(table: OneTable, name: Name, *, flags: JobFlags) -> JobReport:
     """Drop a checkpoint: what it alone keeps is garbage from then on."""
     from memwal.jobs.checkpoint.job import run_drop
 
-    return run_drop(flags.table(table), name, dry_run=flags.dry_run)
+    return run_drop(flags.table(table), name, dry_run=flags.dry_run, run_id=flags.run_id)

@@ -20,13 +20,13 @@ from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
-    "Look": "status runs wait verify shard inspect",
+    "Look": "status runs audit wait verify shard inspect",
     "Data": "read checkpoint backup restore ingest rescue erase",
     "Operate": "init doctor repair explain submit lease config schema demo",
 }
 """All commands, grouped as in --help, in the order of use."""
 
-_OTHER_JOBS = {"doctor", "ingest", "repair", "rescue", "restore", "runs", "verify"}
+_OTHER_JOBS = {"audit", "doctor", "ingest", "repair", "rescue", "restore", "runs", "verify"}
 _IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *_OTHER_JOBS} - {"watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 

@@ -14,6 +14,7 @@ from memwal.cli import gc_pause
 from memwal.cli.console import RunProgress, stderr
 from memwal.cli.options import (
     All,
+    Audit,
     ConfigFile,
     Debug,
     DryRun,
@@ -183,20 +184,15 @@ class ReadFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobFlags(ReadFlags):
-    """The further flags of every command that can change a table."""
+class AuditFlags(ReadFlags):
+    """The further flags of every command that writes or reads an audit trail."""
 
-    dry_run: DryRun = False
-    engine: EngineOption = None
-    master: Master = None
-    no_lease: NoLease = False
-    lease_seconds: LeaseSeconds = None
-    memory_max: MemoryMax = None
+    audit: Audit = None
 
     def check(self) -> None:
         """As for every command, and check the settings that these flags hold."""
         super().check()
-        self._settings()
+        self.settings()
 
     def tables(
         self,
@@ -206,12 +202,30 @@ class JobFlags(ReadFlags):
         listed: ListNames | None = None,
     ) -> list[ResolvedTable]:
         """As for every command, with the settings that these flags hold."""
-        given = self._settings()
+        given = self.settings()
         found = super().tables(names, quiet=quiet, listed=listed)
         return [table.with_settings(given) for table in found]
 
-    def _settings(self) -> Settings:
+    def settings(self) -> Settings:
+        """The settings that these flags hold. Raises Usage."""
+        return make_settings(audit=self.audit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFlags(AuditFlags):
+    """The further flags of every command that can change a table."""
+
+    dry_run: DryRun = False
+    engine: EngineOption = None
+    master: Master = None
+    no_lease: NoLease = False
+    lease_seconds: LeaseSeconds = None
+    memory_max: MemoryMax = None
+
+    def settings(self) -> Settings:
+        """The settings that these flags hold. Raises Usage."""
         return make_settings(
+            audit=self.audit,
             lease_seconds=self.lease_seconds,
             memory_bytes_max=parse_size(self.memory_max, "--memory-max"),
         )
@@ -232,7 +246,7 @@ class JobFlags(ReadFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RescueFlags(ReadFlags):
+class RescueFlags(AuditFlags):
     """The further flags of a rescue, which runs in this process."""
 
     dry_run: DryRun = False

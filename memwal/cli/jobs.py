@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -11,13 +11,14 @@ import typer
 from typer.core import TyperCommand
 
 from memwal.cli.console import RunProgress
-from memwal.cli.flags import Job, JobFlags, ReadFlags, RescueFlags, command
+from memwal.cli.flags import AuditFlags, Job, JobFlags, ReadFlags, RescueFlags, command, load
 from memwal.cli.options import OneTable, Tables
 from memwal.cli.output import Output
-from memwal.config import CompactionMode
+from memwal.config import CompactionMode, ResolvedTable, read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
+from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
@@ -53,6 +54,16 @@ BackupPlace = Annotated[
 RunsMax = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=4000, help="The newest N.")
 ]
+
+Trails = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TABLE...|verify [TABLE...]",
+        help="As for other commands. After the word verify: check that the trails of these tables "
+        "are whole; without a table, all that are in the place configured.",
+    ),
+]
+_VERIFY = "verify"
 
 
 @command(JobFlags)
@@ -188,6 +199,33 @@ def runs(tables: Tables, limit: RunsMax = 50, *, flags: ReadFlags) -> JobReport:
     return run_runs(flags.tables(tables), limit)
 
 
+@command(AuditFlags)
+def audit(tables: Trails, *, request: AuditRequest, flags: AuditFlags) -> JobReport:
+    """Show what was done to a table, by whom and on what evidence.
+
+    The audit trail is where `audit` in memwal.toml says. `memwal audit verify` finds documents that
+    are missing or were changed.
+    """
+    from memwal.jobs.audit.job import run_audit, run_audit_verify, run_audit_verify_place
+
+    if tables[:1] != [_VERIFY]:
+        found = flags.tables(tables)
+        others = {t.name: find_other_shards(t, request) for t in found if request.key}
+        return run_audit(found, request, others)
+    if request != AuditRequest():
+        raise Usage("audit verify checks whole trails: it takes no --path, --run, --key or --limit")
+    if len(tables) > 1 or flags.everything:
+        return run_audit_verify(flags.tables(tables[1:]))
+    config, options = load(flags.config, flags.storage_option)
+    place = flags.audit or read_environment_settings().get("audit") or config.defaults.audit
+    if place is None:
+        raise Usage(
+            "audit verify: no place for audit trails is configured: set `audit` below [defaults] "
+            "in memwal.toml, MEMWAL_AUDIT or --audit PLACE, or name a table"
+        )
+    return run_audit_verify_place(place, {**config.defaults.storage_options, **options})
+
+
 @command(RescueFlags)
 def rescue(tables: Tables, *, request: RescueRequest, flags: RescueFlags) -> Job:
     """Flush what a writer that has gone left in the WAL.
@@ -310,3 +348,17 @@ def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
         return typer.confirm("Claim?", default=False, err=True)
     except typer.Abort:
         return False
+
+
+def find_other_shards(table: ResolvedTable, request: AuditRequest) -> Set[str]:
+    """The shards that can't hold a row of the key, by the table's write spec. Raises Usage."""
+    from memwal.read.plan.request import ReadRequest
+    from memwal.read.table import check_keys, parse_keys, prune_shards
+    from memwal.run.stores import open_stores
+
+    stores = open_stores(table.find_uri(), table.storage_options)
+    view = stores.views.table()
+    schema = stores.tables.base(view.version).schema
+    key = parse_keys([f"{name}={value}" for name, value in request.key], schema)
+    keys = check_keys(key, view.primary_key, schema)
+    return prune_shards(view, ReadRequest(keys=keys), lambda: schema).keys()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli.flags import ReadFlags, command
+from memwal.cli.flags import AuditFlags, command
 from memwal.cli.options import OneTable
 from memwal.errors import Usage
 from memwal.report import JobReport
@@ -18,7 +18,7 @@ lease_app = typer.Typer(help="Break the lease of a run that is gone.", no_args_i
 
 @lease_app.command("break")
 @command(job="lease break")
-def lease_break(table: OneTable, reason: Reason, *, flags: ReadFlags) -> JobReport:
+def lease_break(table: OneTable, reason: Reason, *, flags: AuditFlags) -> JobReport:
     """Take a dead run's lease away.
 
     If the run is alive after all, it stops before its next commit.
@@ -27,4 +27,4 @@ def lease_break(table: OneTable, reason: Reason, *, flags: ReadFlags) -> JobRepo
 
     if not reason.strip():
         raise Usage("--reason must say something: it is the record of why the lease was broken")
-    return run_lease_break(flags.table(table), reason)
+    return run_lease_break(flags.table(table), reason, flags.run_id)

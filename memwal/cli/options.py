@@ -56,6 +56,14 @@ LeaseSeconds = Annotated[
         help="How long others wait for this run's lease if it dies: 15 to 3600 (default: 300).",
     ),
 ]
+Audit = Annotated[
+    str | None,
+    typer.Option(
+        "--audit",
+        metavar="PLACE",
+        help="A folder or address for audit trails (default: as configured).",
+    ),
+]
 MemoryMax = Annotated[
     str | None,
     typer.Option(

@@ -80,7 +80,7 @@ class ReportPlace:
 
 
 _LOOKING = frozenset(
-    ("doctor", "explain", "inspect", "read", "runs", "shard", "status", "verify", "wait")
+    ("audit", "doctor", "explain", "inspect", "read", "runs", "shard", "status", "verify", "wait")
 )
 """Commands that commit nothing."""
 

@@ -145,18 +145,23 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
 
 
 def _place(config: Config, file: Path) -> Config:
-    """The configuration of that file: relative paths of tables are beside it, wherever one runs."""
+    """The configuration of that file: relative paths in it are beside it, wherever one runs."""
+    defaults = config.defaults
     tables = {
         name: table.model_copy(
             update={
                 "uri": _place_beside(table.uri, file),
+                "audit": table.audit and _place_beside(table.audit, file),
                 "backup": table.backup
                 and table.backup.model_copy(update={"uri": _place_beside(table.backup.uri, file)}),
             }
         )
         for name, table in config.tables.items()
     }
-    placed = config.model_copy(update={"tables": tables})
+    if defaults.audit is not None:
+        audit = _place_beside(defaults.audit, file)
+        defaults = defaults.model_copy(update={"audit": audit})
+    placed = config.model_copy(update={"tables": tables, "defaults": defaults})
     placed._file = file
     return placed
 

@@ -125,6 +125,7 @@ class Settings(BaseModel):
         "How long versions stay; watch, maintain and DAGs then delete what nothing needs, and WAL",
         ge=86_400,
     )
+    audit: str | None = _key("A folder or address for audit trails; not set: none", min_length=1)
     runs_kept_max: int | None = _key("Run records of a table", ge=1, le=4000)
     freshness: Seconds | None = _key("The lag that watch keeps the table under", ge=1)
     # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.

@@ -78,6 +78,10 @@ _CHECKPOINT_NAME = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za
 _CHECKPOINT_ID = re.compile(r"[0-9a-f]{8}")
 _ERASURE_ID = re.compile(r"[0-9a-f]{8}")
 _SEQUENCE = re.compile(r"([0-9]{12})\.json")
+_AUDITED = re.compile(r"([0-9]{12})\.jsonl")
+_AUDITED_MAX = 10**12
+_NO_SLUG = re.compile(r"[^A-Za-z0-9._-]+")
+_SLUG_CHARACTERS_MAX = 60
 _NANOS_MAX = 2**63 - 1
 _SHARDS_NAMED_MAX = 5
 _LIKENESS_MIN = 0.75  # of two texts, from 0 to 1; random ids are less alike
@@ -416,7 +420,12 @@ def checkpoint_tag(key: str) -> str:
 
 def checkpoint_tag_path(key: str) -> str:
     """The path of a checkpoint's tag."""
-    return f"_refs/tags/{checkpoint_tag(key)}.json"
+    return tag_path(checkpoint_tag(key))
+
+
+def tag_path(tag: str) -> str:
+    """The path of a tag."""
+    return f"_refs/tags/{tag}.json"
 
 
 def parse_backup_name(text: str) -> str:
@@ -512,6 +521,28 @@ def parse_sequence_name(name: str) -> int | None:
     """The number in the name of a numbered document, or None for any other file name."""
     match = _SEQUENCE.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def name_trail(address: str, place: str) -> str:
+    """The folder of a table's audit trail: how its address ends, and a digest of its `place`."""
+    slug = _NO_SLUG.sub("-", address.rstrip("/").rpartition("/")[2])[-_SLUG_CHARACTERS_MAX:]
+    return f"{slug.strip('.-') or 'table'}-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+
+
+def audit_path(trail: str, number: int) -> str:
+    """The path of a document of a trail; names sort newest first, as those of run records do.
+
+    Raises ValueError for a number that does not fit.
+    """
+    if not 0 < number < _AUDITED_MAX:
+        raise ValueError(f"{number} does not fit into a document's name")
+    return f"{trail}/{_AUDITED_MAX - number:012d}.jsonl"
+
+
+def parse_audit_name(name: str) -> int | None:
+    """The number in the name of a trail's document, or None for any other file name."""
+    match = _AUDITED.fullmatch(name)
+    return _AUDITED_MAX - int(match[1]) if match and int(match[1]) else None
 
 
 def is_reserved(column: str) -> bool:

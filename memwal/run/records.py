@@ -14,6 +14,7 @@ from memwal.report import (
     FAILED,
     HELD,
     NOTHING_TO_DO,
+    AuditLink,
     BacklogReport,
     RunRecord,
     TableReport,
@@ -22,6 +23,7 @@ from memwal.run.engines.choice import EngineChoice
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.run.trail import NOT_WRITTEN
 from memwal.store.records.process import this_holder, this_task
 from memwal.text import iso_time, shorten
 
@@ -51,6 +53,7 @@ class RunRecorder:
 
         The garbage job also prunes old records down to the bound, and reports how many.
         """
+        report, link = self._write_trail(table, report)
         stores = table.stores
         if not self._acts or not table.was_read or stores is None:
             return report
@@ -61,7 +64,7 @@ class RunRecorder:
         self._recorded.add(stores.uri)
         try:
             table.prove_store()
-            stores.run_records.add(self._describe(table, stores, report, engine))
+            stores.run_records.add(self._describe(table, stores, report, engine, link))
             kept = table.resolved.settings.runs_kept_max or RUNS_KEPT_MAX
             exactly = hasattr(report, "runs_deleted")
             slack = 0 if exactly else max(_SLACK_RECORDS_MIN, kept // 10)
@@ -72,7 +75,10 @@ class RunRecorder:
 
     def record_failure(self, table: OpenTable, error: BaseException) -> None:
         """Record a run that ended without a report, if work had begun: a lease was taken."""
-        if not table.worked_on or (table.stores and table.stores.uri in self._recorded):
+        intended = table.trail is not None and table.trail.is_open
+        if not (table.worked_on or intended) or (
+            table.stores and table.stores.uri in self._recorded
+        ):
             return
         text, outcome, code = f"unexpected {type(error).__name__}: {error}", FAILED, 1
         if isinstance(error, KeyboardInterrupt):
@@ -82,8 +88,22 @@ class RunRecorder:
         report = TableReport(table=table.resolved.name, outcome=outcome, error=text, exit_code=code)
         self.record(table, report)
 
+    def _write_trail(
+        self, table: OpenTable, report: TableReport
+    ) -> tuple[TableReport, AuditLink | None]:
+        """Write down in the audit trail what the run did, even if it then failed."""
+        try:
+            return report, None if table.trail is None else table.trail.finish(report)
+        except MemWalError as error:
+            return self._warn(report, f"{NOT_WRITTEN}: {error}"), None
+
     def _describe(
-        self, table: OpenTable, stores: Stores, report: TableReport, engine: EngineChoice | None
+        self,
+        table: OpenTable,
+        stores: Stores,
+        report: TableReport,
+        engine: EngineChoice | None,
+        link: AuditLink | None,
     ) -> RunRecord:
         finished = stores.clock.now_nanos()
         before = report.version_before
@@ -112,6 +132,7 @@ class RunRecorder:
                 },
                 "indexed": dict(islice(report.indexed().items(), _INDEXED_MAX)),
                 "requests": table.requests(),
+                "audit": link,
             }
         )
 

@@ -19,6 +19,7 @@ from memwal.run.records import RunRecorder
 from memwal.run.reports import job_report
 from memwal.run.stores import Stores, check_lance_version
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable, open_tables
+from memwal.run.trail import make_trail
 
 ReadTable = Callable[[Stores, Fanout], TableView]
 OneTable = Callable[[OpenTable, Stores, TableView, Fanout], TableReport]
@@ -85,6 +86,9 @@ class JobRunner:
             ) as tables,
             fanout,
         ):
+            if acts:
+                for table in tables:
+                    _start_trail(table, self.name, options)
             for table, report in zip(tables, all_tables(tables, fanout), strict=True):
                 if self.is_recorded(table, report):
                     report = recorder.record(table, report, self.engine(fanout))
@@ -111,6 +115,18 @@ class JobRunner:
                 return work(*table.require())
         except MemWalError as error:
             return self.fail(table.resolved.name, error)
+
+
+def _start_trail(table: OpenTable, job: str, options: RunOptions) -> None:
+    """Let a table's runs be written down, if an audit trail is configured for it."""
+    if table.stores is not None:
+        table.trail = make_trail(
+            table.resolved,
+            table.stores,
+            job,
+            options.run_id,
+            getattr(options, "request", None),
+        )
 
 
 def trace_table(job: str, run_id: str, table: OpenTable, report: TableReport) -> None:

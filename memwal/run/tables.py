@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import TableView
+from memwal.report import AuditItem
 from memwal.run.lease import ChainLeases, HeldLease
 from memwal.run.options import RunOptions
 from memwal.run.process import logs
 from memwal.run.reports import add_counts
 from memwal.run.stores import OpenedBefore, Stores, open_stores
+from memwal.run.trail import RunTrail
 from memwal.store.objects.full_disk import free_reserve, keep_reserve
 from memwal.store.objects.opening import same_place
 from memwal.threads import side_by_side
@@ -37,7 +39,7 @@ class OpenTable:
     next jobs of the chain. `unit_requests` counts the units' requests to the store. `was_read` is
     set once a view of the table was read, `worked_on` once a lease was taken for it (which may have
     been given back since), and `untrusted` once its store was found to lack what writing needs.
-    `warn` is called about trouble with the lease.
+    `warn` is called about trouble with the lease. `trail` is the audit trail, if there is one.
     """
 
     resolved: ResolvedTable
@@ -46,6 +48,7 @@ class OpenTable:
     stores: Stores | None = None
     view: TableView | None = None
     lease: HeldLease | None = None
+    trail: RunTrail | None = None
     worked_on: bool = False
     untrusted: bool = False
     error: MemWalError | None = None
@@ -86,9 +89,10 @@ class OpenTable:
             self.began_seconds = self.stores.clock.monotonic_seconds()
 
     def requests(self) -> dict[str, int]:
-        """The requests made to the store for this table so far, by kind."""
+        """The requests made for this table so far, to its store and its audit trail's, by kind."""
         own = [] if self.stores is None else [self.stores.objects.counts.as_dict()]
-        total = add_counts((*own, *self.unit_requests))
+        trail = [] if self.trail is None else [self.trail.requests()]
+        total = add_counts((*own, *self.unit_requests, *trail))
         return {key: value - self.requests_before.get(key, 0) for key, value in total.items()}
 
     @property
@@ -144,6 +148,14 @@ class OpenTable:
         """Raise LeaseHeld when the table's lease was lost; call before each step that writes."""
         if self.lease is not None:
             self.lease.check()
+
+    def intend(self, items: Sequence[AuditItem]) -> None:
+        """Write into the audit trail what is to go; call before each deletion.
+
+        Raises StoreUnavailable where that fails: then nothing may go.
+        """
+        if self.trail is not None:
+            self.trail.intend(items)
 
     def before_repair(self) -> None:
         """Raise LeaseHeld as `before_commit` does, and when the lease has ever lapsed."""

@@ -41,6 +41,7 @@ ELSEWHERE = {
     "--json": "the report is read from a file",
     "--report": "that file",
     "--config": "[memwal] config_file",
+    "--audit": "the configuration: whoever starts a run must not move its trail",
     "--storage-option": "the connection",
     "--master": "the Spark connection",
     "--log-format": "Airflow's log has lines of text",

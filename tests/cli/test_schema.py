@@ -29,9 +29,11 @@ RUNS = [
     "backfill T", "backfill T --dry-run", "verify T", "repair T", "runs T", "wait T --until merged",
     "wait T --until merged --timeout 0s", "doctor T", "init T", "init T --spec manual --dry-run",
     "init T --spec unsharded", "checkpoint create T monday", "checkpoint list T",
-    "checkpoint drop T monday", "checkpoint drop T none", "backup T D/copies --name a",
+    "checkpoint drop T monday --audit D/audit", "checkpoint drop T none",
+    "backup T D/copies --name a",
     "restore D/copies D/again",
     "backup list D/copies", "backup verify D/copies", "backup drop D/copies a --dry-run",
+    "audit T --audit D/audit", "audit verify T --audit D/audit", "audit verify --audit D/audit",
     "lease break T --reason gone",
     "rescue T --yes --dry-run", "quiesce T --yes --dry-run", "ingest T D/rows.parquet --dry-run",
     "ingest T D/rows.parquet", "ingest T D/rows.parquet --check", "status T",
@@ -43,8 +45,8 @@ RUNS = [
 ]  # fmt: skip
 FAILING = [
     "status", "merge", "index-catchup", "snapshot", "garbage", "compaction", "maintain", "backfill",
-    "verify", "runs", "wait --until merged", "doctor", "init", "checkpoint list", "rescue --yes",
-    "quiesce --yes", "read", "inspect index", "inspect wal",
+    "verify", "runs", "audit --audit D/audit", "wait --until merged", "doctor", "init",
+    "checkpoint list", "rescue --yes", "quiesce --yes", "read", "inspect index", "inspect wal",
 ]  # fmt: skip
 LOCAL = {
     "merge",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.simulation.mutation_list import Change, Mutation
 from tests.simulation.mutations_airflow import AIRFLOW
+from tests.simulation.mutations_audit import AUDIT
 from tests.simulation.mutations_backup import BACKUP
 from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
@@ -57,4 +58,5 @@ MUTATIONS = (
     *SPEC,
     *RESTORE,
     *AIRFLOW,
+    *AUDIT,
 )

@@ -744,8 +744,8 @@ _ORDER = (
         (
             "garbage: what was planned before the lease is done",
             "                self.seen = self._look_again(self.seen, verified=True)\n"
-            "                self.acted",
-            "                self.acted",
+            "                self._intend",
+            "                self._intend",
         ),
         ("garbage: no lease is taken", "                self.take_lease()\n", ""),
         (
@@ -824,9 +824,9 @@ _ORDER = (
         (
             "garbage: what another process remembered is acted on",
             "                self.seen = self._look_again(self.seen, verified=True)\n"
-            "                self.acted",
+            "                self._intend",
             "                self.seen = self._look_again(self.seen, verified=False)\n"
-            "                self.acted",
+            "                self._intend",
         ),
     ),
     *mutations(

@@ -9,20 +9,21 @@ from functools import partial
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Refused
-from memwal.format.layout import parse_checkpoint_name
+from memwal.format import layout
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest, check_request
-from memwal.jobs.checkpoint.report import CheckpointTableReport
+from memwal.jobs.checkpoint.report import CheckpointTableReport, drop_item
 from memwal.model import Checkpoint, TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
-from memwal.run.options import RunOptions
+from memwal.run.options import RunOptions, choose_run_id
 from memwal.run.progress import Progress
 from memwal.run.reports import describe_checkpoint, job_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
+from memwal.run.trail import RunTrail, finish, make_trail
 from memwal.store.records.checkpoints import LanceTags
 from memwal.store.records.process import this_holder
 
@@ -41,7 +42,7 @@ def make_request(
 ) -> CheckpointRequest:
     """Make a checked request; by default, the holder is this user and host."""
     request = CheckpointRequest(
-        name=parse_checkpoint_name(name),
+        name=layout.parse_checkpoint_name(name),
         holder=this_holder().partition(":")[0] if holder is None else holder,
         expires_seconds=expires_seconds,
     )
@@ -85,48 +86,56 @@ def run_create(options: CreateOptions, progress: Progress, steps: Steps = no_ste
 def run_list(table: ResolvedTable) -> JobReport:
     """List the table's checkpoints, even if it was overwritten and has lost its MemWAL."""
 
-    def look(stores: Stores) -> tuple[str, Sequence[Checkpoint]]:
-        return DONE, stores.checkpoints.list()
-
-    return _report(table, look, tagged=True)
+    return _report(table, lambda stores, trail: stores.checkpoints.list(), tagged=True)
 
 
-def run_drop(table: ResolvedTable, name: str, *, dry_run: bool = False) -> JobReport:
+def run_drop(
+    table: ResolvedTable, name: str, *, dry_run: bool = False, run_id: str | None = None
+) -> JobReport:
     """Drop all checkpoints of a name, including expired and unfinished ones.
 
     It needs no lease, as each is removed by a key that no other checkpoint ever has.
     """
 
-    def drop(stores: Stores) -> tuple[str, Sequence[Checkpoint]]:
+    def drop(stores: Stores, trail: RunTrail | None) -> Sequence[Checkpoint]:
         found = stores.checkpoints.named(name)
+        if trail is not None:
+            trail.intend([drop_item(layout.checkpoint_tag(c.key), c.version) for c in found])
         for checkpoint in () if dry_run else found:
             stores.checkpoints.remove(checkpoint)
-        return DONE, found
+        return found
 
-    return _report(table, drop, fate=None if dry_run else "dropped", dry_run=dry_run)
+    writes = None if dry_run else run_id or choose_run_id()
+    return _report(table, drop, fate=None if dry_run else "dropped", dry_run=dry_run, writes=writes)
 
 
 def _report(
     table: ResolvedTable,
-    work: Callable[[Stores], tuple[str, Sequence[Checkpoint]]],
+    work: Callable[[Stores, RunTrail | None], Sequence[Checkpoint]],
     *,
     tagged: bool = False,
     fate: str | None = None,
     dry_run: bool = False,
+    writes: str | None = None,
 ) -> JobReport:
-    """Report what `work` found, and its `fate`; with `tagged`, also whether each tag exists."""
+    """Report what `work` found, and its `fate`; with `tagged`, also whether each tag exists.
+
+    It gets the audit trail, if it is a run, with that id, that `writes`.
+    """
     report: TableReport
-    clock = SystemClock()
+    trail, clock = None, SystemClock()
     started = clock.monotonic_seconds()
     requests: list[Mapping[str, int]] = []
     try:
         stores = open_stores(table.find_uri(), table.storage_options, clock=clock)
         version = stores.views.table_version()
-        outcome, found = work(stores)
+        if writes is not None:
+            trail = make_trail(table, stores, NAME, writes)
+        found = work(stores, trail)
         now, is_tagged = clock.now_nanos(), stores.checkpoints.is_tagged
         report = CheckpointTableReport(
             table=table.name,
-            outcome=outcome if found else NOTHING_TO_DO,
+            outcome=DONE if found else NOTHING_TO_DO,
             version_before=version,
             version_after=version,
             checkpoints=tuple(
@@ -137,5 +146,5 @@ def _report(
         requests.append(stores.objects.counts.as_dict())
     except MemWalError as error:
         report = failed_report(table.name, error)
-    seconds = clock.monotonic_seconds() - started
+    report, seconds = finish(trail, report), clock.monotonic_seconds() - started
     return job_report(NAME, [report], seconds=seconds, requests=requests, dry_run=dry_run)

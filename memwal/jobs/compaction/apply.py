@@ -70,6 +70,7 @@ class _Run:
     plan: CompactionPlan
     indexes: Indexes
     tasks: int = 0
+    rewritten: tuple[int, ...] = ()
     commits: int = 0
     conflicts: int = 0
     failed: int = 0
@@ -181,6 +182,7 @@ class Compactor:
         done = [r for r in results if isinstance(r, RewrittenFragments)]
         errors = [r for r in results if isinstance(r, MemWalError)]
         run.tasks, run.failed = len(done), len(errors)
+        run.rewritten = tuple(sorted(i for r in done for i in r.fragment_ids))
         run.error = errors[0] if errors else None
         return done
 
@@ -222,6 +224,7 @@ class Compactor:
             rows_after=None if after is None else after.rows,
             deleted_rows_before=run.before.deleted_rows,
             deleted_rows_after=None if after is None else after.deleted_rows,
+            fragments_rewritten=run.rewritten if run.commits else (),
             tasks=run.tasks,
             tasks_failed=run.failed,
             tasks_left=run.plan.left_out,

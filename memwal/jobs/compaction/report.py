@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from memwal.jobs.index_catchup.report import IndexCatchupReport
-from memwal.report import TableReport
+from memwal.report import AuditItem, TableReport
 
 
 class CompactionTableReport(TableReport):
@@ -23,6 +24,7 @@ class CompactionTableReport(TableReport):
     rows_after: int | None = None
     deleted_rows_before: int | None = None
     deleted_rows_after: int | None = None
+    fragments_rewritten: tuple[int, ...] = ()
     tasks: int = 0
     tasks_failed: int = 0
     tasks_left: int = 0
@@ -35,3 +37,17 @@ class CompactionTableReport(TableReport):
     warnings: tuple[str, ...] = ()
 
     SUMMARISED: ClassVar = ("fragments_before", "fragments_after", "bytes_rewritten")
+
+    def audited(self) -> Iterable[AuditItem]:
+        """The fragments that were rewritten; their files stay until the versions before expire."""
+        if self.commits:
+            yield AuditItem(
+                action="rewrite",
+                kind="fragment",
+                path="data",
+                bytes=self.bytes_rewritten,
+                fragments=self.fragments_rewritten,
+                version=self.version_after,
+                reason=self.reason,
+                done=True,
+            )

@@ -138,6 +138,7 @@ def _open_garbage(
         retention_seconds=options.of(table.resolved).retention_seconds,
         progress=progress,
         steps=steps,
+        intend=None if table.trail is None else table.intend,
         remembered=evidence.recall_sweep(),
         keep_former=lambda view: record_former(replace(table, view=view), options, progress.warn),
     )

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from memwal.errors import EXIT_PARTIAL, Corruption, Refused
 from memwal.format import layout
+from memwal.jobs.garbage.apply.deletions import expire_item
 from memwal.jobs.garbage.model import Action, Item
 from memwal.report import (
     DONE,
     FAILED,
     PARTIAL,
+    AuditItem,
     Part,
     Section,
     TableReport,
@@ -63,6 +65,7 @@ class GarbageTableReport(TableReport):
     objects_deleted: int = 0
     failed: tuple[FailedDelete, ...] = ()
     versions_expired: int = 0
+    expired_versions: tuple[int, ...] = ()
     version_bytes_freed: int = 0
     runs_deleted: int = 0
     oldest_claim: dict[str, Any] | None = None
@@ -73,6 +76,19 @@ class GarbageTableReport(TableReport):
         names = ("dropped", "deleted", "bytes_freed", "versions_expired")
         return {name: getattr(self, name) for name in names}
 
+    def audited(self) -> Iterable[AuditItem]:
+        """The versions that expired, and all items that went or were to go."""
+        yield from (expire_item(version, done=True) for version in self.expired_versions)
+        errors = {failed.path: failed.error for failed in self.failed}
+        for item in self.items:
+            if item.action != Action.KEEP.value:
+                yield AuditItem(
+                    **item.model_dump(include={"kind", "shard_id", "path", "action", "reason"}),
+                    bytes=item.bytes,
+                    done=item.done,
+                    error=errors.get(item.path),
+                )
+
 
 def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTableReport:
     """One table's report: what was done, or would be, and what went wrong."""
@@ -82,6 +98,7 @@ def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTable
     outcome, code = sum_up(parts)
     errors = list(dict.fromkeys(p.error for p in parts if p.error))
     expired = garbage.expired
+    left = {v.version for v in seen.look.evidence.versions}
     return GarbageTableReport(
         table=name,
         outcome=outcome,
@@ -100,6 +117,7 @@ def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTable
             FailedDelete(path=d.path, error=d.error) for d in garbage.deleted if d.error is not None
         ),
         versions_expired=0 if expired is None else expired.versions,
+        expired_versions=tuple(sorted(garbage.versions_before - left)),
         version_bytes_freed=0 if expired is None else expired.size_bytes,
         oldest_claim=_describe_claim(garbage),
         warnings=tuple(_find_warnings(garbage, seen)),
@@ -133,6 +151,8 @@ def _find_faults(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
     if garbage.broken is not None:
         text = f"{garbage.uri}: {garbage.broken}. A bug in memwal: that step was not made"
         yield _failed(f"{text}, nor any after it", garbage.broken)
+    if garbage.unwritten is not None:
+        yield _failed(str(garbage.unwritten), garbage.unwritten)
     if seen.plan.refusal is not None:
         kept = Refused("MW-G08", f"{garbage.uri}: {seen.plan.refusal}")
         yield Part(outcome=kept.outcome, exit_code=kept.exit_code, error=str(kept))

@@ -7,31 +7,36 @@ from memwal.errors import MemWalError
 from memwal.jobs.lease.report import LeaseTableReport
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.lease import describe_lease
+from memwal.run.options import choose_run_id
 from memwal.run.reports import job_report
 from memwal.run.stores import open_stores
+from memwal.run.trail import finish, make_trail
 
 
-def run_lease_break(table: ResolvedTable, reason: str) -> JobReport:
+def run_lease_break(table: ResolvedTable, reason: str, run_id: str | None = None) -> JobReport:
     """Supersede the claim that holds the lease, with a claim file that records the reason.
 
     If nobody holds the lease, nothing is done or recorded. A holder that is still alive stops
     before its next commit, when it finds the newer token.
     """
     report: TableReport
+    run_id = run_id or choose_run_id()
     try:
-        stores = open_stores(table.find_uri(), table.storage_options)
+        stores = open_stores(table.find_uri(), table.storage_options, run_id=run_id)
         version = stores.views.table_version()
         claim, broken = stores.leases.current(), None
         if claim is not None and stores.leases.is_live(claim):
             stores.prove_store()
             broken = stores.leases.break_(reason)
-        report = LeaseTableReport(
+        made = LeaseTableReport(
             table=table.name,
             outcome=NOTHING_TO_DO if broken is None else DONE,
             version_before=version,
             version_after=version,
             lease=describe_lease(broken or claim, stores.clock.now_nanos()),
         )
+        trail = make_trail(table, stores, "lease break", run_id)
+        report = finish(trail, made)
     except MemWalError as error:
         report = failed_report(table.name, error)
     return job_report("lease break", [report])

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import RenderableType
 from rich.text import Text
 
+from memwal.format import layout
 from memwal.grid import describe_lease
-from memwal.report import NOTHING_TO_DO, LeaseReport, TableReport
+from memwal.report import DONE, NOTHING_TO_DO, AuditItem, LeaseReport, TableReport
 
 
 class LeaseTableReport(TableReport):
     """One table of `lease break`."""
 
     lease: LeaseReport | None = None
+    warnings: tuple[str, ...] = ()
+
+    def audited(self) -> Iterable[AuditItem]:
+        """The lease that was broken, and why."""
+        if self.outcome == DONE and self.lease is not None:
+            yield AuditItem(
+                action="break",
+                kind="lease",
+                path=layout.lease_claim_path(self.lease.token),
+                reason=self.lease.reason,
+                done=True,
+            )
 
 
 def show_table(report: LeaseTableReport) -> list[RenderableType]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from memwal.errors import Corruption, Refused, Unsupported
+from memwal.format import layout
 from memwal.jobs.merge.plan import LeftShard, NextCommit
 from memwal.model import ShardId, ShardView, TableView, sum_known
-from memwal.report import DONE, NOTHING_TO_DO, Part, TableReport, sum_up
+from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Part, TableReport, sum_up
 
 _FROZEN = ConfigDict(frozen=True, defer_build=True)
 _NOT_MENDED_BY_A_RUN = frozenset(kind.exit_code for kind in (Refused, Unsupported, Corruption))
@@ -71,6 +72,20 @@ class MergeTableReport(TableReport):
             for shard in self.shards
             if shard.error and shard.exit_code in _NOT_MENDED_BY_A_RUN
         }
+
+    def audited(self) -> Iterable[AuditItem]:
+        """The generations that each shard's rows came from."""
+        for shard in self.shards:
+            if shard.to_generation > shard.from_generation:
+                yield AuditItem(
+                    action="merge",
+                    kind="generation",
+                    path=layout.shard_folder(shard.shard_id),
+                    shard_id=shard.shard_id,
+                    generations=(shard.from_generation + 1, shard.to_generation),
+                    version=self.version_after,
+                    done=True,
+                )
 
     def merged(self) -> Mapping[str, int]:
         """How far the shards are merged."""

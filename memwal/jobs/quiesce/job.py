@@ -34,6 +34,7 @@ from memwal.run.reports import job_report, must_stop
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.run.trail import finish, make_trail
 from memwal.text import count_of
 from memwal.threads import side_by_side
 
@@ -125,7 +126,10 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
         )
         if not obstacles and options.acts:
             obstacles = _record(stores, view)
-        return report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
+        report = report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
+        asked = (options.run_id, options.request)
+        trail = make_trail(table.resolved, stores, "quiesce", *asked) if options.acts else None
+        return finish(trail, report)
 
     runner = JobRunner(name="quiesce", looks_only=True)
     return runner.run_each(options.for_job(RunOptions, options.tables), look, SILENT)

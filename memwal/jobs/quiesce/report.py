@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.errors import EXIT_HELD, EXIT_PARTIAL, EXIT_REFUSED, Refused
+from memwal.format import layout
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.report import show_table as show_jobs
 from memwal.jobs.quiesce.plan import Obstacle
 from memwal.jobs.rescue.report import RescueTableReport
-from memwal.report import DONE, HELD, NOTHING_TO_DO, REFUSED, JobOnTable, Part, Section, sum_up
+from memwal.report import (
+    DONE,
+    HELD,
+    NOTHING_TO_DO,
+    REFUSED,
+    AuditItem,
+    JobOnTable,
+    Part,
+    Section,
+    sum_up,
+)
 from memwal.run.reports import sum_up_jobs
 from memwal.text import name_some
 
@@ -45,6 +56,19 @@ class QuiesceTableReport(MaintainTableReport):
 
     safe: bool = False
     in_the_way: tuple[ObstacleReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def audited(self) -> Iterable[AuditItem]:
+        """The judgement: what was in the way of another write spec."""
+        kinds = sorted({f"{o.kind} {o.shard_id or o.index or ''}".strip() for o in self.in_the_way})
+        yield AuditItem(
+            action="quiesce",
+            kind="table",
+            path=layout.MEM_WAL,
+            version=self.version_after,
+            reason="nothing is in the way" if self.safe else ", ".join(kinds),
+            done=self.safe,
+        )
 
 
 def report_quiesce(

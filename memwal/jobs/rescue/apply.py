@@ -111,6 +111,9 @@ class ShardRescuer:
     clock: Clock
     request: RescueRequest = RescueRequest()
     before_claim: Callable[[], None] = lambda: None
+    intend: Callable[[ShardRescue], None] = lambda plan: None
+    """Called before torn entries are replaced; raises StoreUnavailable where it can't be written
+    down, and then they stay."""
     steps: Steps = no_steps
 
     def plan(self, shard_id: ShardId) -> ShardRescue | None:
@@ -153,6 +156,8 @@ class ShardRescuer:
 
         If it is interrupted, the remaining ones are still at the end of the WAL.
         """
+        if plan.torn:
+            self.intend(plan)
         for entry in plan.torn:
             self.steps("keep")
             self.wal.keep_torn(plan.shard_id, entry)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memwal.errors import MemWalError, Refused
 from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
 from memwal.jobs.rescue.plan import RescueAction, ShardRescue, choose_shards
-from memwal.jobs.rescue.report import RescueTableReport, report_rescue
+from memwal.jobs.rescue.report import RescueTableReport, list_torn, report_rescue
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, TableView
@@ -49,6 +49,9 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
             clock=stores.clock,
             request=options.request,
             before_claim=table.before_commit,
+            intend=lambda plan: table.intend(
+                [*list_torn(plan.shard_id, (entry.position for entry in plan.torn))]
+            ),
             steps=steps,
         )
         plans = _plan(rescuer, view, choose_shards(view, options.request.shards))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -14,7 +14,7 @@ from memwal.grid import Column, build_table, format_generations, numbers, style_
 from memwal.jobs.rescue.apply import RescuedShard
 from memwal.jobs.rescue.plan import RescueAction, ShardRescue
 from memwal.model import ShardId, TableView
-from memwal.report import DONE, NOTHING_TO_DO, Part, TableReport, sum_up
+from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Part, TableReport, sum_up
 from memwal.text import format_age
 
 
@@ -53,6 +53,27 @@ class RescueTableReport(TableReport):
     def has_claimed(self) -> bool:
         """Whether a shard was claimed, be it in vain."""
         return any(s.writer_epoch_before != s.writer_epoch_after for s in self.shards)
+
+    def audited(self) -> Iterable[AuditItem]:
+        """The shards that were claimed, and the torn entries that were to be replaced."""
+        for shard in self.shards:
+            claimed = shard.writer_epoch_before != shard.writer_epoch_after
+            numbers = shard.generations
+            if claimed or shard.generations:
+                yield AuditItem(
+                    action="rescue",
+                    kind="shard",
+                    path=layout.shard_folder(ShardId(shard.shard_id)),
+                    shard_id=shard.shard_id,
+                    bytes=shard.bytes,
+                    generations=(min(numbers), max(numbers)) if numbers else None,
+                    reason=f"{shard.entries} entries, silent for {format_age(shard.idle_seconds)} "
+                    f"({shard.last_sign}); epoch {_format_epoch(shard)}",
+                    done=shard.outcome == DONE,
+                )
+            if shard.torn_kept:
+                shard_id, positions = ShardId(shard.shard_id), shard.torn_positions
+                yield from list_torn(shard_id, positions, done=claimed)
 
     @property
     def generations(self) -> int:
@@ -135,6 +156,22 @@ def _report_failed(shard: str, error: MemWalError) -> RescueShardReport:
         shard_id=shard,
         action=RescueAction.REFUSE.value,
     )
+
+
+def list_torn(
+    shard_id: ShardId, positions: Iterable[int], *, done: bool | None = None
+) -> Iterable[AuditItem]:
+    """Torn entries that a rescue replaces, as lines of the audit trail."""
+    for position in positions:
+        kept = layout.torn_entry_path(shard_id, position)
+        yield AuditItem(
+            action="replace",
+            kind="wal_entry",
+            path=layout.wal_entry_path(shard_id, position),
+            shard_id=shard_id,
+            reason=f"torn; its bytes are in {kept}",
+            done=done,
+        )
 
 
 SHARDS: tuple[Column[RescueShardReport], ...] = (

@@ -35,6 +35,7 @@ from memwal.jobs.garbage.apply.deletions import (
     add_before,
     find_deciding,
     make_deletions,
+    make_intents,
 )
 from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
 from memwal.jobs.garbage.look import Look
@@ -58,6 +59,7 @@ from memwal.jobs.garbage.ports import (
 )
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
+from memwal.report import AuditItem
 
 # A smaller difference is none: S3 timestamps are whole seconds, and a listing takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
@@ -110,6 +112,9 @@ class TableGarbage:
     """Versions older than this expire unless something refers to them; None expires none."""
     progress: DropProgress
     steps: Steps = no_steps
+    intend: Callable[[Sequence[AuditItem]], None] | None = None
+    """Called with all that is to go before any of it goes; raises StoreUnavailable where it can't
+    be written down, and then it stays. None: nobody wants to know."""
     remembered: Sweep | None = None
     """What former passes remember of the shards; None for nothing."""
     keep_former: Callable[[TableView], None] = lambda view: None
@@ -122,6 +127,10 @@ class TableGarbage:
     ahead_nanos: int = 0
     """How far this host's clock is ahead of the store's; 0 until the two were compared."""
     expired: Expired | None = None
+    versions_before: frozenset[int] = frozenset()
+    """The versions of main before any expired."""
+    unwritten: MemWalError | None = None
+    """Why the last deletions were left to the next run: they could not be written down."""
     acted: bool = False
     decided: Seen | None = None
     """The look that decided what was done."""
@@ -177,6 +186,7 @@ class TableGarbage:
                     self.seen = self._look_again(self.seen, verified=False)
                     self._expire(self.seen, self.retention_seconds)
                 self.seen = self._look_again(self.seen, verified=True)
+                self._intend(self.seen.plan)
                 self.acted = True
                 self.looked_at = max(self.looked_at, len(self.seen.look.evidence.shards))
                 self._drop_generations(self.seen.plan)
@@ -360,7 +370,7 @@ class TableGarbage:
         return Seen(
             look=look,
             plan=plan_garbage(look),
-            expirable=len(old),
+            expiring=old,
             never_merged=never_merged,
             untagged=untagged,
         )
@@ -379,11 +389,24 @@ class TableGarbage:
 
     def _expire(self, seen: Seen, retention_seconds: float) -> None:
         if seen.expirable and not seen.has_unrecorded:
+            self._intend_expiry(seen)
+            found = seen.look.evidence.versions
+            self.versions_before = frozenset(v.version for v in found if v.on_main)
             self.before_commit()
             self.steps("before_expire")
             # Lance measures age by this host's clock.
             older_than = retention_seconds + self.ahead_nanos / 1e9
             self.expired = self.expiry.expire_versions(older_than)
+
+    def _intend(self, plan: GarbagePlan, expiring: Set[int] = frozenset()) -> None:
+        if self.intend is not None and (intents := make_intents(plan, expiring)):
+            self.intend(intents)
+
+    def _intend_expiry(self, seen: Seen) -> None:
+        """Name what follows the expiry as well, as in a dry run: mostly that is all there is."""
+        if self.intend is not None:
+            foreseen = plan_garbage(seen.look.without_versions(seen.expiring))
+            self._intend(foreseen, seen.expiring)
 
     def _drop_generations(self, plan: GarbagePlan) -> None:
         if plan.drops:
@@ -411,7 +434,13 @@ class TableGarbage:
         if not self.acted or self.error is not None or self.broken is not None:
             return ()
         try:
-            return make_deletions(plan)
+            deletions = make_deletions(plan)
         except InvariantBroken as broken:
             self.broken = broken
             return ()
+        try:
+            self._intend(plan)
+        except MemWalError as error:
+            self.unwritten = error
+            return ()
+        return deletions

@@ -29,6 +29,7 @@ from memwal.ports import (
     check_object_path,
     no_steps,
 )
+from memwal.report import AuditItem
 from memwal.rows.progress import is_unrecorded
 
 _CHECKED_EVERY = 100
@@ -36,7 +37,7 @@ _CHECKED_EVERY = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """The result of a look at a table. That many `expirable` versions are to expire first.
+    """The result of a look at a table. `expiring` are the versions that are to expire first.
 
     `shards` are those that were looked at; None for all. `sweep` lets a later look leave out shards
     that can't have changed; None if it has to look at all. Neither `never_merged` shards nor
@@ -47,9 +48,14 @@ class Seen:
     plan: GarbagePlan
     shards: Set[ShardId] | None = None
     sweep: Sweep | None = None
-    expirable: int = 0
+    expiring: frozenset[int] = frozenset()
     never_merged: tuple[str, ...] = ()
     untagged: tuple[Checkpoint, ...] = ()
+
+    @property
+    def expirable(self) -> int:
+        """How many versions are to expire first."""
+        return len(self.expiring)
 
     @property
     def has_work(self) -> bool:
@@ -277,6 +283,35 @@ def check_below(path: str, file: StoredFile) -> None:
         return
     if file.path != path and not file.path.startswith(f"{path}/"):
         raise InvariantBroken(10, f"{file.path} is not below {path}")
+
+
+def make_intents(plan: GarbagePlan, expiring: Set[int] = frozenset()) -> list[AuditItem]:
+    """What a plan is about to do, as lines of the audit trail."""
+    items = [
+        AuditItem(
+            action=item.action.value,
+            kind=item.kind,
+            shard_id=item.shard_id,
+            path=item.path,
+            bytes=item.size_bytes,
+            reason=item.reason,
+        )
+        for item in plan.items
+        if item.action is not Action.KEEP
+    ]
+    return [*(expire_item(version) for version in sorted(expiring)), *items]
+
+
+def expire_item(version: int, *, done: bool | None = None) -> AuditItem:
+    """The expiry of a version, as a line of the audit trail."""
+    return AuditItem(
+        action="expire",
+        kind="version",
+        path=f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}",
+        version=version,
+        reason="older than the retention",
+        done=done,
+    )
 
 
 def make_deletions(plan: GarbagePlan) -> tuple[Deletion, ...]:

@@ -1,0 +1,1 @@
+"""Shows what the audit trail of a table says, and whether it is whole."""

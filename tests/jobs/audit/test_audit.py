@@ -1,0 +1,664 @@
+"""Audit trails of real tables: what is written down, before what, and what finds it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.config import ResolvedTable, Settings
+from memwal.format import layout
+from memwal.jobs.audit.job import run_audit, run_audit_verify, run_audit_verify_place
+from memwal.jobs.audit.report import AuditTableReport, AuditVerifyReport
+from memwal.jobs.audit.request import AuditRequest
+from memwal.jobs.checkpoint.job import run_drop
+from memwal.jobs.compaction.job import CompactionOptions, run_compaction
+from memwal.jobs.garbage.job import GarbageOptions, run_garbage
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.lease.job import run_lease_break
+from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.jobs.quiesce.job import QuiesceOptions, run_quiesce
+from memwal.jobs.quiesce.request import QuiesceRequest
+from memwal.jobs.rescue.job import RescueOptions, run_rescue
+from memwal.jobs.rescue.request import RescueRequest
+from memwal.ports import Steps, no_steps
+from memwal.report import AuditEntry, AuditItem, JobReport
+from memwal.run.trail import describe_asked, open_trail
+from memwal.store.objects.opening import open_objects
+from tests.support import builders
+from tests.support.builders import Put, Table
+from tests.support.garbage_runs import expire, laid_out
+from tests.support.nursery import killed, run_memwal
+from tests.support.progress import Quiet
+from tests.support.s3server import S3Server
+from tests.support.wal_tables import abandon, entry_file
+
+pytestmark = pytest.mark.integration
+
+SHORT = ("--execute", "--retention", "0s", "--grace", "0s", "--allow-short-retention", "--wal")
+
+
+def resolve(table: Table, audit: object) -> ResolvedTable:
+    settings = Settings(audit=str(audit))
+    return ResolvedTable(
+        name=table.uri, uri=table.uri, settings=settings, storage_options=table.options
+    )
+
+
+def collect(
+    table: Table, audit: object, *, steps: Steps = no_steps, lease: bool = True, **asked: Any
+) -> JobReport:
+    """`memwal garbage --execute`, short times allowed."""
+    known = {"retention_seconds": 0.0, "grace_seconds": 0.0, "wal": True}
+    request = GarbageRequest(execute=True, allow_short_retention=True, **{**known, **asked})
+    options = GarbageOptions(
+        tables=[resolve(table, audit)], engine="local", lease=lease, request=request
+    )
+    return run_garbage(options, Quiet(), steps)
+
+
+def documents(table: Table, audit: object) -> list[tuple[AuditEntry, Sequence[AuditItem]]]:
+    """All of the table's trail, oldest first."""
+    trail = open_trail(resolve(table, audit), table.uri, SystemClock())
+    read = list(trail.read(trail.numbers()))
+    assert [found.problem for found in read] == [None] * len(read)
+    return [(found.entry, found.items) for found in read if found.entry is not None]
+
+
+def verify(table: Table, audit: object) -> AuditVerifyReport:
+    (report,) = run_audit_verify([resolve(table, audit)]).tables
+    assert isinstance(report, AuditVerifyReport), report
+    return report
+
+
+def search(table: Table, audit: object, **asked: Any) -> AuditTableReport:
+    (report,) = run_audit([resolve(table, audit)], AuditRequest(**asked)).tables
+    assert isinstance(report, AuditTableReport), report
+    return report
+
+
+def files(table: Table) -> set[str]:
+    return {file.path for file in table.stores.objects.list("")}
+
+
+def is_named(path: str, intended: set[str]) -> bool:
+    """Whether the object, or a folder that it is in, was named before."""
+    return any(path == named or path.startswith(f"{named}/") for named in intended)
+
+
+def intended(table: Table, audit: object) -> set[str]:
+    found = documents(table, audit)
+    return {item.path for entry, items in found if entry.phase == "intent" for item in items}
+
+
+# Lance's cleanup removes what only expired versions needed, and names none of it.
+BY_LANCE = ("data/", "_deletions/", "_indices/", "_transactions/")
+PASSING = ("_maintenance/tmp/", "_maintenance/lease/claim", "_maintenance/cache")
+
+
+def unnamed(before: set[str], table: Table, audit: object) -> list[str]:
+    """What has gone since then, and no intent named."""
+    named = intended(table, audit)
+    gone = before - files(table)
+    return sorted(
+        p for p in gone if not p.startswith((*BY_LANCE, *PASSING)) and not is_named(p, named)
+    )
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Path:
+    return tmp_path / "audit"
+
+
+# ---- what is written down
+
+
+def test_a_generation_is_followed_from_its_merge_to_its_end(tmp_path: Path, audit: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(10))
+    (shard,) = table.shards
+    table.flush(shard, Put([1, 30], 1))
+    table.flush(shard, Put([2, 31], 1))
+    (folder,) = [p for p in Path(table.uri).rglob("*_gen_1") if p.is_dir()]
+    merge = MergeOptions(tables=[resolve(table, audit)], engine="local")
+    assert run_merge(merge, Quiet()).exit_code == 0
+    before = files(table)
+    for _ in range(3):
+        assert collect(table, audit).exit_code == 0
+    assert not folder.exists()
+    assert unnamed(before, table, audit) == []
+    path = folder.relative_to(table.uri).as_posix()
+    found = search(table, audit, path=f"{path}/data/any.lance")
+    told = [
+        (d.job, d.state, [(i.action, i.kind, i.done) for i in d.items]) for d in found.documents
+    ]
+    assert told == [
+        ("garbage", "outcome", [("delete", "generation", True)]),
+        ("garbage", "outcome", [("drop", "generation", True)]),
+        ("merge", "outcome", [("merge", "generation", True)]),
+    ]
+    first = found.documents[-1]
+    assert first.items[0].generations == (1, 2)
+    assert (first.version_before, first.version_after) == (2, 3)
+    assert first.run_id == merge.run_id
+    assert found.documents[0].asked["retention_seconds"] == 0
+    assert all(i.reason for d in found.documents[:2] for i in d.items), "with its evidence"
+    assert found.documents == search(table, audit, path=f"{table.uri}/{path}").documents
+    assert search(table, audit, path=f"{path}0").documents == ()
+    assert [d.number for d in search(table, audit, run=merge.run_id).documents] == [1]
+    assert verify(table, audit).findings == ()
+    assert verify(table, audit).unfinished == ()
+    assert verify(table, audit).recorded == 3
+
+
+def test_all_that_expires_is_named(tmp_path: Path, audit: Path) -> None:
+    table = laid_out(tmp_path / "t", generations=2)
+    versions = {v["version"] for v in table.dataset.versions()}
+    latest = table.dataset.version
+    collect(table, audit)
+    (intent, planned), (outcome, done) = documents(table, audit)
+    assert (intent.phase, outcome.phase, outcome.intents) == ("intent", "outcome", (1,))
+    expired = {item.version for item in done if item.action == "expire"}
+    assert expired == versions - {latest} == {i.version for i in planned if i.action == "expire"}
+    paths = {item.path for item in done if item.action == "expire"}
+    assert paths.isdisjoint(files(table))
+    assert search(table, audit, path=f"_versions/{min(versions)}.manifest").documents
+    assert search(table, audit, path="data/whatever.lance").documents
+    # What only becomes garbage with the versions is foreseen: one document names it all.
+    assert {i.path for i in planned} == {i.path for i in done}
+
+
+def test_an_idle_run_and_one_that_only_lists_write_nothing(tmp_path: Path, audit: Path) -> None:
+    table = laid_out(tmp_path / "t")
+    due = GarbageRequest(retention_seconds=0, grace_seconds=0, allow_short_retention=True)
+    listing = GarbageOptions(tables=[resolve(table, audit)], request=due)
+    assert run_garbage(listing, Quiet()).outcome == "done"
+    assert not audit.exists()
+    merge = MergeOptions(tables=[resolve(table, audit)], engine="local")
+    assert run_merge(merge, Quiet()).outcome == "nothing_to_do"
+    assert not audit.exists()
+
+
+def test_compaction_lease_break_checkpoint_and_quiesce(tmp_path: Path, audit: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(20), max_rows_per_file=5)
+    resolved = resolve(table, audit)
+    done = run_compaction(CompactionOptions(tables=[resolved], engine="local"), Quiet())
+    assert done.outcome == "done"
+    table.stores.leases.acquire("merge")
+    run_lease_break(resolved, "its host burnt down", "run-of-ann")
+    run = run_memwal("checkpoint", "create", table.uri, "eom")
+    assert run.returncode == 0, run.stderr
+    assert run_drop(resolved, "eom").outcome == "done"
+    options = QuiesceOptions(
+        tables=[resolved], engine="local", confirm=lambda *_: True, request=QuiesceRequest(yes=True)
+    )
+    assert run_quiesce(options, Quiet()).outcome in ("done", "nothing_to_do")
+    found = documents(table, audit)
+    assert [(e.job, e.phase) for e, _ in found] == [
+        ("compaction", "outcome"),
+        ("lease break", "outcome"),
+        ("checkpoint", "intent"),
+        ("checkpoint", "outcome"),
+        ("quiesce", "outcome"),
+    ]
+    ((rewrite,), (broken,), (dropping,), (dropped,), (still,)) = [items for _, items in found]
+    assert (rewrite.action, rewrite.fragments, rewrite.done) == ("rewrite", (0, 1, 2, 3), True)
+    assert rewrite.version == table.dataset.version
+    assert (broken.action, broken.reason) == ("break", "its host burnt down")
+    assert broken.path in files(table), "the claim that broke it"
+    assert found[1][0].run_id == "run-of-ann"
+    assert dropping.path == dropped.path and dropped.done and not dropping.done
+    assert dropped.path.startswith("_refs/tags/") and dropped.path not in files(table)
+    assert (still.action, still.reason, still.done) == ("quiesce", "nothing is in the way", True)
+    assert verify(table, audit).error is None
+
+
+def test_a_rescue_names_torn_entries_before_it_replaces_them(tmp_path: Path, audit: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    abandon(table, shard, Put([0, 6], 20), Put([7], 30))
+    torn = entry_file(table, shard, 2)
+    torn.write_bytes(torn.read_bytes()[:700])
+    long_ago = torn.stat().st_mtime - 3600
+    for path in Path(table.uri).rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+
+    def run(place: object) -> JobReport:
+        request = RescueRequest(idle_seconds=600, drop_torn=True)
+        options = RescueOptions(
+            tables=[resolve(table, place)], confirm=lambda *_: True, request=request
+        )
+        return run_rescue(options, Quiet())
+
+    wall = tmp_path / "file"
+    wall.write_text("no folder")
+    refused = run(wall)
+    assert (refused.exit_code, len(torn.read_bytes())) == (1, 700)
+    assert "the audit trail can't be written" in str(refused.tables[0].error)
+    done = run(audit)
+    assert done.outcome == "done", done
+    (intent, planned), (outcome, items) = documents(table, audit)
+    assert (intent.phase, intent.job, outcome.phase) == ("intent", "rescue", "outcome")
+    assert [(i.action, i.path) for i in planned] == [("replace", layout.wal_entry_path(shard, 2))]
+    assert [(i.action, i.done) for i in items] == [("rescue", True), ("replace", True)]
+    assert items[0].generations == (1, 1)
+    assert "silent for" in str(items[0].reason)
+
+
+# ---- before the first deletion
+
+
+def die_at(uri: str, audit: str, nth: int) -> None:
+    """A garbage run that is killed at its nth step."""
+    left = nth
+
+    def step(name: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    collect(Table(uri=uri, kind=builders.KINDS["int64"], options={}), audit, steps=step)
+
+
+def test_whatever_a_killed_run_deleted_it_had_named_before(tmp_path: Path, audit: Path) -> None:
+    table = laid_out(tmp_path / "t", generations=2, shards=2)
+    before, deaths = files(table), 0
+    for nth in (1, 2, 3, 1, 2, 4, 1, 3, 5):
+        if not killed(die_at, table.uri, str(audit), nth):
+            continue
+        deaths += 1
+        assert unnamed(before, table, audit) == []
+        report = verify(table, audit)
+        assert report.findings == ()
+        assert len(report.unfinished) >= 1
+        assert all(left.ended and left.job == "garbage" for left in report.unfinished)
+    assert deaths >= 5
+    assert "unfinished" in {d.state for d in search(table, audit).documents}
+    left = len(verify(table, audit).unfinished)
+    for _ in range(3):
+        assert collect(table, audit).exit_code == 0
+    assert len(verify(table, audit).unfinished) == left, "what a killed run did, no other one tells"
+    assert unnamed(before, table, audit) == []
+    assert len(before - files(table)) > 8
+
+
+@pytest.mark.parametrize("retention", [None, 0.0])
+def test_each_intent_is_there_before_its_deletion(
+    tmp_path: Path, audit: Path, retention: float | None
+) -> None:
+    """Also those of what a run only finds once it has deleted something."""
+    table = laid_out(tmp_path / "t", generations=2)
+    if retention is None:
+        expire(table)
+    before = files(table)
+    told: list[tuple[str, int]] = []
+
+    def step(name: str) -> None:
+        told.append((name, len(documents(table, audit))))
+        assert unnamed(before, table, audit) == []
+
+    for _ in range(3):
+        collect(table, audit, steps=step, retention_seconds=retention)
+    expected = {"before_drop", "before_delete"} | ({"before_expire"} if retention == 0 else set())
+    assert {name for name, _ in told} >= expected
+    assert all(number > 0 for _, number in told)
+    walls = [i for _, items in documents(table, audit) for i in items if i.kind == "wal_entry"]
+    assert walls, "entries of the WAL are planned last"
+
+
+@pytest.mark.parametrize("lease", [True, False])
+def test_a_run_that_fails_says_so(tmp_path: Path, audit: Path, lease: bool) -> None:
+    table = laid_out(tmp_path / "t")
+
+    def fail(step: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(table, audit, steps=fail, lease=lease)
+    (intent, planned), (outcome, items) = documents(table, audit)
+    assert (intent.phase, outcome.phase, outcome.intents) == ("intent", "outcome", (1,))
+    assert (outcome.outcome, outcome.exit_code, len(items)) == ("failed", 130, 0)
+    newest, oldest = search(table, audit, path=planned[0].path), search(table, audit)
+    assert [d.state for d in newest.documents] == ["failed"], "the outcome does not tell of it"
+    assert [d.state for d in oldest.documents] == ["outcome", "failed"]
+
+
+# ---- a trail that can't be written
+
+
+def test_it_stops_deletions_and_not_merges(tmp_path: Path, audit: Path) -> None:
+    table = laid_out(tmp_path / "t")
+    audit.write_text("a file where a folder should be")
+    before = files(table)
+    report = collect(table, audit)
+    assert report.exit_code == 1
+    assert "the audit trail can't be written, so nothing of this was deleted" in str(
+        report.tables[0].error
+    )
+    gone = before - files(table)
+    assert {path for path in gone if not path.startswith(PASSING)} == set()
+    (shard,) = table.shards
+    table.flush(shard, Put([5, 90], 7))
+    resolved = resolve(table, audit)
+    merged = run_merge(MergeOptions(tables=[resolved], engine="local"), Quiet())
+    assert (merged.outcome, merged.exit_code) == ("done", 0)
+    (warning,) = merged.tables[0].warnings  # type: ignore[attr-defined]
+    assert "the audit trail lacks what this run did" in warning
+    run = run_memwal("checkpoint", "create", table.uri, "eom")
+    assert run.returncode == 0
+    dropped = run_drop(resolved, "eom")
+    assert dropped.exit_code == 1
+    assert [c.name for c in table.stores.checkpoints.list()] == ["eom"]
+    audit.unlink()
+    assert collect(table, audit).exit_code == 0
+
+
+def test_a_trail_that_fails_in_the_middle_leaves_the_rest(tmp_path: Path, audit: Path) -> None:
+    """Entries of the WAL are named in a second document."""
+    table = laid_out(tmp_path / "t", generations=2)
+    collect(table, audit, wal=False)
+
+    def wall(step: str) -> None:
+        if step == "before_delete" and audit.is_dir():
+            audit.rename(tmp_path / "away")
+            audit.write_text("a file")
+
+    before = files(table)
+    report = collect(table, audit, steps=wall)
+    assert report.exit_code in (1, 6)
+    assert "can't be written" in str(report.tables[0].error)
+    gone = {path for path in before - files(table) if not path.startswith(PASSING)}
+    assert any("_gen_" in path for path in gone)
+    assert not any("/wal/" in path for path in gone)
+    audit.unlink()
+    (tmp_path / "away").rename(audit)
+    assert len(verify(table, audit).unfinished) == 1
+    collect(table, audit)
+    assert any("/wal/" in path for path in before - files(table))
+    assert unnamed(before, table, audit) == []
+
+
+def test_an_impossible_place_stops_deletions(tmp_path: Path) -> None:
+    table = laid_out(tmp_path / "t")
+    report = collect(table, "ftp://there/x")
+    assert report.exit_code == 1
+    assert "ftp:// is not supported" in str(report.tables[0].error)
+
+
+# ---- whether it is whole
+
+
+def damaged(
+    table: Table, audit: Path, what: Callable[[Path], None], number: int
+) -> AuditVerifyReport:
+    (path,) = audit.rglob(layout.audit_path("x", number).rpartition("/")[2])
+    what(path)
+    return verify(table, audit)
+
+
+@pytest.fixture
+def written(tmp_path: Path, audit: Path) -> Table:
+    """A table with five documents in its trail."""
+    table = laid_out(tmp_path / "t", generations=2)
+    collect(table, audit)
+    collect(table, audit)
+    assert verify(table, audit).error is None
+    assert len(documents(table, audit)) == 5
+    return table
+
+
+def edit(path: Path) -> None:
+    path.write_text(path.read_text().replace('"done":true', '"done":null'))
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "codes"),
+    [
+        (Path.unlink, 1, ["MW-U01"]),
+        (Path.unlink, 3, ["MW-U01"]),
+        (Path.unlink, 5, ["MW-U03"]),
+        (edit, 2, ["MW-U02"]),
+        (lambda path: path.write_bytes(b""), 4, ["MW-U02"]),
+        (lambda path: path.write_bytes(path.with_name("999999999999.jsonl").read_bytes()), 2,
+         ["MW-U02"]),
+    ],
+    ids=["first gone", "one gone", "newest gone", "edited", "emptied", "a copy of another"],
+)  # fmt: skip
+def test_what_is_missing_or_changed_is_found(
+    written: Table, audit: Path, what: Callable[[Path], None], number: int, codes: list[str]
+) -> None:
+    report = damaged(written, audit, what, number)
+    assert (report.outcome, report.exit_code) == ("failed", 8)
+    assert [found.code for found in report.findings] == codes
+    assert codes[0] in str(report.error)
+    assert run_audit_verify_place(str(audit), {}).exit_code == (0 if codes == ["MW-U03"] else 8)
+    found = search(written, audit)
+    assert found.outcome == "done", "the others are shown all the same"
+
+
+def test_a_trail_that_was_written_anew_is_found(written: Table, audit: Path) -> None:
+    """With every digest right: what the table's run records say does not fit."""
+    trail = open_trail(resolve(written, audit), written.uri, SystemClock())
+    kept = documents(written, audit)
+    for path in audit.rglob("*.jsonl"):
+        path.unlink()
+    for entry, items in kept:
+        trail.append(entry, [item for item in items if item.kind != "generation"])
+    report = verify(written, audit)
+    assert {found.code for found in report.findings} == {"MW-U03"}
+    assert run_audit_verify_place(str(audit), {}).exit_code == 0, "by itself it is whole"
+
+
+def test_a_trail_nobody_wrote(tmp_path: Path, audit: Path) -> None:
+    table = laid_out(tmp_path / "t")
+    report = verify(table, audit)
+    assert (report.outcome, report.documents, report.newest) == ("done", 0, None)
+    assert search(table, audit).documents == ()
+    assert run_audit_verify_place(str(audit), {}).outcome == "done"
+
+
+def test_runs_on_two_tables_and_at_one_time(tmp_path: Path, audit: Path) -> None:
+    """Two processes, with no lease between them."""
+    table, other = laid_out(tmp_path / "t", generations=1), laid_out(tmp_path / "u", generations=1)
+    (shard,) = table.shards
+    collect(other, audit)
+    running = []
+    for number in range(4):
+        table.flush(shard, Put([number, 200 + number], number))
+        command = ["merge", table.uri, "--no-lease", "--audit", str(audit), "--engine", "local"]
+        running.append(
+            subprocess.Popen(
+                [*_python(), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        )
+    for process in running:
+        assert process.wait(120) in (0, 4)
+    assert verify(table, audit).error is None
+    assert verify(other, audit).error is None
+    report = run_audit_verify_place(str(audit), {})
+    assert report.exit_code == 0 and len(report.tables) == 2
+    merged = [i for e, items in documents(table, audit) if e.job == "merge" for i in items]
+    assert merged and max(i.generations[1] for i in merged if i.generations) == 5
+
+
+def _python() -> list[str]:
+    import sys
+
+    return [sys.executable, "-m", "memwal"]
+
+
+# ---- where
+
+
+@pytest.mark.served
+def test_on_s3_it_costs_a_listing_a_read_and_two_puts(
+    make_s3_uri: Callable[[], str], s3_server: S3Server, tmp_path: Path
+) -> None:
+    options = s3_server.storage_options
+    table = laid_out(make_s3_uri(), options=options, generations=1)
+    audit = make_s3_uri().removesuffix("/table") + "/audit"
+    collect(table, audit)
+    assert [e.phase for e, _ in documents(table, audit)] == ["intent", "outcome"]
+    before, reports = len(documents(table, audit)), []
+    calls = _count(lambda: reports.append(collect(table, audit, wal=False)))
+    assert len(documents(table, audit)) == before + 2
+    assert calls == {"list": 1, "get": 1, "put": 2}
+    assert reports[0].requests["put"] > 2
+    assert verify(table, audit).error is None
+    (place,) = run_audit_verify_place(audit, options).tables
+    assert place.outcome == "done"
+    objects = open_objects(audit, options, SystemClock())
+    assert {file.path.partition("/")[0][:6] for file in objects.list("")} == {"table-"}
+
+
+def _count(work: Callable[[], object]) -> dict[str, int]:
+    """Requests to the place of the trail that `work` makes."""
+    from memwal.run import trail as module
+
+    opened = []
+    real = module.open_objects
+
+    def noting(*args: Any, **more: Any) -> Any:
+        opened.append(real(*args, **more))
+        return opened[-1]
+
+    module.open_objects = noting
+    try:
+        work()
+    finally:
+        module.open_objects = real
+    (objects,) = opened
+    return {name: getattr(objects.counts, name) for name in ("list", "get", "put")}
+
+
+def test_a_trail_outlives_its_table_and_is_one_for_all_spellings(
+    tmp_path: Path, audit: Path
+) -> None:
+    table = laid_out(tmp_path / "t", generations=1)
+    collect(table, audit)
+    link = tmp_path / "link"
+    link.symlink_to(table.uri)
+    linked = ResolvedTable(
+        name="link", uri=str(link), settings=Settings(audit=str(audit)), storage_options={}
+    )
+    (report,) = run_audit([linked], AuditRequest()).tables
+    assert isinstance(report, AuditTableReport) and report.searched == 2
+    import shutil
+
+    shutil.rmtree(table.uri)
+    assert search(table, audit).searched == 2
+
+
+def test_the_command_line(tmp_path: Path, audit: Path) -> None:
+    table = laid_out(tmp_path / "t", generations=1)
+    config = tmp_path / "memwal.toml"
+    config.write_text('[defaults]\naudit = "audit"\n[tables.orders]\nuri = "t"\n')
+
+    def run(*arguments: str) -> Any:
+        done = run_memwal(*arguments, "--config", str(config), "--json")
+        return done.returncode, json.loads(done.stdout)
+
+    code, _ = run("garbage", "orders", *SHORT)
+    assert code == 0
+    assert (tmp_path / "audit").is_dir(), "beside the file"
+    code, found = run("audit", "orders")
+    assert code == 0 and [d["job"] for d in found["tables"][0]["documents"]] == ["garbage"]
+    document = found["tables"][0]["documents"][0]
+    assert document["items_in_all"] == len(document["items"]) > 0
+    code, found = run("audit", "orders", "--run", document["run_id"], "--limit", "1")
+    assert [d["number"] for d in found["tables"][0]["documents"]] == [2]
+    code, found = run("audit", "orders", "--run", "another")
+    assert code == 0 and found["tables"][0]["documents"] == []
+    for words in (("audit", "verify"), ("audit", "verify", "orders"), ("audit", "verify", "--all")):
+        code, found = run(*words)
+        assert code == 0, found
+        assert found["tables"][0]["documents"] == 2
+    (newest,) = audit.rglob("999999999998.jsonl")
+    newest.unlink()
+    assert run("audit", "verify", "orders")[0] == 8
+    code, found = run("audit", "verify", "--path", "x")
+    assert code == 2 and "takes no --path" in found["error"]
+    done = run_memwal("audit", table.uri, "--json", "--config", "/dev/null")
+    assert done.returncode == 2
+    assert "no audit trail is configured" in json.loads(done.stdout)["tables"][0]["error"]
+    done = run_memwal("audit", "verify", "--json", "--config", "/dev/null")
+    assert done.returncode == 2 and "no place for audit trails" in json.loads(done.stdout)["error"]
+    done = run_memwal("audit", "verify", "--audit", str(audit), "--config", "/dev/null")
+    assert done.returncode == 0, done.stderr
+    shown = run_memwal("audit", "orders", "--config", str(config))
+    assert "intent" in shown.stdout or "unfinished" in shown.stdout
+
+
+# ---- keys
+
+
+def test_a_key_leads_to_its_shard_and_is_written_nowhere(tmp_path: Path, audit: Path) -> None:
+    from tests.support.ingest_tables import make
+
+    secret = "thérèse-4711"
+    table = make(tmp_path / "t", bucket_column="id", num_buckets=3)
+    source = tmp_path / "in.jsonl"
+    names = [secret, *(f"other-{n}" for n in range(12))]
+    kinds = {f.name: str(f.type) for f in _schema(table.uri)}
+    rows = [{n: _value(kinds[n], name, at) for n in kinds} for at, name in enumerate(names)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = run_memwal("ingest", table.uri, str(source), "--engine", "local")
+    assert run.returncode == 0, run.stderr
+    for words in (
+        ("merge", table.uri),
+        ("garbage", table.uri, *SHORT),
+        ("garbage", table.uri, *SHORT),
+    ):
+        run = run_memwal(*words, "--audit", str(audit), "--engine", "local")
+        assert run.returncode == 0, run.stderr
+    text = b"".join(path.read_bytes() for path in audit.rglob("*.jsonl"))
+    assert secret.encode() not in text and json.dumps(secret)[1:-1].encode() not in text
+    key = json.dumps(rows[0]["id"]).strip('"')
+    shard = json.loads(run_memwal("shard", table.uri, "--key", f"id={key}", "--json").stdout)
+    done = run_memwal("audit", table.uri, "--audit", str(audit), "--key", f"id={key}", "--json")
+    (found,) = json.loads(done.stdout)["tables"]
+    shards = {i["shard_id"] for d in found["documents"] for i in d["items"]} - {None}
+    assert shards == {shard["shard_id"]}
+    assert len(found["shards_left_out"]) == 2
+    assert {i["action"] for d in found["documents"] for i in d["items"]} >= {
+        "merge",
+        "expire",
+        "drop",
+    }
+    shown = run_memwal("audit", table.uri, "--audit", str(audit), "--key", f"id={key}")
+    assert "The trail has no keys. 2 shards that can't hold this one" in shown.stdout
+
+
+def _schema(uri: str) -> Any:
+    import lance
+
+    return lance.dataset(uri).schema
+
+
+def _value(kind: str, name: str, at: int) -> object:
+    return name if "string" in kind else at
+
+
+def test_what_was_asked_has_no_texts_and_no_pairs() -> None:
+    assert describe_asked(None) == {}
+    assert describe_asked(GarbageRequest()) == {}
+    assert describe_asked(GarbageRequest(execute=True, grace_seconds=5)) == {
+        "execute": True,
+        "grace_seconds": 5,
+    }
+    secret = AuditRequest(key=(("id", "4711"),), run="4711", limit=7)
+    asked = describe_asked(secret)
+    assert "4711" not in json.dumps(asked)
+    assert asked == {
+        "key": "given, and not written down",
+        "run": "given, and not written down",
+        "limit": 7,
+    }
+    assert describe_asked(RescueRequest(shards=["ce5b"])) == {"shards": ["ce5b"]}

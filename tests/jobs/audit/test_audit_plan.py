@@ -1,0 +1,138 @@
+"""What of a trail is about an object, and what is wrong with a trail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from memwal.format import layout
+from memwal.jobs.audit.plan import Chain, Finding, Line, Wanted, clean_path, is_wanted
+
+MISSING, CHANGED, DISOWNED = "MW-U01", "MW-U02", "MW-U03"
+
+SHARD = "_mem_wal/ce5beb05-56de-41d9-b419-bbf41d04f9ab"
+GONE = Line(action="delete", path=f"{SHARD}/0a332fa8_gen_2", shard_id=SHARD[9:])
+MERGED = Line(action="merge", path=SHARD, shard_id=SHARD[9:], generations=(2, 4))
+RESCUED = Line(action="rescue", path=SHARD, shard_id=SHARD[9:], generations=(5, 5))
+EXPIRED = Line(action="expire", path=f"_versions/{layout.table_manifest_names(7)[0]}", version=7)
+REWRITTEN = Line(action="rewrite", path="data", version=9)
+
+
+@pytest.mark.parametrize(
+    ("line", "about", "not_about"),
+    [
+        (
+            GONE,
+            [GONE.path, f"{GONE.path}/data/x.lance", SHARD, "_mem_wal"],
+            [f"{GONE.path}5", f"{SHARD}/0a332fa8_gen_20", "_mem_wa", "data/x.lance"],
+        ),
+        (
+            MERGED,
+            [SHARD, f"{SHARD}/0a332fa8_gen_2", f"{SHARD}/0a332fa8_gen_4/data/x"],
+            [f"{SHARD}/0a332fa8_gen_1", f"{SHARD}/0a332fa8_gen_5", f"{SHARD}/wal/1.arrow", "data"],
+        ),
+        (
+            RESCUED,
+            [SHARD, f"{SHARD}/0a332fa8_gen_5", f"{SHARD}/wal/1.arrow"],
+            [f"{SHARD}/0a332fa8_gen_4", "data/x.lance"],
+        ),
+        (
+            EXPIRED,
+            [
+                EXPIRED.path,
+                "_versions/7.manifest",
+                "data/x.lance",
+                "_indices/u/index.idx",
+                "_versions",
+            ],
+            ["_versions/8.manifest", SHARD, "_maintenance/runs/x.json"],
+        ),
+        (REWRITTEN, ["data", "data/x.lance", "_deletions/1.arrow"], ["_indices/u", SHARD]),
+    ],
+    ids=lambda value: value.action if isinstance(value, Line) else "",
+)
+def test_what_is_about_a_path(line: Line, about: Sequence[str], not_about: Sequence[str]) -> None:
+    assert [path for path in about if not is_wanted(line, Wanted(path=path))] == []
+    assert [path for path in not_about if is_wanted(line, Wanted(path=path))] == []
+    assert is_wanted(line, Wanted())
+
+
+def test_only_shards_that_cannot_hold_the_key_are_left_out() -> None:
+    wanted = Wanted(other_shards=frozenset({SHARD[9:]}))
+    assert not is_wanted(GONE, wanted)
+    assert is_wanted(EXPIRED, wanted), "the base may hold any key"
+    elsewhere = Wanted(other_shards=frozenset({"36055c30-682b-4d29-aef8-48d0bf9bd9b7"}))
+    assert is_wanted(GONE, elsewhere)
+    assert wanted.is_narrow and not Wanted().is_narrow and not Wanted(run_id="x").is_narrow
+
+
+@pytest.mark.parametrize("path", ["a/b", "/a/b/", "s3://b/t/a/b", "s3://b/t//a/b"])
+def test_a_path_may_come_with_the_address(path: str) -> None:
+    assert clean_path(path, "s3://b/t") == "a/b"
+
+
+# ---- the chain
+
+
+def follow(
+    documents: Sequence[tuple[int, str | None, str | None]], recorded: dict[int, str] | None = None
+) -> list[Finding]:
+    """What is wrong with documents of these numbers, digests and digests before."""
+    chain = Chain(recorded=recorded or {})
+    found: list[Finding] = []
+    for number, digest, previous in documents:
+        problem = None if digest is not None else "unreadable"
+        found += chain.follow(number, digest=digest, previous=previous, problem=problem)
+    return [*found, *chain.end()]
+
+
+WHOLE = [(1, "a", ""), (2, "b", "a"), (3, "c", "b"), (4, "d", "c")]
+
+
+def test_a_whole_chain() -> None:
+    assert follow(WHOLE) == follow([]) == follow(WHOLE, {1: "a", 4: "d"}) == []
+
+
+@pytest.mark.parametrize(
+    ("left_out", "text"),
+    [
+        ({1}, "document 1 is missing"),
+        ({2}, "document 2 is missing"),
+        ({2, 3}, "documents 2 to 3 are missing"),
+    ],
+)
+def test_missing_documents(left_out: set[int], text: str) -> None:
+    (found,) = follow([one for one in WHOLE if one[0] not in left_out])
+    assert (found.error.code, found.number, found.error.text) == (MISSING, min(left_out), text)
+
+
+def test_the_end_is_missed_by_what_the_table_recorded() -> None:
+    assert follow(WHOLE[:3]) == [], "a chain alone does not tell"
+    (found,) = follow(WHOLE[:3], {2: "b", 4: "d"})
+    assert (found.error.code, found.number) == (DISOWNED, 4)
+    (found,) = follow([], {2: "b"})
+    assert (found.error.code, found.number) == (DISOWNED, 2)
+
+
+def test_a_document_that_was_written_anew() -> None:
+    (found,) = follow([(1, "a", ""), (2, "x", "a"), (3, "c", "b")])
+    assert (found.error.code, found.number) == (CHANGED, 3)
+    assert "does not carry the digest of 2" in found.error.text
+    anew = [(1, "a", ""), (2, "x", "a"), (3, "y", "x")]
+    assert follow(anew) == [], "all of it from there on: a chain alone does not tell"
+    assert [(f.error.code, f.number) for f in follow(anew, {1: "a", 3: "c"})] == [(DISOWNED, 3)]
+
+
+def test_a_first_document_that_claims_one_before() -> None:
+    (found,) = follow([(1, "a", "z")])
+    assert (found.error.code, found.number) == (CHANGED, 1)
+
+
+def test_an_unreadable_document_is_one_finding() -> None:
+    (found,) = follow([(1, "a", ""), (2, None, None), (3, "c", "b")])
+    assert (found.error.code, found.number, found.error.text) == (
+        CHANGED,
+        2,
+        "document 2: unreadable",
+    )
