@@ -1076,8 +1076,8 @@ _NUMBERED = (
         ),
         (
             "lease: a claim that was brought back is taken for the one that was seen",
-            "self._read(current.token) == current",
-            "self._read(current.token) is not None",
+            "self.read(current.token) == current",
+            "self.read(current.token) is not None",
         ),
         (
             "lease: a renewal that stalled before its put stands",

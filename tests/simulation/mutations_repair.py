@@ -146,8 +146,8 @@ REPAIR: tuple[Mutation, ...] = (
         ),
         (
             "repair: a shard gets two manifests by one look",
-            "            if claimed in taken:",
-            "            if False:",
+            "            if claimed in taken | in_wal:",
+            "            if claimed in in_wal:",
         ),
     ),
     *mutations(

@@ -111,7 +111,7 @@ _BYTES = mutations(
     ("bytes: catch-up twice", "        if entry.index_name in catchup:", "        if False:"),
     (
         "bytes: unknown fields of a manifest get lost",
-        "    message = _parse(pb.ShardManifest, manifest.raw)",
+        "    message = parse_message(pb.ShardManifest, manifest.raw)",
         "    message = pb.ShardManifest()",
     ),
     (
@@ -121,7 +121,7 @@ _BYTES = mutations(
     ),
     (
         "bytes: unknown fields of the MemWAL index get lost",
-        "    details = _parse(pb.MemWalIndexDetails, state.raw)",
+        "    details = parse_message(pb.MemWalIndexDetails, state.raw)",
         "    details = pb.MemWalIndexDetails()",
     ),
     (
@@ -458,8 +458,8 @@ _LEASES = (
         ),
         (
             "lease: claims overwrite each other",
-            "            self._objects.put_if_absent(layout.lease_claim_path(claim.token), _encode(claim))",
-            "            self._objects.put(layout.lease_claim_path(claim.token), _encode(claim))",
+            "            self._objects.put_if_absent(layout.lease_claim_path(claim.token), encode_claim(claim))",
+            "            self._objects.put(layout.lease_claim_path(claim.token), encode_claim(claim))",
         ),
         (
             "lease: whoever has the name, it is ours",
@@ -478,7 +478,7 @@ _LEASES = (
         ),
         (
             "lease: a hint is the latest",
-            "            following = self._read(found.token + 1)",
+            "            following = self.read(found.token + 1)",
             "            following = None",
         ),
         (
@@ -722,8 +722,14 @@ _STORES = (
         ("s3: a create replaces", 'self._put(key, data, IfNoneMatch="*")', "self._put(key, data)"),
         (
             "s3: a conflict that nobody may have won counts as an object that exists",
-            "                if status_of(error) == 412:",
-            "                if status_of(error) in (409, 412):",
+            """                self._put(key, data, IfNoneMatch="*")
+            except boto.ClientError as error:
+                if status_of(error) == 412:
+""",
+            """                self._put(key, data, IfNoneMatch="*")
+            except boto.ClientError as error:
+                if status_of(error) in (409, 412):
+""",
         ),
         (
             "s3: writes that conflicted to the last are not looked up",
