@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from memwal.config import ResolvedTable
@@ -78,7 +78,16 @@ def run_restore(options: RestoreOptions, progress: Progress, steps: Steps = no_s
         # A place that is not to be written to gets no record either.
         is_recorded=lambda table, report: table.worked_on,
     )
-    return runner.run_each(options, restore, progress)
+    tables = [_explain_new(table) for table in options.tables]
+    return runner.run_each(replace(options, tables=tables), restore, progress)
+
+
+def _explain_new(table: ResolvedTable) -> ResolvedTable:
+    """Where nothing has the name, a folder that is yet to be made may be meant."""
+    if table.unknown is None:
+        return table
+    told = f"{table.unknown}; a new place is written ./{table.name}"
+    return table.model_copy(update={"unknown": told})
 
 
 def _make_keep(table: OpenTable, stores: Stores) -> Callable[[str], str]:

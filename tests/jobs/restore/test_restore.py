@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import memwal
-from memwal.errors import Missing, Refused
+from memwal.errors import Missing, NotATable, Refused
 from memwal.format import layout, restores
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.restore.report import RestoreTableReport, show_table
@@ -599,6 +599,21 @@ def test_from_python(world: World) -> None:
     with pytest.raises(Refused, match="over"):
         memwal.open_table(str(world.root / "new")).restore(str(world.place))
     check_restored(world, world.root / "new")
+
+
+def test_a_new_place_that_is_given_like_a_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.root)
+    with pytest.raises(NotATable, match="no such table") as refused:
+        memwal.open_table("again").restore(str(world.place))
+    told, _, place = str(refused.value).partition("; a new place is written ")
+    assert (place, Path("again").exists()) == ("./again", False)
+    with pytest.raises(NotATable) as elsewhere:
+        memwal.open_table("again").verify()
+    assert str(elsewhere.value) == told
+    memwal.open_table(place).restore(str(world.place))
+    check_restored(world, world.root / "again")
 
 
 def test_the_report_can_be_shown_and_read(world: World) -> None:
