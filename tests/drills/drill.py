@@ -108,7 +108,8 @@ class Outcome:
                 return "harmless" if self.before.is_right else "mended"
             if self.is_beyond:
                 return "beyond"
-            if after.told and after.told == self.before.told:
+            failed = {read.name for read in self.before.reads if read.result == TOLD}
+            if after.told and after.told <= failed:
                 return "told by reads"
             wrong = any(read.result == WRONG for read in after.reads)
             return "silent after repair" if wrong else "not mended, said so neither"
