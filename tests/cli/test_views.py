@@ -43,7 +43,8 @@ ALONE = [kind for kind in kinds() if kind.__name__ != "BackfillTableReport"]
 
 @pytest.mark.parametrize("kind", ALONE, ids=lambda kind: kind.__name__)
 def test_a_report_of_every_kind_is_shown(kind: type[TableReport]) -> None:
-    report = kind.model_construct(table="orders", outcome="done", until="merged")
+    places = {"dest": "copies", "trail": "trails/orders"}
+    report = kind.model_construct(table="orders", outcome="done", until="merged", **places)
     out = io.StringIO()
     show_report(
         JobReport(job="any", outcome="done", tables=(report,)), Console(file=out, width=200)
@@ -88,6 +89,15 @@ checkpoint list T
 read T --checkpoint one
 checkpoint drop T one
 checkpoint list T
+backup T COPIES --name one --dry-run
+backup T COPIES --name one
+backup list COPIES
+backup verify COPIES
+restore COPIES AGAIN --dry-run
+restore COPIES AGAIN
+backup drop COPIES one
+erase T --key id=9
+audit T --audit TRAILS
 maintain T --engine local --dry-run
 maintain T --engine local
 garbage T --grace 0s
@@ -161,7 +171,8 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int, str]]
     (folder / "bad.jsonl").write_text('{"id": "x", "note": "c", "v": [0, 1]}\n')
     places = {
         "T": "t", "ROW": "row.jsonl", "OTHER": "other.jsonl", "BAD": "bad.jsonl",
-        "REJECTS": "rejects.jsonl", "DEMO": "demo", "MISSING": "missing",
+        "REJECTS": "rejects.jsonl", "DEMO": "demo", "MISSING": "missing", "COPIES": "copies",
+        "AGAIN": "./again", "TRAILS": "./trails",
     }  # fmt: skip
     here = Path.cwd()
     os.chdir(folder)

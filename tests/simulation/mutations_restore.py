@@ -187,8 +187,17 @@ RESTORE = (
         f"{_REAL} 'memwal_is_fenced'",
         (
             "restore: rows that are gone are called safe",
-            "        if latest.writer_epoch - epoch >= layout.LEAP:",
+            "        if latest.writer_epoch - epoch >= layout.LEAP // 2:",
             "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/verify/plan.py",
+        f"{_REAL} 'over_a_table_its_writer or over_a_broken'",
+        (
+            "restore: what a writer left whom it shut out is damage of the table",
+            "        and manifest.writer_epoch - (entry.writer_epoch or 0) < layout.LEAP // 2\n",
+            "",
         ),
     ),
 )

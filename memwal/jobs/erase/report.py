@@ -229,5 +229,10 @@ def _show_state(report: EraseTableReport) -> Text:
 
 def _list_holders(found: HoldersReport) -> str:
     words_of = {name.replace("_", " "): count for name, count in found.model_dump().items()}
-    told = [f"{count} {name}" for name, count in words_of.items() if count]
+    one = {"indexes": "index", "wal entries": "wal entry"}
+    told = [
+        f"{count:,} {one.get(name, name.removesuffix('s')) if count == 1 else name}"
+        for name, count in words_of.items()
+        if count
+    ]
     return ", ".join(told) or "nothing"

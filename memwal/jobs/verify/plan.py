@@ -412,7 +412,8 @@ def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> 
 def list_replay_problems(manifest: ShardManifest, wal: WalFacts) -> list[str]:
     """Why a replay of the entries up to the first gap must not be trusted.
 
-    An epoch above the manifest's is no reason here: that is `find_newer`'s.
+    An epoch above the manifest's is no reason here: that is `find_newer`'s. Nor is what a writer
+    left whom a restore shut out: its generations are not this table's.
     """
     epochs = {manifest.writer_epoch, *wal.sentinel_epochs, *wal.row_epochs}
     there = {entry.position for entry in wal.entries}
@@ -426,6 +427,7 @@ def list_replay_problems(manifest: ShardManifest, wal: WalFacts) -> list[str]:
         for entry in wal.entries
         if entry.position <= manifest.replay_after_wal_entry_position
         and (entry.generation or 0) >= manifest.current_generation
+        and manifest.writer_epoch - (entry.writer_epoch or 0) < layout.LEAP // 2
     ]
     problems += replay(judged, reached).problems
     return [f"shard {manifest.shard_id}: {text}" for text in problems]
