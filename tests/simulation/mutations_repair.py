@@ -18,6 +18,21 @@ REPAIR: tuple[Mutation, ...] = (
             "    return base.writer_epoch + 1",
         ),
         (
+            "repair: a manifest takes a version that was recorded",
+            "    return max(known, hint if hint - known <= _LEAP_MAX else 0) + 1",
+            "    return shard.manifests.highest_name + 1",
+        ),
+        (
+            "repair: a hint that is far off has names taken",
+            "hint if hint - known <= _LEAP_MAX else 0)",
+            "hint)",
+        ),
+        (
+            "repair: no stopper leads up to a manifest",
+            "    for missing in range(highest + 1, version) if highest else ():",
+            "    for missing in ():",
+        ),
+        (
             "repair: WAL entries that are gone are not named",
             "    if gone:",
             "    if False:",

@@ -39,6 +39,11 @@ class StoredManifests:
         return max((*self.readable, *self.damaged), default=0)
 
     @property
+    def highest_name(self) -> int:
+        """The highest version whose name is taken, by a stopper too; 0 without any."""
+        return max((self.highest, *self.stored))
+
+    @property
     def newest_readable(self) -> ShardManifest | None:
         """The newest of those that can be read."""
         return self.readable[max(self.readable)] if self.readable else None

@@ -4,12 +4,14 @@ A shard whose newest manifest is gone, or a generation of which is, is set back:
 lists the generations before that point, and replay begins with the first WAL entry that belongs to
 a later one. Each entry says to which generation it belongs. pylance's own writer then flushes them
 again, one generation for each, in folders of other names. The manifest has a higher epoch than any
-writer can have been given, so that none goes on from the former state.
+writer can have been given, so that none goes on from the former state, and a version above all that
+anything recorded, so that nothing shows a newer one. Stoppers take the names below it first: who
+probes upwards from an older version comes to it, and a stalled writer has no name to go on at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memwal.format.replay import WalEntry, replay
@@ -17,6 +19,7 @@ from memwal.jobs.repair.model import (
     Effect,
     Flush,
     PutManifest,
+    PutStopper,
     ShardEvidence,
     TakeSnapshot,
     describe_span,
@@ -24,6 +27,9 @@ from memwal.jobs.repair.model import (
 from memwal.jobs.rescue.plan import size_memtable
 from memwal.model import FlushedGeneration, ShardManifest, ShardStatus
 from memwal.text import count_of
+
+# A hint is written unchecked: one so far above what is stored is not what a writer came to.
+_LEAP_MAX = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +72,7 @@ def set_back(
     first = later[0].generation if later else None
     manifest = replace(
         base,
-        version=shard.manifests.highest + 1,
+        version=_choose_version(shard),
         writer_epoch=_choose_epoch(shard, base),
         current_generation=max(floor, first or 0),
         replay_after_wal_entry_position=after,
@@ -76,7 +82,7 @@ def set_back(
     lost = [*_find_gap(shard, max(below, replayed), min(starts, default=0))]
     if first is not None and first > floor:
         lost.append(_name_unlisted(shard, range(floor, first)))
-    effects: list[Effect] = [PutManifest(manifest=manifest)]
+    effects: list[Effect] = [*_stop_below(shard, manifest.version), PutManifest(manifest=manifest)]
     if (flush := plan_flush(manifest, shard.entries)) is not None:
         effects.append(flush)
     if shard.snapshot is not None:
@@ -101,6 +107,21 @@ def plan_flush(manifest: ShardManifest, entries: Sequence[WalEntry]) -> Flush | 
 
 def _is_below(entry: WalEntry, floor: int) -> bool:
     return entry.generation is not None and entry.generation < floor
+
+
+def _choose_version(shard: ShardEvidence) -> int:
+    """The first version above all that are stored, or that a record names or the hint says."""
+    known = max(shard.manifests.highest_name, shard.named_version)
+    hint = shard.hint or 0
+    return max(known, hint if hint - known <= _LEAP_MAX else 0) + 1
+
+
+def _stop_below(shard: ShardEvidence, version: int) -> Iterator[PutStopper]:
+    """Stoppers between what is stored and that version; where nothing is, no gap can show."""
+    highest = shard.manifests.highest_name
+    at_nanos = shard.manifests.times.get(highest, 0)
+    for missing in range(highest + 1, version) if highest else ():
+        yield PutStopper(shard_id=shard.shard_id, version=missing, at_nanos=at_nanos)
 
 
 def _choose_epoch(shard: ShardEvidence, base: ShardManifest) -> int:

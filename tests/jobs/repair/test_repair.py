@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from memwal.format import layout
 from memwal.jobs.repair.job import RepairOptions, run_repair
 from memwal.jobs.repair.report import RepairTableReport
 from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.repair.store import StoredHands
 from memwal.jobs.verify.job import run_verify
+from memwal.ports import no_steps
 from memwal.run.options import RunOptions
 from tests.jobs.repair.damages import (
     LOST,
@@ -52,12 +55,13 @@ def table(ground: Table, tmp_path: Path) -> Table:
 
 def repair(table: Table, *, execute: bool = True, **more: Any) -> RepairTableReport:
     more.setdefault("confirm", lambda name, damages: True)
+    steps = more.pop("steps", no_steps)
     options = RepairOptions(
         tables=[resolved(table)],
         request=RepairRequest(execute=execute, idle_seconds=more.pop("idle_seconds", 0.0)),
         **more,
     )
-    (report,) = run_repair(options, Quiet()).tables
+    (report,) = run_repair(options, Quiet(), steps).tables
     assert isinstance(report, RepairTableReport), report
     return report
 
@@ -238,6 +242,51 @@ def test_a_shard_without_manifests_comes_back_from_the_snapshot(table: Table) ->
     report = repair(table)
     assert (report.exit_code, report.lost) == (0, ()), report
     assert "from the shard snapshot" in report.items[0].evidence
+    assert broken(table) == [] and read(table) == table.truth()
+
+
+@pytest.mark.parametrize(("kept", "hinted"), [(0, True), (0, False), (3, True)])
+def test_manifests_far_below_what_a_checkpoint_was_made_of(
+    table: Table, kept: int, hinted: bool
+) -> None:
+    """One manifest above it is enough, and pylance finds it from below, too."""
+    shard = table.shards[0]
+    files = manifest_files(table, shard)
+    latest = table.stores.shard_manifests.latest(shard)
+    assert latest is not None
+    for version in range(latest.version + 1, 131):
+        path = Path(table.uri, layout.shard_manifest_path(shard, version))
+        path.write_bytes(layout.encode_stopper(1))
+    hint = Path(table.uri, layout.version_hint_path(shard))
+    StoredHands(stores=table.stores, run_id="a" * 32, refresh=lambda: None).put_manifest(
+        replace(latest, version=131)
+    )
+    memwal.open_table(table.uri).checkpoint("one")
+    for path in manifest_files(table, shard):
+        if path not in files[len(files) - kept :]:
+            path.unlink()
+    if not hinted:
+        hint.unlink()
+    seen: list[int] = []
+
+    def stop(step: str) -> None:
+        if step == "Flush":
+            seen.extend(table.stores.shard_manifests.versions(shard))
+
+    report = repair(table, steps=stop)
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert report.mended == len(report.items) == len({i.path for i in report.items})
+    assert seen == ([132] if not kept else list(range(1, 133)))
+    assert broken(table) == [] and read(table) == table.truth()
+    manifests = table.stores.shard_manifests
+    newest = manifests.latest(shard)
+    assert newest is not None and newest.version == max(manifests.versions(shard)) > 132
+    hint.write_text('{"version":1}')  # as of a shard whose hints failed to be written
+    with table.writer(shard):
+        pass
+    after = manifests.latest(shard)
+    assert after is not None and after.version > newest.version
+    assert after.writer_epoch > newest.writer_epoch
     assert broken(table) == [] and read(table) == table.truth()
 
 

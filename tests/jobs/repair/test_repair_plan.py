@@ -10,6 +10,7 @@ from memwal.format.replay import WalEntry
 from memwal.jobs.repair.kinds import hint, progress, shard_manifest, wal_entry
 from memwal.jobs.repair.model import (
     Action,
+    Damage,
     Evidence,
     Flush,
     PutManifest,
@@ -121,16 +122,31 @@ def lost_newest(**more: object) -> ShardEvidence:
     return replace(found, **more)  # type: ignore[arg-type]
 
 
+def manifest_put(damage: Damage) -> PutManifest:
+    (put,) = (effect for effect in damage.effects if isinstance(effect, PutManifest))
+    return put
+
+
 def test_a_lost_manifest_is_followed_by_one_with_a_higher_epoch() -> None:
     (damage,) = shard_manifest.find(make_evidence(lost_newest()))
     assert (damage.action, damage.fences, damage.lost) == (Action.MEND, True, ())
-    put, flush = damage.effects
+    *stoppers, put, flush = damage.effects
     assert isinstance(put, PutManifest) and isinstance(flush, Flush)
-    assert put.manifest.version == 5
+    assert stoppers == [PutStopper(shard_id=SHARD, version=v, at_nanos=0) for v in (5, 6)]
+    assert put.manifest.version == 7  # a name that was taken is not used for another manifest
     assert put.manifest.writer_epoch == 5  # each of the two versions that are lost may be a claim
     assert put.manifest.replay_after_wal_entry_position == 3
     assert put.manifest.current_generation == 2
     assert [g.generation for g in put.manifest.flushed_generations] == [1]
+
+
+@pytest.mark.parametrize(("hint", "named", "version"), [(6, 131, 132), (50_000, 5, 6)])
+def test_a_manifest_goes_above_what_was_recorded(hint: int, named: int, version: int) -> None:
+    """A hint that is far off is not what a writer came to: no name is taken for it."""
+    (damage,) = shard_manifest.find(make_evidence(lost_newest(hint=hint, named_version=named)))
+    assert manifest_put(damage).manifest.version == version
+    taken = [e.version for e in damage.effects if isinstance(e, PutStopper)]
+    assert taken == list(range(5, version))
 
 
 def test_a_folder_that_nothing_names_is_not_listed() -> None:
@@ -138,8 +154,7 @@ def test_a_folder_that_nothing_names_is_not_listed() -> None:
     shard = lost_newest(entries=(entry(1, 1), entry(2, 1), entry(6, 3, epoch=3)))
     (damage,) = shard_manifest.find(make_evidence(shard))
     assert damage.action is Action.SALVAGE
-    put = damage.effects[0]
-    assert isinstance(put, PutManifest)
+    put = manifest_put(damage)
     assert [g.generation for g in put.manifest.flushed_generations] == [1]
     assert "nothing proves that 0badcafe_gen_2 is complete" in damage.lost[1]
     assert "WAL entries 3 to 5" in damage.lost[0]
@@ -149,34 +164,31 @@ def test_a_folder_that_a_checkpoint_names_is_listed() -> None:
     second = generation(2)
     shard = lost_newest(kept=(second,), opened=frozenset({second.path}))
     (damage,) = shard_manifest.find(make_evidence(shard))
-    put = damage.effects[0]
-    assert isinstance(put, PutManifest)
+    put = manifest_put(damage)
     assert [g.generation for g in put.manifest.flushed_generations] == [1, 2]
     assert put.manifest.current_generation == 3 and damage.lost == ()
 
 
 def test_a_folder_that_a_checkpoint_names_and_that_does_not_open_is_not_listed() -> None:
     (damage,) = shard_manifest.find(make_evidence(lost_newest(kept=(generation(2),))))
-    put = damage.effects[0]
-    assert isinstance(put, PutManifest)
+    put = manifest_put(damage)
     assert [g.generation for g in put.manifest.flushed_generations] == [1]
     assert put.manifest.current_generation == 2
 
 
 def test_generations_that_are_merged_are_not_replayed() -> None:
     (damage,) = shard_manifest.find(make_evidence(lost_newest(merged=2), merged=2))
-    put = damage.effects[0]
-    assert isinstance(put, PutManifest)
+    put = manifest_put(damage)
     assert put.manifest.current_generation == 3
-    assert len(damage.effects) == 1  # nothing is left to be flushed
+    assert damage.effects[-1] == put  # nothing is left to be flushed
 
 
 def test_a_sealed_shard_is_not_claimed() -> None:
     base = replace(manifest(4, 1, replay=2), status=ShardStatus.SEALED)
     shard = lost_newest(manifests=StoredManifests(readable={4: base}))
     (damage,) = shard_manifest.find(make_evidence(shard))
-    put, *others = damage.effects
-    assert isinstance(put, PutManifest) and not others
+    put = manifest_put(damage)
+    assert damage.effects[-1] == put
     assert put.manifest.status is ShardStatus.SEALED
 
 

@@ -11,8 +11,8 @@ to which spec a shard belongs.
 A manifest that is missing between others makes those below it look like a stalled writer's. If the
 newest manifest has all that the highest of them has, they are not, and a stopper takes the name.
 
-Cure: another manifest, as the version after the highest, with a higher epoch. What is damaged stays
-where it is: nobody reads any but the newest.
+Cure: another manifest, as the version after the highest that is stored or recorded, with a higher
+epoch. What is damaged stays where it is: nobody reads any but the newest.
 """
 
 from __future__ import annotations
