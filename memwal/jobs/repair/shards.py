@@ -9,7 +9,7 @@ writer can have been given, so that none goes on from the former state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memwal.format.replay import WalEntry, replay
@@ -28,12 +28,16 @@ from memwal.text import count_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetBack:
-    """A shard's next manifest, what brings its rows back, and what is lost nevertheless."""
+    """A shard's next manifest, what brings its rows back, and what is lost nevertheless.
+
+    `gone` are the positions of WAL entries that may have had some of that.
+    """
 
     manifest: ShardManifest
     effects: tuple[Effect, ...]
     evidence: str
     lost: tuple[str, ...]
+    gone: tuple[int, ...]
 
 
 def list_rows(shard: ShardEvidence) -> list[WalEntry]:
@@ -73,7 +77,8 @@ def set_back(
         wal_entry_position_last_seen=max(stored, default=after),
         flushed_generations=tuple(sorted(listed, key=lambda g: g.generation)),
     )
-    lost = [*_find_gap(shard, max(below, replayed), min(starts, default=0))]
+    gone = _find_gap(shard, max(below, replayed), min(starts, default=0))
+    lost = [_tell_gap(shard, gone)] if gone else []
     if first is not None and first > floor:
         lost.append(_name_unlisted(shard, range(floor, first)))
     effects: list[Effect] = [PutManifest(manifest=manifest)]
@@ -86,6 +91,7 @@ def set_back(
         effects=tuple(effects),
         evidence=_describe(listed, replay(manifest, shard.entries).unflushed),
         lost=tuple(lost),
+        gone=gone,
     )
 
 
@@ -111,15 +117,17 @@ def _choose_epoch(shard: ShardEvidence, base: ShardManifest) -> int:
     return max((base.writer_epoch + max(0, missing), known, *seen)) + 1
 
 
-def _find_gap(shard: ShardEvidence, after: int, start: int) -> Iterable[str]:
+def _find_gap(shard: ShardEvidence, after: int, start: int) -> tuple[int, ...]:
     """Positions between what is covered and the start of the replay that nothing is stored at."""
     stored = {e.position for e in shard.entries}
-    gone = [p for p in range(after + 1, start) if p not in stored]
-    if gone:
-        yield (
-            f"WAL entries {describe_span(gone)} of shard {shard.shard_id} are gone: rows that they "
-            "had, and that were not merged, are lost"
-        )
+    return tuple(p for p in range(after + 1, start) if p not in stored)
+
+
+def _tell_gap(shard: ShardEvidence, gone: Sequence[int]) -> str:
+    return (
+        f"WAL entries {describe_span(gone)} of shard {shard.shard_id} are gone: nothing in the "
+        "table has the rows of them that were not merged; a backup may: --from"
+    )
 
 
 def _name_unlisted(shard: ShardEvidence, numbers: Sequence[int]) -> str:
