@@ -157,7 +157,7 @@ def verify_table(place: Path) -> Look:
 
 
 def repair_table(place: Path) -> Look:
-    """`memwal repair --execute --yes`; what it lost or left is an error of its own."""
+    """`memwal repair --execute --accept-loss --yes`; what is lost or left is an error."""
     from memwal.config import Config, resolve_table
     from memwal.jobs.repair.job import RepairOptions, run_repair
     from memwal.jobs.repair.report import RepairTableReport
@@ -169,7 +169,7 @@ def repair_table(place: Path) -> Look:
         tables=[resolve_table(str(place), Config(), {})],
         engine="local",
         confirm=lambda table, damages: True,
-        request=RepairRequest(execute=True, yes=True, idle_seconds=0),
+        request=RepairRequest(execute=True, accept_loss=True, yes=True, idle_seconds=0),
     )
 
     def repair() -> None:

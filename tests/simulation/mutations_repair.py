@@ -34,8 +34,8 @@ REPAIR: tuple[Mutation, ...] = (
         ),
         (
             "repair: WAL entries that are gone are not named",
-            "    if gone:",
-            "    if False:",
+            "    lost = [_tell_gap(shard, gone)] if gone else []",
+            "    lost: list[str] = []",
         ),
         (
             "repair: generations that nothing proves whole are not named",
@@ -155,6 +155,11 @@ REPAIR: tuple[Mutation, ...] = (
         "memwal/jobs/repair/plan.py",
         _PLAN,
         (
+            "repair: a shard is claimed over an entry that waits",
+            "if damage.loses_rows or (damage.fences and damage.shard_id in waiting)",
+            "if damage.loses_rows",
+        ),
+        (
             "repair: what no kind names is not told",
             "        if check.ok is False and check.name not in told:",
             "        if False:",
@@ -168,6 +173,11 @@ REPAIR: tuple[Mutation, ...] = (
     *mutations(
         "memwal/jobs/repair/apply.py",
         _REAL,
+        (
+            "repair: rows are given up unasked",
+            "        if self.accept_loss:",
+            "        if True:",
+        ),
         (
             "repair: shards are claimed unasked",
             "        if fencing and not self.confirm(fencing):",

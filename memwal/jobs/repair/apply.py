@@ -32,7 +32,7 @@ from memwal.jobs.repair.model import (
     Tag,
     TakeSnapshot,
 )
-from memwal.jobs.repair.plan import choose_next, find_damage, frees_lease
+from memwal.jobs.repair.plan import choose_next, find_damage, frees_lease, hold_losses
 from memwal.model import Checkpoint, ShardId, ShardManifest
 from memwal.ports import Steps, no_steps
 
@@ -109,7 +109,8 @@ class Mended:
 class TableRepair:
     """Repairs one table. `first` and `last` are what the looks before and after found.
 
-    `consult` mends by a backup what nothing in the table brings back.
+    `consult` mends by a backup what nothing in the table brings back. Without `accept_loss`,
+    whatever would lose rows after that waits.
     """
 
     uri: str
@@ -118,7 +119,8 @@ class TableRepair:
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     confirm: Callable[[Sequence[Damage]], bool]
-    consult: Callable[[Damage], Damage] = lambda damage: damage
+    consult: Callable[[Damage], Damage] | None = None
+    accept_loss: bool = False
     limits: RepairLimits = RepairLimits()
     steps: Steps = no_steps
     first: Sequence[Damage] = ()
@@ -147,7 +149,12 @@ class TableRepair:
         self.last = self._find()
 
     def _find(self) -> Sequence[Damage]:
-        return [self.consult(damage) for damage in find_damage(self.look())]
+        damages = find_damage(self.look())
+        if self.consult is not None:
+            damages = [self.consult(damage) for damage in damages]
+        if self.accept_loss:
+            return damages
+        return hold_losses(damages, asked=self.consult is not None)
 
     def _ask(self, damages: Sequence[Damage]) -> None:
         asked = {m.damage.shard_id for m in self.mended}

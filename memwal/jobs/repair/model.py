@@ -274,7 +274,8 @@ class Damage:
     """One thing that is damaged, and how it is mended.
 
     `finding` says what is wrong, `evidence` from what it is mended, or why it is not. `lost` is
-    what can't be brought back, as far as that can be said. `fences`: mending it claims the shard.
+    what can't be brought back, as far as that can be said. `loses_rows`: mending it gives up rows
+    that a backup may have. `fences`: mending it claims the shard.
     `checks` are the names of the checks that report it. `objects` are the paths, or folders, of
     what a backup would have to have.
     """
@@ -288,6 +289,7 @@ class Damage:
     objects: tuple[str, ...] = ()
     shard_id: ShardId | None = None
     lost: tuple[str, ...] = ()
+    loses_rows: bool = False
     fences: bool = False
     effects: tuple[Effect, ...] = ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from memwal.jobs.repair.kinds import KINDS
 from memwal.jobs.repair.model import (
@@ -39,6 +40,31 @@ def find_damage(evidence: Evidence) -> list[Damage]:
     return found
 
 
+def hold_losses(damages: Sequence[Damage], *, asked: bool) -> list[Damage]:
+    """The damages, where none that would lose rows is mended; `asked`: a backup has none of them.
+
+    Neither is its shard claimed for another one: a replay would end at what waits, and a writer
+    could put its rows in that place.
+    """
+    waiting = {damage.shard_id for damage in damages if damage.loses_rows}
+    return [
+        _hold(damage, asked=asked)
+        if damage.loses_rows or (damage.fences and damage.shard_id in waiting)
+        else damage
+        for damage in damages
+    ]
+
+
+def _hold(damage: Damage, *, asked: bool) -> Damage:
+    why = "its shard has damage that waits"
+    if damage.loses_rows:
+        advice = "give --from BACKUP, or --accept-loss if there is none"
+        if asked:
+            advice = "the backups there do not mend it; restore one, or give --accept-loss"
+        why = f"loses rows: {advice}; {damage.evidence}"
+    return replace(damage, action=Action.LEAVE, evidence=why, fences=False, effects=())
+
+
 def choose_next(damages: Sequence[Damage], tried: Sequence[Damage]) -> list[Damage]:
     """What to mend before the table is looked at again.
 
@@ -48,7 +74,7 @@ def choose_next(damages: Sequence[Damage], tried: Sequence[Damage]) -> list[Dama
     return list(_choose(damages, {_name(damage) for damage in tried}))
 
 
-def _choose(damages: Sequence[Damage], tried: set[tuple[str, str, str]]) -> Iterator[Damage]:
+def _choose(damages: Sequence[Damage], tried: set[tuple[str, ...]]) -> Iterator[Damage]:
     taken: set[ShardId | None] = set()
     in_wal: set[ShardId | None] = set()
     for damage in damages:
@@ -68,8 +94,9 @@ def _choose(damages: Sequence[Damage], tried: set[tuple[str, str, str]]) -> Iter
         yield damage
 
 
-def _name(damage: Damage) -> tuple[str, str, str]:
-    return damage.kind, damage.path, damage.finding
+def _name(damage: Damage) -> tuple[str, ...]:
+    """What is tried once; the evidence is another one after something came from a backup."""
+    return damage.kind, damage.path, damage.finding, damage.evidence
 
 
 def frees_lease(damage: Damage) -> bool:

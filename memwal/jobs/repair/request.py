@@ -39,6 +39,13 @@ class RepairRequest:
             flag="from-storage-option",
         ),
     ] = ()
+    accept_loss: Annotated[
+        bool,
+        Option(
+            meaning="Mend also where that gives up rows that nothing in the table has. Try --from "
+            "first: a backup may have them.",
+        ),
+    ] = False
     yes: Annotated[
         bool,
         Option(

@@ -11,7 +11,7 @@ probes upwards from an older version comes to it, and a stalled writer has no na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memwal.format.replay import WalEntry, replay
@@ -34,12 +34,16 @@ _LEAP_MAX = 10_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetBack:
-    """A shard's next manifest, what brings its rows back, and what is lost nevertheless."""
+    """A shard's next manifest, what brings its rows back, and what is lost nevertheless.
+
+    `gone` are the positions of WAL entries that may have had some of that.
+    """
 
     manifest: ShardManifest
     effects: tuple[Effect, ...]
     evidence: str
     lost: tuple[str, ...]
+    gone: tuple[int, ...]
 
 
 def list_rows(shard: ShardEvidence) -> list[WalEntry]:
@@ -79,7 +83,8 @@ def set_back(
         wal_entry_position_last_seen=max(stored, default=after),
         flushed_generations=tuple(sorted(listed, key=lambda g: g.generation)),
     )
-    lost = [*_find_gap(shard, max(below, replayed), min(starts, default=0))]
+    gone = _find_gap(shard, max(below, replayed), min(starts, default=0))
+    lost = [_tell_gap(shard, gone)] if gone else []
     if first is not None and first > floor:
         lost.append(_name_unlisted(shard, range(floor, first)))
     effects: list[Effect] = [*_stop_below(shard, manifest.version), PutManifest(manifest=manifest)]
@@ -92,6 +97,7 @@ def set_back(
         effects=tuple(effects),
         evidence=_describe(listed, replay(manifest, shard.entries).unflushed),
         lost=tuple(lost),
+        gone=gone,
     )
 
 
@@ -132,15 +138,17 @@ def _choose_epoch(shard: ShardEvidence, base: ShardManifest) -> int:
     return max((base.writer_epoch + max(0, missing), known, *seen)) + 1
 
 
-def _find_gap(shard: ShardEvidence, after: int, start: int) -> Iterable[str]:
+def _find_gap(shard: ShardEvidence, after: int, start: int) -> tuple[int, ...]:
     """Positions between what is covered and the start of the replay that nothing is stored at."""
     stored = {e.position for e in shard.entries}
-    gone = [p for p in range(after + 1, start) if p not in stored]
-    if gone:
-        yield (
-            f"WAL entries {describe_span(gone)} of shard {shard.shard_id} are gone: rows that they "
-            "had, and that were not merged, are lost"
-        )
+    return tuple(p for p in range(after + 1, start) if p not in stored)
+
+
+def _tell_gap(shard: ShardEvidence, gone: Sequence[int]) -> str:
+    return (
+        f"WAL entries {describe_span(gone)} of shard {shard.shard_id} are gone: nothing in the "
+        "table has the rows of them that were not merged; a backup may: --from"
+    )
 
 
 def _name_unlisted(shard: ShardEvidence, numbers: Sequence[int]) -> str:

@@ -58,7 +58,11 @@ def repair(table: Table, *, execute: bool = True, **more: Any) -> RepairTableRep
     steps = more.pop("steps", no_steps)
     options = RepairOptions(
         tables=[resolved(table)],
-        request=RepairRequest(execute=execute, idle_seconds=more.pop("idle_seconds", 0.0)),
+        request=RepairRequest(
+            execute=execute,
+            accept_loss=more.pop("accept_loss", False),
+            idle_seconds=more.pop("idle_seconds", 0.0),
+        ),
         **more,
     )
     (report,) = run_repair(options, Quiet(), steps).tables
@@ -124,7 +128,7 @@ def test_what_is_lost_is_named(table: Table, name: str) -> None:
     damage, numbers = LOST[name]
     damage(table, table.shards[0])
     assert broken(table)
-    report = repair(table)
+    report = repair(table, accept_loss=True)
     assert report.exit_code == 8 and "(MW-J03)" in str(report.error)
     assert [text for text in report.lost if "WAL position 10: the rows of one put" in text]
     assert broken(table) == []
@@ -132,6 +136,62 @@ def test_what_is_lost_is_named(table: Table, name: str) -> None:
     assert read(table) == {key: row for key, row in table.truth().items() if key not in lost}
     again = repair(table)
     assert (again.exit_code, again.items) == (0, ())
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_a_backup_may_have_waits_for_it(table: Table, tmp_path: Path, name: str) -> None:
+    """Without `--from` or `--accept-loss` the rest is mended, and the backup helps as before."""
+    place = tmp_path / "vault"
+    backed_up(table, place)
+    damage, _ = LOST[name]
+    damage(table, table.shards[0])
+    Path(table.uri, layout.TABLE_HINT).write_text("x")
+    before = snap(table)
+    report = repair(table)
+    assert report.exit_code == 8 and "(MW-J02)" in str(report.error)
+    left = [item for item in report.items if not item.done]
+    assert [(item.action, item.kind) for item in left] == [("leave", "wal_entry")]
+    assert left[0].evidence.startswith("loses rows: give --from BACKUP, or --accept-loss if there")
+    assert "hint" in {item.kind for item in report.items if item.done}
+    wal, now = layout.wal_folder(table.shards[0]), snap(table)
+    assert {n: d for n, d in now.items() if n.startswith(wal)} == {
+        n: d for n, d in before.items() if n.startswith(wal)
+    }
+    report = repair_from(table, place)
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert broken(table) == [] and read(table) == table.truth()
+
+
+def test_a_lost_manifest_and_a_lost_entry_come_back_by_a_backup(
+    table: Table, tmp_path: Path
+) -> None:
+    """The entry first, from the backup; then the manifest is made of the WAL, in the same run."""
+    place, shard = tmp_path / "vault", table.shards[0]
+    backed_up(table, place)
+    tear(manifest_files(table, shard)[0], 9)
+    wal_file(table, shard, 9).unlink()
+    report = repair(table)
+    assert (report.exit_code, report.mended, report.left) == (8, 0, 1), report
+    report = repair_from(table, place)
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert broken(table) == [] and read(table) == table.truth()
+
+
+def test_a_loss_that_a_backup_does_not_bring_back_waits_all_the_same(
+    table: Table, tmp_path: Path
+) -> None:
+    """Nothing in the table proves generation 2 whole, but a restore would bring it back."""
+    place, shard = tmp_path / "vault", table.shards[0]
+    backed_up(table, place)
+    for path in manifest_files(table, shard):
+        path.unlink()
+    wal_file(table, shard, 4).unlink()
+    wal_file(table, shard, 5).unlink()
+    report = repair_from(table, place)
+    assert (report.exit_code, report.mended) == (8, 0), report
+    assert "the backups there do not mend it" in report.items[0].evidence
+    report = repair(table, accept_loss=True)
+    assert report.exit_code == 8 and report.items[0].done
 
 
 def test_rows_that_nothing_has_are_left_and_named(table: Table) -> None:

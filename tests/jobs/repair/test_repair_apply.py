@@ -41,7 +41,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def repair(table: Table, steps: Callable[[str], None]) -> TableReport:
     options = RepairOptions(
         tables=[resolved(table)],
-        request=RepairRequest(execute=True, idle_seconds=0.0),
+        request=RepairRequest(execute=True, accept_loss=True, idle_seconds=0.0),
         confirm=lambda name, damages: True,
     )
     (report,) = run_repair(options, Quiet(), steps).tables

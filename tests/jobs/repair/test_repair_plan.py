@@ -20,7 +20,7 @@ from memwal.jobs.repair.model import (
     ShardEvidence,
     StoredManifests,
 )
-from memwal.jobs.repair.plan import OTHER, choose_next, find_damage
+from memwal.jobs.repair.plan import OTHER, choose_next, find_damage, hold_losses
 from memwal.jobs.verify.plan import Check, Hint
 from memwal.model import (
     FlushedGeneration,
@@ -312,3 +312,15 @@ def test_a_manifest_waits_for_what_is_mended_in_its_wal() -> None:
     assert choose_next([torn, damage], []) == [torn]
     assert choose_next([torn, damage], [torn]) == [damage]
     assert choose_next([damage, torn], []) == [damage]
+
+
+def test_a_shard_is_not_claimed_while_something_of_it_waits() -> None:
+    (fencing,) = shard_manifest.find(make_evidence(lost_newest()))
+    waits = replace(fencing, kind="wal_entry", path="wal", loses_rows=True)
+    plain = replace(fencing, kind="hint", path="hint", fences=False)
+    other = replace(fencing, shard_id=ShardId("another"))
+    held = hold_losses([waits, fencing, plain, other], asked=False)
+    assert [bool(damage.effects) for damage in held] == [False, False, True, True]
+    assert [damage.action is Action.LEAVE for damage in held] == [True, True, False, False]
+    assert held[0].evidence.startswith("loses rows: give --from BACKUP, or --accept-loss")
+    assert hold_losses([fencing], asked=False) == [fencing]

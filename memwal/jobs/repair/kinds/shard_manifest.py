@@ -85,7 +85,9 @@ def _judge(evidence: Evidence, shard: ShardEvidence, error: Exception | None) ->
         left,
         action=Action.SALVAGE if found.lost else Action.MEND,
         evidence=f"{_describe_base(shard, base)}; {found.evidence}",
+        objects=tuple(layout.wal_entry_path(shard.shard_id, p) for p in found.gone),
         lost=found.lost,
+        loses_rows=bool(found.lost),
         fences=True,
         effects=found.effects,
     )

@@ -142,7 +142,9 @@ def _judge_lost(
     return replace(
         found,
         action=Action.SALVAGE,
-        evidence="nothing else has its rows: it is put aside, so that those behind it are read",
+        evidence="nothing in the table has its rows; a backup may: --from. It is put aside, so "
+        "that those behind it are read",
+        loses_rows=True,
         lost=(
             f"shard {shard.shard_id}, WAL position {position}: the rows of one put{size}, by a "
             f"writer of epoch {max((e for e in epochs), default=0)} or before; which keys is not "

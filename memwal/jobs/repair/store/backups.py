@@ -55,6 +55,7 @@ class BackedUp:
             action=Action.MEND,
             evidence=f"backup {names} of {self.place.uri} has it",
             lost=(),
+            loses_rows=False,
             fences=False,
             effects=tuple(effects),
         )
