@@ -38,6 +38,34 @@ CLONES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/store/tables/view.py",
+        _TESTS,
+        (
+            "clones: a shard that lost its manifests is taken for untouched",
+            "            self._judge_bare(shard) if one is None and merged.get(shard, 0) else one",
+            "            one",
+        ),
+        (
+            "clones: a folder without rows counts as a shard that lost its manifests",
+            '        if not any(n == "wal" or',
+            '        if False and not any(n == "wal" or',
+        ),
+        (
+            "clones: a first manifest that comes between the looks is not seen",
+            "        return self._try_shard(shard_id) or BrokenShard(",
+            "        return BrokenShard(",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/init/plan.py",
+        _TESTS,
+        (
+            "clones: the progress of a shard that can't be read is let go of",
+            "            _check_read(view)",
+            "            pass",
+        ),
+    ),
+    *mutations(
         "memwal/store/shards/inherited.py",
         _TESTS,
         (

@@ -199,6 +199,60 @@ def test_a_writer_that_has_not_flushed_is_seen(source: Path, tmp_path: Path) -> 
     assert base(table) == {0, 1, 2, 3, 11}
 
 
+@pytest.mark.parametrize("left", ["all", "generations", "WAL"])
+def test_a_shard_that_lost_its_manifests_is_no_clone(source: Path, left: str) -> None:
+    """What it has not merged is neither left out without a word nor let go of."""
+    put(source, 4)
+    put(source, 21, shard=OTHER)
+    folder = source / "_mem_wal" / SHARD
+    shutil.rmtree(folder / "manifest")
+    if left == "generations":
+        shutil.rmtree(folder / "wal")
+    elif left == "WAL":
+        for generation in folder.glob("*_gen_*"):
+            shutil.rmtree(generation)
+    version = lance.dataset(source).version
+
+    for command in (("read",), ("read", "--with-wal"), ("init", "--adopt-clone")):
+        done = CliRunner().invoke(app, [command[0], str(source), *command[1:], "--json"])
+        assert (done.exit_code, "(MW-M06)" in done.output) == (8, True), done.output
+        assert f"{SHARD}: its folder has no manifest: `memwal repair {source}`" in done.output
+    status = memwal(source, "status", code=6)
+    assert "memwal repair" in status["error"]
+    assert "--adopt-clone" not in json.dumps(status)
+    lacking = [
+        c for c in memwal(source, "verify", code=8)["checks"] if "no manifest" in c["detail"]
+    ]
+    assert [c["name"] for c in lacking] == ["shard manifests"]
+    assert lance.dataset(source).version == version
+    assert "(MW-M06)" in memwal(source, "merge", code=6)["error"]
+
+    if left != "generations":
+        memwal(source, "repair", "--execute", "--yes")
+        assert read(source) == {0, 1, 2, 3, 4, 21}
+        memwal(source, "merge")
+        assert base(source) == {0, 1, 2, 3, 4, 21}
+
+
+def test_a_folder_that_a_writer_is_about_to_claim_is_an_untouched_clone_s(
+    source: Path, tmp_path: Path
+) -> None:
+    table = deep_clone(source, tmp_path / "clone.lance")
+    manifests = table / "_mem_wal" / SHARD / "manifest"
+    manifests.mkdir(parents=True)
+    (manifests / "staged#1").write_bytes(b"")
+    [warning] = memwal(table, "status")["warnings"]
+    assert "--adopt-clone" in warning
+    assert memwal(table, "init", "--adopt-clone")["let_go"] == [SHARD]
+
+
+def test_a_first_manifest_that_comes_between_the_looks_is_seen(source: Path) -> None:
+    view = open_stores(str(source), {}).views.table(
+        read_shards=lambda shards: [None for _ in shards]
+    )
+    assert (view.shard_ids, view.broken) == ([SHARD], ())
+
+
 @pytest.mark.parametrize("way", ["copied", "copied without _maintenance", "moved"])
 def test_a_table_with_all_its_files_is_sound(source: Path, tmp_path: Path, way: str) -> None:
     put(source, 4)

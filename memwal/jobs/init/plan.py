@@ -165,6 +165,8 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
                 f"{view.uri}: has a MemWAL already, and another one than asked for: "
                 f"{'; '.join(differing)}. `memwal quiesce {view.uri}` first, where it is to change",
             )
+        if request.adopts_clone:
+            _check_read(view)
         return (Step.PROGRESS,) if _has_inherited(found) else ()
     if request.adopts_clone:
         raise Usage(f"{view.uri}: --adopt-clone: it has no MemWAL, and so nothing was inherited")
@@ -174,6 +176,13 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
     if request.policy is not None and view.policy_text is None:
         steps.append(Step.POLICY)
     return (*steps, Step.MEM_WAL)
+
+
+def _check_read(view: TableView) -> None:
+    """Raise the error of a shard that can't be read: whose its progress is can't be told."""
+    for shard in view.broken:
+        if not isinstance(shard, StrangerShard):
+            raise shard.error
 
 
 def _has_inherited(found: FoundTable) -> bool:

@@ -213,7 +213,8 @@ class StoredViews(StoredLineage):
             with self._remembering(listing):
                 looks = self._each(lambda shard: self._look(shard, listing), listing.shards)
             listed.update(zip(listing.shards, (files for _, files in looks), strict=True))
-            return self._add_shards(view, [found for found, _ in looks], listing.strangers)
+            found = self._find_bare(view, listing.shards, [found for found, _ in looks])
+            return self._add_shards(view, found, listing.strangers)
 
         view = self._details.add_ages(self._details.add_sizes(self._settle(look)))
         settled = [shard for shard in view.shards if shard.settled_generation]
@@ -392,7 +393,7 @@ class StoredViews(StoredLineage):
         chosen = sorted(shard_ids)
         found = self._each(lambda shard: self._try_shard(shard, listed.get(shard)), chosen)
         self._probed = {m.shard_id: m for m in found if isinstance(m, ShardManifest)}
-        return self._add_shards(view, found, view.strangers)
+        return self._add_shards(view, self._find_bare(view, chosen, found), view.strangers)
 
     def manifest(self, version: int) -> VersionManifest:
         """One version's own manifest (see the port)."""
@@ -483,7 +484,39 @@ class StoredViews(StoredLineage):
                 if listing.is_whole
                 else read_shards(listing.shards)
             )
+        found = self._find_bare(view, listing.shards, found)
         return self._add_shards(view, found, listing.strangers)
+
+    def _find_bare(
+        self, view: TableView, shards: Sequence[ShardId], found: Sequence[Found]
+    ) -> Sequence[Found]:
+        """What was found of the shards, where one that lost its manifests is a broken one.
+
+        Without progress it may be one that nobody has claimed yet.
+        """
+        merged = view.mem_wal.merged
+        return [
+            self._judge_bare(shard) if one is None and merged.get(shard, 0) else one
+            for shard, one in zip(shards, found, strict=True)
+        ]
+
+    def _judge_bare(self, shard_id: ShardId) -> Found:
+        """None where writers have left nothing: the progress is that of a clone, not written to.
+
+        A writer's first manifest comes before its rows, so it is looked for after them.
+        """
+        folder = f"{layout.shard_folder(shard_id)}/"
+        names = {f.path.removeprefix(folder).partition("/")[0] for f in self._objects.list(folder)}
+        if not any(n == "wal" or layout.parse_generation_folder(n) is not None for n in names):
+            return None
+        return self._try_shard(shard_id) or BrokenShard(
+            shard_id=shard_id,
+            error=Corruption(
+                "MW-M06",
+                f"{self._objects.uri}: shard {shard_id}: its folder has no manifest: "
+                f"`memwal repair {self._objects.uri}`",
+            ),
+        )
 
     def _add_shards(
         self, view: TableView, found: Sequence[Found], strangers: Sequence[str]
