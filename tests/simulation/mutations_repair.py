@@ -150,6 +150,11 @@ REPAIR: tuple[Mutation, ...] = (
             "    if fault.is_newer or digest is None:",
             "    if digest is None:",
         ),
+        (
+            "repair: a checkpoint follows a generation that does not come back",
+            "damage.path == path and any(isinstance(effect, Flush) for effect in damage.effects)",
+            "damage.path == path",
+        ),
     ),
     *mutations(
         "memwal/jobs/repair/plan.py",
@@ -228,6 +233,11 @@ REPAIR: tuple[Mutation, ...] = (
             "repair: a loss is no error",
             '    if lost:\n        return Corruption("MW-J03"',
             '    if False:\n        return Corruption("MW-J03"',
+        ),
+        (
+            "repair: what came back is called lost",
+            "        lost=() if came_back else damage.lost,",
+            "        lost=damage.lost,",
         ),
         (
             "repair: what is left is no error",

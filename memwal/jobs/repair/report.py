@@ -75,9 +75,9 @@ def report_repair(
     lost = tuple(
         dict.fromkeys(
             text
-            for item, damage in zip(items, known.values(), strict=True)
-            if item.done or not acted or damage.action is Action.LEAVE
-            for text in damage.lost
+            for item in items
+            if item.done or not acted or item.action == Action.LEAVE
+            for text in item.lost
         )
     )
     error = _judge(items, lost, acted=acted)
@@ -124,14 +124,15 @@ def _name(damage: Damage) -> tuple[str, str, str]:
 
 
 def _report(damage: Damage, uri: str, *, done: bool, error: MemWalError | None) -> DamageReport:
+    came_back = done and damage.action is Action.LEAVE
     return DamageReport(
         kind=damage.kind,
         shard_id=damage.shard_id,
         path=damage.path,
         action=damage.action.value,
         finding=_shorten(damage, uri),
-        evidence=damage.evidence,
-        lost=damage.lost,
+        evidence="what else was mended brought it back" if came_back else damage.evidence,
+        lost=() if came_back else damage.lost,
         fences=damage.fences,
         done=done,
         error=None if error is None or done else str(error),

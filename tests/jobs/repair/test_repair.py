@@ -282,6 +282,30 @@ def test_checkpoints(table: Table) -> None:
     assert table.keyed(opened.read(checkpoint="one").read_all()) == then
 
 
+@pytest.mark.parametrize("in_wal", [True, False])
+def test_a_checkpoint_follows_its_generation(table: Table, in_wal: bool) -> None:
+    """The list says what `--execute` does: it saves the checkpoint if the WAL has all rows."""
+    opened = memwal.open_table(table.uri)
+    opened.checkpoint("one")
+    then = table.keyed(opened.read(checkpoint="one").read_all())
+    shard = table.shards[0]
+    shutil.rmtree(folder_of(table, shard, 2))
+    if not in_wal:
+        wal_file(table, shard, 4).unlink()
+    listed = repair(table, execute=False)
+    (item,) = (i for i in listed.items if i.kind == "checkpoint")
+    lost = "checkpoint 'one' can't be read any more"
+    if in_wal:
+        assert (item.action, item.done, listed.lost) == ("mend", False, ())
+        assert "is flushed again" in item.evidence
+        report = repair(table)
+        assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+        assert table.keyed(opened.read(checkpoint="one").read_all()) == then
+    else:
+        assert (item.action, item.lost) == ("leave", (lost,))
+        assert lost in repair(table).lost
+
+
 def test_the_snapshot_follows_a_shard_that_was_set_back(table: Table) -> None:
     opened = memwal.open_table(table.uri)
     opened.snapshot()
@@ -431,6 +455,21 @@ def test_a_backup_has_what_nothing_else_has(table: Table, tmp_path: Path) -> Non
     kept = Path(table.uri, str(report.quarantine), "data", second.name)
     assert kept.read_bytes() == torn
     assert any("has it" in item.evidence for item in report.items)
+
+
+def test_a_version_that_a_backup_brings_back_is_not_lost(table: Table, tmp_path: Path) -> None:
+    """A checkpoint names it, so it is fetched; then the hint, which is not mended, is right."""
+    memwal.open_table(table.uri).checkpoint("one")
+    backed_up(table, tmp_path / "vault")
+    newest = table.dataset.version
+    Path(table.uri, layout.VERSIONS, layout.table_manifest_names(newest)[0]).unlink()
+    lost = f"what was committed after version {newest - 1}"
+    assert lost in repair(table.copied(tmp_path / "without")).lost
+    report = repair_from(table, tmp_path / "vault")
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert {(i.action, i.done) for i in report.items if i.kind == "hint"} == {("leave", True)}
+    assert table.dataset.version == newest
+    assert broken(table) == [] and read(table) == table.truth()
 
 
 def test_what_is_damaged_in_the_backup_is_not_taken(table: Table, tmp_path: Path) -> None:

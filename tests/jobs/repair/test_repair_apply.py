@@ -49,7 +49,14 @@ def repair(table: Table, steps: Callable[[str], None]) -> TableReport:
 
 
 @pytest.mark.parametrize(
-    "name", ["manifest cut", "newest generation gone", "sentinel torn", "WAL entry and manifest"]
+    "name",
+    [
+        "manifest cut",
+        "three manifests gone",
+        "newest generation gone",
+        "sentinel torn",
+        "WAL entry and manifest",
+    ],
 )
 def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None:
     damage, numbers = LOST[name] if name in LOST else (WHOLE[name], set())

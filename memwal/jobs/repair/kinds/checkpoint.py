@@ -2,9 +2,10 @@
 
 Evidence: the record, and the version that it names. Gate: for a tag, that this version is there and
 is still the one of the checkpoint, by its time of commit; for a generation, that the shard lists
-one of the same number and as many rows, as it does once it was flushed again; for a record, that no
-newer memwal wrote it. Cure: the tag is made again; the record names the folder that the rows are in
-now; a record that can't be read is moved into quarantine, as garbage refuses to work beside it.
+one of the same number and as many rows, as it does once it was flushed again (before that, that
+this look has it flushed); for a record, that no newer memwal wrote it. Cure: the tag is made again;
+the record names the folder that the rows are in now; a record that can't be read is moved into
+quarantine, as garbage refuses to work beside it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from memwal.format import layout
+from memwal.jobs.repair.kinds import generation
 from memwal.jobs.repair.model import (
     Action,
     Damage,
     Evidence,
+    Flush,
     MoveAway,
     PutCheckpoint,
     Tag,
@@ -84,6 +87,12 @@ def _judge_cut(evidence: Evidence, fault: FileFault, found: Damage) -> Damage:
     )
     if digest is None:
         return gone
+    if _is_flushed_again(evidence, fault.path):
+        return replace(
+            found,
+            action=Action.MEND,
+            evidence="its generation is flushed again; the record then names the new folder",
+        )
     for cut in checkpoint.shards:
         pending = tuple(_find_again(now, cut.shard_id, g, fault.path) for g in cut.pending)
         cuts.append(replace(cut, pending=tuple(g for g in pending if g is not None)))
@@ -94,6 +103,14 @@ def _judge_cut(evidence: Evidence, fault: FileFault, found: Damage) -> Damage:
         action=Action.MEND,
         evidence="the shard's manifest lists the same rows in another folder",
         effects=(PutCheckpoint(checkpoint=replace(checkpoint, shards=tuple(cuts)), digest=digest),),
+    )
+
+
+def _is_flushed_again(evidence: Evidence, path: str) -> bool:
+    """Whether mending the generation in that folder flushes it again, with all of its rows."""
+    return any(
+        damage.path == path and any(isinstance(effect, Flush) for effect in damage.effects)
+        for damage in generation.find(evidence)
     )
 
 
