@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutation_list import Mutation, mutations
 
 _TESTS = "tests/store/test_inherited.py -k 'not by_lancedb'"
+_LOST = "tests/store/test_inherited.py -k 'lost_its or about_to_claim or between_the_looks'"
 _SIMULATED = "tests/simulation/test_clones.py"
 
 CLONES: tuple[Mutation, ...] = (
@@ -39,7 +40,7 @@ CLONES: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/store/tables/view.py",
-        _TESTS,
+        _LOST,
         (
             "clones: a shard that lost its manifests is taken for untouched",
             "            self._judge_bare(shard) if one is None and merged.get(shard, 0) else one",
@@ -58,7 +59,7 @@ CLONES: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/jobs/init/plan.py",
-        _TESTS,
+        _LOST,
         (
             "clones: the progress of a shard that can't be read is let go of",
             "            _check_read(view)",
