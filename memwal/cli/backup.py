@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from memwal.cli.console import RunProgress
-from memwal.cli.flags import Job, JobFlags, command
+from memwal.cli.flags import Job, RescueFlags, command
 from memwal.cli.options import OneTable
 from memwal.config import ResolvedTable
 from memwal.errors import Usage
@@ -61,9 +61,9 @@ backup_app = typer.Typer(
 
 
 @backup_app.command()
-@command(JobFlags, job="backup")
+@command(RescueFlags, job="backup")
 def create(
-    table: OneTable, dest: NewDest = None, *, request: BackupRequest, flags: JobFlags
+    table: OneTable, dest: NewDest = None, *, request: BackupRequest, flags: RescueFlags
 ) -> Job:
     """Copy this moment of a table, pending rows and WAL included.
 
@@ -85,8 +85,8 @@ def create(
 
 
 @backup_app.command("list")
-@command(JobFlags, job="backup")
-def list_(dest: Dest, *, request: PlaceRequest, flags: JobFlags) -> Job:
+@command(RescueFlags, job="backup")
+def list_(dest: Dest, *, request: PlaceRequest, flags: RescueFlags) -> Job:
     """Show the backups of a place, oldest first."""
     from memwal.jobs.backup.job import run_list
 
@@ -94,8 +94,8 @@ def list_(dest: Dest, *, request: PlaceRequest, flags: JobFlags) -> Job:
 
 
 @backup_app.command()
-@command(JobFlags, job="backup")
-def verify(dest: Dest, name: Name = None, *, request: PlaceRequest, flags: JobFlags) -> Job:
+@command(RescueFlags, job="backup")
+def verify(dest: Dest, name: Name = None, *, request: PlaceRequest, flags: RescueFlags) -> Job:
     """Read all that backups need, and compare it with their lists.
 
     Exit code 8: something is damaged or gone.
@@ -106,14 +106,14 @@ def verify(dest: Dest, name: Name = None, *, request: PlaceRequest, flags: JobFl
 
 
 @backup_app.command()
-@command(JobFlags, job="backup")
+@command(RescueFlags, job="backup")
 def drop(
     dest: Dest,
     names: Names = None,
     keep: Keep = None,
     *,
     request: PlaceRequest,
-    flags: JobFlags,
+    flags: RescueFlags,
 ) -> Job:
     """Drop backups, and the objects that no other one needs."""
     from memwal.jobs.backup.job import run_drop
@@ -132,7 +132,7 @@ def drop(
     )
 
 
-def _find(dest: str, flags: JobFlags, request: PlaceRequest) -> ResolvedTable:
+def _find(dest: str, flags: RescueFlags, request: PlaceRequest) -> ResolvedTable:
     found = flags.table(dest)
     if found.backup is not None:
         found = found.find_backup_place()

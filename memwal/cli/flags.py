@@ -247,7 +247,7 @@ class JobFlags(AuditFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class RescueFlags(AuditFlags):
-    """The further flags of a rescue, which runs in this process."""
+    """The further flags of what runs in this process: rescue, repair, backup."""
 
     dry_run: DryRun = False
     no_lease: NoLease = False

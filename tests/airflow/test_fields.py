@@ -28,7 +28,10 @@ from tests.airflow.airflow_server import InProcessAirflow
 ASK = """
 import json, typer
 from memwal.cli.app import app
-commands = typer.main.get_command(app).commands
+commands = {
+    name: getattr(command, "commands", {}).get(getattr(command, "default_command", ""), command)
+    for name, command in typer.main.get_command(app).commands.items()
+}
 print(json.dumps({
     name: {p.opts[0]: p.is_flag for p in command.params if p.opts[0][:2] == "--" and not p.hidden}
     for name, command in commands.items()
@@ -49,7 +52,12 @@ ELSEWHERE = {
     "--metrics-file": "a file on whichever worker",
 }
 # Fields that are lists or maps, or have to be called otherwise: `default`, `map` are maps, too.
-NAMES = {"--shard": "shards", "--index": "indexes", "--option": "source_options"}
+NAMES = {
+    "--shard": "shards",
+    "--index": "indexes",
+    "--option": "source_options",
+    "--dest-storage-option": "dest_storage_options",
+}
 INGEST_NAMES = {"--shard": "shard", "--option": "source_options", "--id": "ingest_id"}
 GIVEN: dict[str, tuple[Any, str]] = {
     "shards": (["{{ '0f' }}"], "0f"),
@@ -57,7 +65,11 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "indexes": (["{{ 'by' }}_key"], "by_key"),
     "jobs": ("{{ ['merge'] }}", "merge"),
     "compaction": ("{{ 'au' ~ 'to' }}", "auto"),
-    **{name: ({"a": "{{ 1 }}=b"}, "a=1=b") for name in ("source_options", "map", "default")},
+    "keep": ("{{ 1 }}d", "1d"),
+    **{
+        name: ({"a": "{{ 1 }}=b"}, "a=1=b")
+        for name in ("source_options", "map", "default", "dest_storage_options")
+    },
 }
 
 

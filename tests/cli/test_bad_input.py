@@ -344,7 +344,7 @@ def with_path(path: str) -> Change:
 
 
 BROKEN_SHARDS: dict[str, tuple[Change, str]] = {
-    "empty": (lambda data: b"", "holds version 0"),
+    "empty": (lambda data: b"", "is empty"),
     "torn": (lambda data: data[: len(data) // 2], "not a ShardManifest message"),
     "garbage": (lambda data: b"\xff" * len(data), "not a ShardManifest message"),
     "climbing path": (with_path("../../etc"), "'../../etc'"),

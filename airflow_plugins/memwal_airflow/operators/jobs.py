@@ -117,7 +117,7 @@ class MemWalBackupOperator(MemWalJobOperator):
 
     default_job = "backup"
     request = BackupRequest
-    common_options: ClassVar[Sequence[str]] = ("allow_untested_lance", "dry_run_only")
+    common_options: ClassVar[Sequence[str]] = ("no_lease", "allow_untested_lance", "dry_run_only")
     template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, "dest")
 
     def __init__(self, *, tables: str, dest: str | None = None, **kwargs: Any) -> None:
