@@ -25,7 +25,7 @@ _CANT = re.compile(r"invalid user input|not supported|not enough rows|unsupporte
 # What Lance says of bytes that it has read, and that can't be right; and where in its source it
 # says so, in words that it uses for wrong requests, too.
 _DAMAGED = re.compile(
-    r"encountered corrupt file|invalid range|failed to decode protobuf|parser error|"
+    r"encountered corrupt file|invalid range|failed to decode protobuf|(?<!sql )parser error|"
     r"unable to get record batches|reader producer terminated|in the protobuf field list|"
     r"/lance-(?:file|encoding)/src/",
     re.IGNORECASE,
