@@ -30,7 +30,8 @@ class EraseGroup(TyperGroup):
 
 erase_app = typer.Typer(
     cls=EraseGroup,
-    help="Erase rows for good, and prove it: memwal erase TABLE --key K=V [--execute].",
+    help="Erase rows for good, and prove it.\n\nmemwal erase TABLE --key K=V lists what holds the "
+    "row; with --execute it is erased.",
     no_args_is_help=True,
 )
 
@@ -38,9 +39,9 @@ erase_app = typer.Typer(
 @erase_app.command(EraseGroup.default_command)
 @command(JobFlags, job="erase")
 def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
-    """Erase the rows of keys from base, indexes, versions, generations and WAL.
+    """Erase the rows of keys from all that holds them.
 
-    Without --execute, list what holds them. With it, shards are claimed to delete the keys there
+    That is base, indexes, versions, generations and WAL. Without --execute, list what holds them. With it, shards are claimed to delete the keys there
     (asking first): writers of these shards are fenced, and have to be opened again. What must wait
     for the retention is finished by a later run of the same command.
     """
@@ -65,9 +66,9 @@ def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
 @erase_app.command()
 @command(ReadFlags, job="erase")
 def verify(table: OneTable, erasure: ErasureId, *, request: KeysRequest, flags: ReadFlags) -> Job:
-    """Look at every object again; exit code 6 while one holds an erased key, or may.
+    """Look at every object again.
 
-    Once an erasure is done its keys are forgotten, and have to be named again.
+    Exit code 6: one holds an erased key, or may. Once an erasure is done its keys are forgotten, and have to be named again.
     """
     from memwal.jobs.erase.job import ProofOptions, run_verify
 
