@@ -41,9 +41,10 @@ erase_app = typer.Typer(
 def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
     """Erase the rows of keys from all that holds them.
 
-    That is base, indexes, versions, generations and WAL. Without --execute, list what holds them. With it, shards are claimed to delete the keys there
-    (asking first): writers of these shards are fenced, and have to be opened again. What must wait
-    for the retention is finished by a later run of the same command.
+    That is base, indexes, versions, generations and WAL. Without --execute, list what holds them.
+    With it, shards are claimed to delete the keys there (asking first): writers of these shards
+    are fenced, and have to be opened again. What must wait for the retention is finished by a
+    later run of the same command.
     """
     from memwal.jobs.erase.job import EraseOptions, run_erase
 
@@ -68,7 +69,8 @@ def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
 def verify(table: OneTable, erasure: ErasureId, *, request: KeysRequest, flags: ReadFlags) -> Job:
     """Look at every object again.
 
-    Exit code 6: one holds an erased key, or may. Once an erasure is done its keys are forgotten, and have to be named again.
+    Exit code 6: one holds an erased key, or may. Once an erasure is done its keys are forgotten,
+    and have to be named again.
     """
     from memwal.jobs.erase.job import ProofOptions, run_verify
 
