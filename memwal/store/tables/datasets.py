@@ -118,14 +118,24 @@ class LanceTables:
 
     def read_operation(self, version: int) -> str | None:
         """What kind of commit made a version (`Restore`, `Update`, …); None when unknown."""
-        transaction = self.transaction(version)
+        try:
+            transaction = self._read_transaction(version)
+        except TypeError as error:
+            # pylance 14 can't show indexes that a compaction rewrote, and only that has any.
+            return "Rewrite" if "RewrittenIndex" in str(error) else None
         return None if transaction is None else type(transaction.operation).__name__
 
     def transaction(self, version: int) -> Any | None:
         """Lance's record of the commit that made a version; None where it can't be read."""
         try:
+            return self._read_transaction(version)
+        except TypeError:
+            return None
+
+    def _read_transaction(self, version: int) -> Any | None:
+        try:
             return self.base(version).read_transaction(version)
-        except (OSError, ValueError, TypeError, MemWalError):
+        except (OSError, ValueError, MemWalError):
             return None
 
     def look(self, version: int | None = None) -> Any:

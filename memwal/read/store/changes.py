@@ -1,0 +1,263 @@
+"""Reads what changed between two versions of a base table, by the marks that Lance keeps on rows.
+
+Costs an open and a transaction a version, and reads of the rows that changed, before and after. Of
+rows that are gone, the keys are held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memwal.errors import Refused, Unsupported
+from memwal.read.plan.changes import (
+    ADDED,
+    BEFORE,
+    DELETE,
+    INSERT,
+    UPDATE,
+    ChangesRequest,
+    Commit,
+    GoneRows,
+    check_columns,
+    check_commits,
+    check_sum,
+    choose_range,
+)
+from memwal.read.store.faults import guard_each
+from memwal.read.store.threads import choose_threads, map_in_order
+from memwal.store.tables.blobs import blob_columns
+from memwal.store.tables.datasets import LanceTables, columns_of, primary_key_of
+from memwal.store.tables.manifests import TableManifests
+
+_ROW_ID = "_rowid"
+_CHANGED_AT = "_row_last_updated_at_version"
+# Row ids in one condition, which Lance answers by looking them up.
+_LOOKED_UP_MAX = 4096
+
+
+def open_changes(
+    tables: LanceTables, manifests: TableManifests, request: ChangesRequest
+) -> Changes:
+    """Open the changes that are asked for; reads no row.
+
+    Raises NotATable, Usage for versions or columns that the table does not have, Unsupported
+    without stable row ids, and Refused where versions have expired or rows changed without a mark.
+    """
+    latest = tables.base()
+    uri = tables.uri
+    if not latest.has_stable_row_ids:
+        raise Unsupported(
+            "MW-Y04",
+            f"{uri}: the table has no stable row ids, so nothing tells which rows a commit changed. "
+            "Lance gives them to new tables only: write the table anew with "
+            "enable_stable_row_ids=True, then run memwal init",
+        )
+    until, versions = choose_range(uri, request, manifests.attached_versions(int(latest.version)))
+    threads = choose_threads(uri)
+    read = map_in_order(lambda v: _read_commit(tables, manifests, v), versions, threads)
+    commits = [commit for _, commit in read]
+    if request.since:
+        check_commits(uri, commits)
+    new = tables.base(until)
+    keys = primary_key_of(new)
+    if not keys:
+        raise Unsupported("MW-Y05", f"{uri}: the table has no primary key to tell rows by")
+    columns = check_columns(uri, new.schema.names, request)
+    if blobs := blob_columns(columns_of(new)).intersection(columns):
+        raise Unsupported("MW-Y06", f"{uri}: column {min(blobs)!r} has blobs: leave it out of --columns")
+    old = tables.base(request.since) if request.since else None
+    if old is not None and [old.schema.field(k).type for k in keys if k in old.schema.names] != [
+        new.schema.field(k).type for k in keys
+    ]:
+        raise Refused(
+            "MW-Y02",
+            f"{uri}: the key's columns changed after version {request.since}. Read version "
+            f"{until} as a whole, and follow it with --since {until}",
+        )
+    return Changes(
+        tables=tables, old=old, new=new, commits=commits, keys=keys, columns=columns,
+        before=request.before,
+    )
+
+
+def _read_commit(tables: LanceTables, manifests: TableManifests, version: int) -> Commit:
+    return Commit(
+        version=version,
+        operation=tables.read_operation(version),
+        committed_at_nanos=manifests.committed_at_nanos(version),
+    )
+
+
+@dataclass(kw_only=True)
+class Changes:
+    """Opened changes between two versions of a table: `read` gives them once.
+
+    Rows have `_change`, `_version` (the commit's) and `_time` (its time; NULL if that version has
+    expired), the columns, and with `before` the row as it was at the first version, as a struct. A
+    delete has NULL in all columns but the key's. `counts` are complete when `read` has ended.
+    """
+
+    tables: LanceTables
+    old: Any
+    new: Any
+    commits: Sequence[Commit]
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    before: bool
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys((INSERT, UPDATE, DELETE), 0)
+    )
+
+    @property
+    def since(self) -> int:
+        """The version before the first change."""
+        return 0 if self.old is None else int(self.old.version)
+
+    @property
+    def until(self) -> int:
+        """The version of the last change."""
+        return int(self.new.version)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        fields = [pa.field(n, self.new.schema.field(n).type) for n in self._names]
+        added = [pa.field(BEFORE, pa.struct(fields))] if self.before else []
+        return pa.schema([*ADDED, *fields, *added])
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows: first of keys that were there and are, then new ones, then deletes.
+
+        Raises Refused if the rows don't add up to the table's, at the end; Missing, Corruption and
+        StoreUnavailable for what can't be read.
+        """
+        where = f"{self.tables.uri}: changes from version {self.since} to {self.until}"
+        for table in guard_each(where, self._read):
+            yield from table.to_batches()
+
+    def _read(self) -> Iterator[pa.Table]:
+        delta = self.new.delta(begin_version=self.since, end_version=self.until)
+        fresh: list[pa.Table] = []  # rows that have another key now; only a plain update does that
+        gone = [self._none()]
+        for batch in delta.get_updated_rows() if self.old is not None else ():
+            new = pa.Table.from_batches([batch])
+            old = self._look_up(new[_ROW_ID])
+            same = np.ones(len(new), dtype=bool)
+            for key in self.keys:
+                same &= pc.equal(new[key], old[key]).to_numpy()
+            yield self._tell(UPDATE, new.filter(same), old.filter(same))
+            if not same.all():
+                fresh.append(new.filter(~same))
+                gone.append(self._at(old.filter(~same), fresh[-1][_CHANGED_AT]))
+        moved = sum(map(len, gone))
+        rows = GoneRows(pa.concat_tables([*gone, *self._find_deleted()]), self.keys)
+        if not rows.is_sound:
+            raise Refused(
+                "MW-Y03", f"{self.tables.uri}: two rows of version {self.since} have the same key"
+            )
+        inserted = 0
+        for batch in delta.get_inserted_rows():
+            inserted += batch.num_rows
+            yield from self._tell_new(pa.Table.from_batches([batch]), rows)
+        for table in fresh:
+            yield from self._tell_new(table, rows)
+        check_sum(
+            self.tables.uri,
+            rows=self.new.count_rows(),
+            rows_before=0 if self.old is None else self.old.count_rows(),
+            inserted=inserted,
+            deleted=len(rows.rows) - moved,
+        )
+        left = rows.left()
+        yield self._tell(DELETE, left, left)
+
+    def _find_deleted(self) -> Iterator[pa.Table]:
+        """Rows of the old version that a commit deleted, and that commit's version."""
+        for commit in self.commits if self.old is not None else ():
+            if commit.takes_rows:
+                at = self.tables.base(commit.version)
+                delta = at.delta(begin_version=commit.version - 1, end_version=commit.version)
+                for batch in delta.get_deleted_row_ids():
+                    rows = self._look_up(batch.column(_ROW_ID))
+                    yield self._at(rows, pa.array([commit.version] * len(rows), pa.uint64()))
+
+    def _tell_new(self, new: pa.Table, gone: GoneRows) -> Iterator[pa.Table]:
+        places = gone.take_back(new.select(self.keys).columns)
+        replaces = places >= 0
+        yield self._tell(UPDATE, new.filter(replaces), gone.rows.take(places[replaces]))
+        new = new.filter(~replaces)
+        yield self._tell(INSERT, new, None)
+
+    def _tell(self, change: str, rows: pa.Table, before: pa.Table | None) -> pa.Table:
+        """Rows of one kind of change in the schema of all; of deletes, only the key's columns."""
+        self.counts[change] += len(rows)
+        at = rows[_CHANGED_AT].cast(pa.int64())
+        known = pa.array([commit.version for commit in self.commits], pa.int64())
+        columns: list[Any] = [pa.array([change] * len(rows), pa.string()), at]
+        columns.append(self._times.take(pc.index_in(at, value_set=known)))
+        for name in self._names:
+            has = change != DELETE or name in self.keys
+            columns.append(rows[name] if has else pa.nulls(len(rows), self.schema.field(name).type))
+        if self.before:
+            columns.append(self._tell_before(len(rows), before))
+        return pa.table(columns, schema=self.schema)
+
+    def _tell_before(self, count: int, rows: pa.Table | None) -> pa.Array:
+        kind = self.schema.field(BEFORE).type
+        if rows is None:
+            return pa.nulls(count, kind)
+        arrays = [
+            rows[f.name].combine_chunks().cast(f.type)
+            if f.name in rows.column_names
+            else pa.nulls(count, f.type)
+            for f in kind
+        ]
+        return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.keys, *self.columns)))
+
+    @cached_property
+    def _times(self) -> pa.Array:
+        micros = [commit.committed_at_nanos // 1000 for commit in self.commits]
+        return pa.array(micros, ADDED[2].type)
+
+    @cached_property
+    def _names_before(self) -> list[str]:
+        names = self._names if self.before else self.keys
+        return [name for name in names if name in self.old.schema.names]
+
+    def _look_up(self, row_ids: Any) -> pa.Table:
+        """Rows of the old version, in the order of the ids; those that it does not have are left out."""
+        ids = np.asarray(row_ids.to_numpy())
+        parts = []
+        for start in range(0, len(ids), _LOOKED_UP_MAX):
+            some = ids[start : start + _LOOKED_UP_MAX]
+            found = self.old.scanner(
+                columns=self._names_before,
+                filter=f"{_ROW_ID} IN ({','.join(map(str, some))})",
+                with_row_id=True,
+            ).to_table()
+            places = pc.index_in(pa.array(some, pa.uint64()), value_set=found[_ROW_ID])
+            parts.append(found.take(places.drop_null()))
+        return pa.concat_tables(parts) if parts else self._none().drop_columns([_CHANGED_AT])
+
+    def _none(self) -> pa.Table:
+        """No row of the old version."""
+        source = self.new if self.old is None else self.old
+        names = self.keys if self.old is None else self._names_before
+        fields = [source.schema.field(name) for name in names]
+        fields += [pa.field(_ROW_ID, pa.uint64()), pa.field(_CHANGED_AT, pa.uint64())]
+        return pa.schema(fields).empty_table()
+
+    @staticmethod
+    def _at(rows: pa.Table, versions: Any) -> pa.Table:
+        return rows.append_column(pa.field(_CHANGED_AT, pa.uint64()), versions)

@@ -1,0 +1,169 @@
+"""`changes`: what changed between two versions, against whole reads of both."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from memwal.errors import Refused, Unsupported, Usage
+from memwal.read.plan.changes import ChangesRequest
+from memwal.read.store.changes import open_changes
+from tests.support.builders import Delete, Put, Row, Table, make_table
+from tests.support.sampling import grid
+
+
+def changes(table: Table, since: int, until: int | None = None, **asked: Any) -> list[Row]:
+    stores = table.stores
+    request = ChangesRequest(since=since, until=until, **asked)
+    opened = open_changes(stores.tables, stores.table_manifests, request)
+    found = pa.Table.from_batches(opened.read(), opened.schema).to_pylist()
+    told = [row["_change"] for row in found]
+    assert opened.counts == {kind: told.count(kind) for kind in ("insert", "update", "delete")}
+    return found
+
+
+def tracked(tmp_path: Any, kind: str = "int64", **more: Any) -> Table:
+    return make_table(
+        tmp_path / "t.lance", kind, enable_stable_row_ids=True, max_rows_per_file=8, **more
+    )
+
+
+def work(table: Table, chance: random.Random) -> None:
+    """One thing that somebody does to a table."""
+    shard = table.shards[0]
+    keys = range(30)
+    some = chance.sample(keys, 5)
+    what = chance.choice(("merge", "merge", "merge", "delete", "update", "rekey", "compact", "index"))
+    n = chance.randrange(10_000)
+    name = table.kind.names[-1]
+    if what == "merge":
+        table.flush(shard, Put(some[:3], n), Delete(some[3:]), Put(some[4:], n + 1))
+        table.flush(shard, Delete(some[:1]))
+        table.merge_all()
+    elif what == "delete":
+        table.dataset.delete(f"n % 7 = {n % 7}")
+    elif what == "update":
+        table.dataset.update({"n": f"n + {n}"}, where="n % 3 = 1")
+    elif what == "rekey" and table.kind.name == "int64":
+        there = sorted(key for (key,) in table.base_rows() if abs(key) < 10**6)
+        moved = [key for key in there if key + 1000 not in there][:2]
+        table.dataset.update({name: f"{name} + 1000"}, where=f"{name} IN ({','.join(map(str, moved or [0]))})")
+    elif what == "compact":
+        table.dataset.optimize.compact_files(target_rows_per_fragment=1000)
+    elif what == "index":
+        table.dataset.create_scalar_index("n", "BTREE", name="n_idx", replace=True)
+
+
+@pytest.mark.parametrize(("seed", "kind"), grid(range(6), ("int64", "utf8", "bool+uint64", "binary")))
+def test_changes_make_a_copy_the_same_at_each_version(tmp_path: Any, seed: int, kind: str) -> None:
+    table = tracked(tmp_path, kind, rows=range(20))
+    first = int(table.dataset.version)
+    chance = random.Random(seed)
+    for _ in range(8):
+        work(table, chance)
+    held = {v: table.base_rows(v) for v in range(first, int(table.dataset.version) + 1)}
+    for since in held:
+        for until in (v for v in held if v >= since):
+            check(table, changes(table, since, until, before=True), held, since, until)
+
+
+def check(table: Table, found: list[Row], held: Any, since: int, until: int) -> None:
+    before, after = held[since], held[until]
+    copy = dict(before)
+    for row in found:
+        key = tuple(row[name] for name in table.kind.names)
+        change, version, _, then = (row.pop(f"_{n}") for n in ("change", "version", "time", "before"))
+        assert since < version <= until
+        assert then == before.get(key)
+        assert change == ("insert" if key not in before else "update" if key in after else "delete")
+        if change == "delete":
+            assert key in held[version - 1] or until > since + 1
+            assert copy.pop(key, None) is not None
+        else:
+            copy[key] = row
+            assert held[version][key] == row
+    assert copy == after, (since, until)
+
+
+def test_work_on_files_and_indexes_changes_no_row(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=range(30), indexed=True)
+    table.dataset.delete("k < 3")
+    since = int(table.dataset.version)
+    table.dataset.optimize.compact_files()
+    table.dataset.create_scalar_index("n", "BTREE", name="n_idx")
+    table.dataset.optimize.optimize_indices()
+    assert table.dataset.version > since
+    assert changes(table, since) == []
+
+
+def test_from_nothing_each_row_is_an_insert(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=range(5))
+    assert [row["_change"] for row in changes(table, 0)] == ["insert"] * 5
+
+
+def test_a_key_that_came_and_went_is_not_told(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=[1])
+    since = int(table.dataset.version)
+    for op in (Put([5], 1), Delete([5])):
+        table.flush(table.shards[0], op)
+        table.merge_all()
+    assert changes(table, since) == []
+
+
+def test_columns_and_the_row_before(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=[1, 2])
+    since = int(table.dataset.version)
+    table.flush(table.shards[0], Put([1], 7), Delete([2]))
+    table.merge_all()
+    (k,) = table.kind.names
+    found = {row[k]: row for row in changes(table, since, columns=("n",), before=True)}
+    one, two = (table.kind.key(key)[0] for key in (1, 2))
+    assert (found[one]["n"], found[one]["_before"]) == (7, {k: one, "n": 1001})
+    assert (found[two]["n"], found[two]["_before"]) == (None, {k: two, "n": 1002})
+    assert set(found[one]) == {"_change", "_version", "_time", k, "n", "_before"}
+
+
+def test_a_restore_and_an_overwrite_are_told(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=range(5))
+    since = int(table.dataset.version)
+    table.dataset.delete("n = 1001")
+    table.at(since).restore()
+    with pytest.raises(Refused, match=rf"version {since + 2} was a Restore.*--since {since + 2}.*Y02"):
+        changes(table, since)
+    assert changes(table, since + 2) == []
+    lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
+    with pytest.raises(Refused, match="was a Overwrite"):
+        changes(table, since + 2)
+
+
+def test_a_version_that_expired_says_from_where_changes_are_known(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=range(5))
+    since = int(table.dataset.version)
+    table.dataset.tags.create("kept", since)
+    for n in range(3):
+        table.dataset.delete(f"n = {1000 + n}")
+    latest = int(table.dataset.version)
+    table.dataset.cleanup_old_versions(
+        older_than=timedelta(0), error_if_tagged_old_versions=False
+    )
+    with pytest.raises(Refused, match=rf"version {since + 1} has expired.*from version {latest} on.*Y01"):
+        changes(table, since)
+    assert changes(table, latest) == []
+
+
+def test_what_can_t_be_answered_says_why(tmp_path: Any) -> None:
+    table = make_table(tmp_path / "plain.lance", rows=range(3))
+    with pytest.raises(Unsupported, match="no stable row ids.*Y04"):
+        changes(table, 1)
+    table = tracked(tmp_path, rows=range(3))
+    with pytest.raises(Usage, match="latest version is"):
+        changes(table, 99)
+    with pytest.raises(Usage, match="latest version is"):
+        changes(table, -1)
+    with pytest.raises(Usage, match="no column 'x'"):
+        changes(table, 1, columns=("x",))
