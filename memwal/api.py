@@ -61,6 +61,7 @@ from memwal.jobs.verify.report import VerifyTableReport
 from memwal.model import Consistency
 from memwal.options import narrow
 from memwal.read.plan.request import parse_consistency
+from memwal.read.report import CursorReport
 from memwal.run.keywords import made_for_python, raises_for_python, takes
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
     from memwal.ingest.values.python_rows import Rows
     from memwal.read import Nearest, Search
+    from memwal.read.changes import ChangesOptions
 
 Options = TypeVar("Options")
 
@@ -461,6 +463,54 @@ class Table:
             allow_holes=allow_holes,
             allow_reinitialised=allow_reinitialised,
         )
+
+    def changes(
+        self,
+        *,
+        since: int | None = None,
+        checkpoint: str | None = None,
+        cursor: str | None = None,
+        until: int | None = None,
+        columns: Sequence[str] | None = None,
+        before: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Read what changed after a version, a checkpoint's version or where a cursor stands.
+
+        The net change of each key: `_change` (insert, update, delete), `_version` and `_time` of
+        the commit, and the columns; of a delete only the key's. `before` adds the row as it was, as
+        a struct `_before`. The schema's metadata has the range: `memwal.since`, `memwal.until`.
+        """
+        asked = self._changes(since=since, checkpoint=checkpoint, cursor=cursor, until=until,
+                              columns=None if columns is None else tuple(columns), before=before)  # fmt: skip
+        from memwal.read.changes import read_changes
+
+        return read_changes(asked)
+
+    def commit_changes(
+        self, cursor: str, version: int, *, transaction: str | None = None
+    ) -> CursorReport:
+        """Move a cursor to a version whose changes are done, or make it there.
+
+        `transaction` is kept beside it: that of your own store, which tells after a crash whether
+        the changes landed there.
+        """
+        from memwal.read.changes import commit_changes
+
+        return commit_changes(
+            self._changes(cursor=cursor, commit=version, transaction=transaction)
+        )
+
+    def drop_cursor(self, cursor: str) -> CursorReport:
+        """Drop a cursor: it keeps no versions from then on."""
+        from memwal.read.changes import commit_changes
+
+        return commit_changes(self._changes(cursor=cursor, drop=True))
+
+    def _changes(self, **asked: Any) -> ChangesOptions:
+        from memwal.read.changes import ChangesOptions
+
+        allowed = self._options["untested_lance_allowed"]
+        return ChangesOptions(table=self._table, untested_lance_allowed=allowed, **asked)
 
     def _ask(self, kind: Callable[..., Options], request: _Dry) -> Options:
         """Options of that kind. Its own request travels to executors, who may lack this module."""

@@ -21,7 +21,7 @@ from memwal.identity import DISTRIBUTION
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status runs audit wait verify shard inspect",
-    "Data": "read checkpoint backup restore ingest rescue erase",
+    "Data": "read changes checkpoint backup restore ingest rescue erase",
     "Operate": "init doctor repair explain submit lease config schema demo",
 }
 """All commands, grouped as in --help, in the order of use."""

@@ -101,7 +101,8 @@ OutputFile = Annotated[
 ]
 
 
-def _choose_limit(limit: int | None, *, shown: bool) -> int | None:
+def choose_limit(limit: int | None, *, shown: bool) -> int | None:
+    """The limit asked for, or that of what people are shown."""
     return SHOWN_ROWS if limit is None and shown else limit
 
 
@@ -143,7 +144,7 @@ def read(
         table=flags.table(table).with_settings(parse_memory_max(memory_max)),
         columns=columns,
         filter=condition,
-        limit=_choose_limit(limit, shown=not flags.as_json and output is None and not explain),
+        limit=choose_limit(limit, shown=not flags.as_json and output is None and not explain),
         version=version,
         merged_only=merged_only,
         checkpoint=checkpoint,

@@ -31,6 +31,7 @@ REPORTS = (
 """The documents that are reports of jobs."""
 OTHERS = {
     "read": "memwal.read.report.ReadDocument",
+    "changes": "memwal.read.report.ChangesDocument",
     "inspect-index": "memwal.jobs.inspect.report.IndexDocument",
     "inspect-manifest": "memwal.jobs.inspect.report.ManifestDocument",
     "inspect-shard": "memwal.jobs.inspect.report.ShardsDocument",

@@ -42,6 +42,7 @@ BACKUP_MARK = f"{BACKUPS}/unfinished"
 REPLACED = f"{MAINTENANCE}/replaced"
 TRANSACTIONS = "_transactions"
 ERASURES = f"{MAINTENANCE}/erasures"
+CURSORS = f"{MAINTENANCE}/cursors"
 VERSIONS = "_versions"
 TRANSACTIONS = "_transactions"
 TABLE_HINT = f"{VERSIONS}/latest_version_hint.json"
@@ -73,7 +74,7 @@ _INGEST_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _INGEST_ROUND = re.compile(r"[0-9]{6}")
 _LEASE_CLAIM = re.compile(r"([0-9]{20})\.json")
 # What Lance takes in a tag, with an end of its own; a dot stands alone, and at neither end.
-# Backups have such names, too.
+# Backups and cursors have such names, too.
 _CHECKPOINT_NAME = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _CHECKPOINT_ID = re.compile(r"[0-9a-f]{8}")
 _ERASURE_ID = re.compile(r"[0-9a-f]{8}")
@@ -426,6 +427,27 @@ def checkpoint_tag_path(key: str) -> str:
 def tag_path(tag: str) -> str:
     """The path of a tag."""
     return f"_refs/tags/{tag}.json"
+
+
+def cursor_path(name: str) -> str:
+    """Path of the record of a cursor over changes."""
+    return f"{CURSORS}/{name}.json"
+
+
+def parse_cursor_path(path: str) -> str | None:
+    """The cursor's name in the path of its record, or None for any other path."""
+    name = path.removeprefix(f"{CURSORS}/").removesuffix(".json")
+    return name if path == cursor_path(name) and _CHECKPOINT_NAME.fullmatch(name) else None
+
+
+def parse_cursor_name(text: str) -> str:
+    """A cursor's name as a person types it. Raises Usage."""
+    if not _CHECKPOINT_NAME.fullmatch(text):
+        raise Usage(
+            f"{text!r} is not a cursor's name: expected letters and digits of ASCII, '-', '_' and "
+            "single dots between them, 64 characters at most"
+        )
+    return text
 
 
 def parse_backup_name(text: str) -> str:

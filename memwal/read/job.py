@@ -121,10 +121,15 @@ def _write_rows(
     }
 
 
+def split_names(text: str | None) -> tuple[str, ...] | None:
+    """The names in `a,b`; None for none given."""
+    if text is None:
+        return None
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _build_request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
-    columns, keys = None, None
-    if options.columns is not None:
-        columns = tuple(name.strip() for name in options.columns.split(",") if name.strip())
+    columns, keys = split_names(options.columns), None
     if options.keys:
         version = options.version
         if options.checkpoint is not None:

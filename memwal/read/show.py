@@ -67,6 +67,30 @@ def show_rows(document: Mapping[str, Any], console: Console) -> None:
     console.print(Text(_format_foot(document, table), style=STYLE[DONE]))
 
 
+def show_changes(document: Mapping[str, Any], console: Console) -> None:
+    """Print changed rows as a table, and how many there are of each kind; or where a cursor is."""
+    (table,) = document["tables"]
+    cursor = table["cursor"]
+    if "since" not in table:
+        done = "dropped; it was" if cursor["dropped"] else "now"
+        console.print(Text(f"cursor {cursor['name']}: {done} at version {cursor['version']}"))
+        return
+    told = f"  versions {table['since']} to {table['until']}"
+    if cursor is not None:
+        told += f", from cursor {cursor['name']}"
+    console.print(Text.assemble((table["table"], "bold"), (told, "dim")))
+    if table["output"] is not None:
+        console.print(Text(f"  {count_of(table['num_rows'], 'row')} written to {table['output']}"))
+    elif table["rows"]:
+        console.print(_build_rows(table["schema"], table["rows"]))
+    counts = table["counts"]
+    foot = ", ".join(count_of(counts[kind], kind) for kind in counts)
+    foot = f"changes: {foot} in {document['seconds']:.2f} s"
+    if table["num_rows"] < sum(counts.values()):
+        foot += f"; {count_of(table['num_rows'], 'row')} shown: --limit N, --json or --output FILE"
+    console.print(Text(foot, style=STYLE[DONE]))
+
+
 def _show_warnings(table: Mapping[str, Any], console: Console) -> None:
     for text in table["warnings"]:
         console.print(Text(f"  warning: {one_line(text)}", style="yellow"))

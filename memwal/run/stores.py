@@ -24,6 +24,7 @@ from memwal.store.objects.opening import (
     open_objects,
 )
 from memwal.store.records.checkpoints import StoredCheckpoints
+from memwal.store.records.cursors import StoredCursors
 from memwal.store.records.erasures import StoredErasures
 from memwal.store.records.lease import TTL_SECONDS, StoredLeases
 from memwal.store.shards.manifests import ShardManifests
@@ -102,6 +103,11 @@ class Stores:
     def erasures(self) -> StoredErasures:
         """The table's erasures."""
         return StoredErasures(self.objects)
+
+    @cached_property
+    def cursors(self) -> StoredCursors:
+        """The cursors of those who follow the table's changes."""
+        return StoredCursors(self.objects)
 
     @cached_property
     def run_records(self) -> StoredRunRecords:
