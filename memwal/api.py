@@ -480,8 +480,14 @@ class Table:
         the commit, and the columns; of a delete only the key's. `before` adds the row as it was, as
         a struct `_before`. The schema's metadata has the range: `memwal.since`, `memwal.until`.
         """
-        asked = self._changes(since=since, checkpoint=checkpoint, cursor=cursor, until=until,
-                              columns=None if columns is None else tuple(columns), before=before)  # fmt: skip
+        asked = self._changes(
+            since=since,
+            checkpoint=checkpoint,
+            cursor=cursor,
+            until=until,
+            columns=None if columns is None else tuple(columns),
+            before=before,
+        )
         from memwal.read.changes import read_changes
 
         return read_changes(asked)
@@ -496,9 +502,7 @@ class Table:
         """
         from memwal.read.changes import commit_changes
 
-        return commit_changes(
-            self._changes(cursor=cursor, commit=version, transaction=transaction)
-        )
+        return commit_changes(self._changes(cursor=cursor, commit=version, transaction=transaction))
 
     def drop_cursor(self, cursor: str) -> CursorReport:
         """Drop a cursor: it keeps no versions from then on."""

@@ -331,6 +331,21 @@ class RestoreMark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Cursor:
+    """A consumer has all changes up to `version`, and said so at `moved_at_nanos`.
+
+    `transaction` is what it says of its own commit, so that it can tell after a crash whether that
+    one landed.
+    """
+
+    name: str
+    version: int
+    moved_at_nanos: int
+    holder: str
+    transaction: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ErasureMark:
     """How far a shard went when its tombstones were in: a WAL position, and a generation."""
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from memwal.config import ResolvedTable
 from memwal.errors import Usage
 from memwal.format import layout
+from memwal.model import Cursor
 from memwal.read.output import check_file, write_file
 from memwal.read.plan.changes import ChangesRequest
 from memwal.read.report import ChangesDocument, ChangesTable, CursorReport
@@ -19,7 +20,6 @@ from memwal.read.store.changes import Changes, open_changes
 from memwal.report import DONE
 from memwal.rows.json_values import rows_to_json
 from memwal.run.stores import Stores, check_lance_version, open_stores
-from memwal.store.records.cursors import Cursor
 from memwal.store.records.process import this_holder
 from memwal.text import iso_time
 
@@ -63,7 +63,7 @@ def run_changes(options: ChangesOptions, run_id: str = "") -> ChangesDocument:
     check_lance_version(options.untested_lance_allowed)
     if options.output is not None:
         check_file(options.output)
-    stores = _open(options.table)
+    stores = open_table(options.table)
     began = stores.clock.monotonic_seconds()
     if options.commit is not None or options.drop:
         moved = describe_cursor(move_cursor(stores, options), dropped=options.drop)
@@ -82,7 +82,7 @@ def run_changes(options: ChangesOptions, run_id: str = "") -> ChangesDocument:
 def read_changes(options: ChangesOptions) -> pa.RecordBatchReader:
     """The rows alone, as they are read."""
     check_lance_version(options.untested_lance_allowed)
-    opened, _ = open_range(_open(options.table), options)
+    opened, _ = open_range(open_table(options.table), options)
     metadata = {"memwal.since": str(opened.since), "memwal.until": str(opened.until)}
     schema = opened.schema.with_metadata(metadata)
     return pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in opened.read()))
@@ -90,16 +90,23 @@ def read_changes(options: ChangesOptions) -> pa.RecordBatchReader:
 
 def commit_changes(options: ChangesOptions) -> CursorReport:
     """Move or drop the cursor alone."""
-    return describe_cursor(move_cursor(_open(options.table), options), dropped=options.drop)
+    return describe_cursor(move_cursor(open_table(options.table), options), dropped=options.drop)
 
 
-def _open(table: ResolvedTable) -> Stores:
+def open_table(table: ResolvedTable) -> Stores:
+    """The stores of a table."""
     limit = table.settings.memory_bytes_max
     return open_stores(table.find_uri(), table.storage_options, memory_bytes_max=limit)
 
 
 def open_range(stores: Stores, options: ChangesOptions) -> tuple[Changes, Cursor | None]:
-    """Open the changes asked for. Raises as `open_changes`; Usage for unknown names."""
+    """Open the changes asked for. Raises as `open_changes` and `find_range`."""
+    request, cursor = find_range(stores, options)
+    return open_changes(stores.tables, stores.table_manifests, request), cursor
+
+
+def find_range(stores: Stores, options: ChangesOptions) -> tuple[ChangesRequest, Cursor | None]:
+    """Where the changes asked for begin. Raises Usage for unknown names."""
     cursor, since = None, options.since
     if options.cursor is not None:
         cursor = stores.cursors.find(options.cursor)
@@ -109,7 +116,7 @@ def open_range(stores: Stores, options: ChangesOptions) -> tuple[Changes, Cursor
     request = ChangesRequest(
         since=since or 0, until=options.until, columns=options.columns, before=options.before
     )
-    return open_changes(stores.tables, stores.table_manifests, request), cursor
+    return request, cursor
 
 
 def move_cursor(stores: Stores, options: ChangesOptions) -> Cursor:
@@ -152,7 +159,7 @@ def describe_cursor(cursor: Cursor, *, dropped: bool = False) -> CursorReport:
     return CursorReport(
         name=cursor.name,
         version=cursor.version,
-        moved_at=iso_time(cursor.moved_at_nanos),
+        moved_at=iso_time(cursor.moved_at_nanos) or "",
         holder=cursor.holder,
         transaction=cursor.transaction,
         dropped=dropped,
@@ -160,9 +167,7 @@ def describe_cursor(cursor: Cursor, *, dropped: bool = False) -> CursorReport:
 
 
 def _write_rows(opened: Changes, options: ChangesOptions, stores: Stores) -> dict[str, Any]:
-    reader = pa.RecordBatchReader.from_batches(
-        opened.schema, _limit(opened.read(), options.limit)
-    )
+    reader = pa.RecordBatchReader.from_batches(opened.schema, _limit(opened.read(), options.limit))
     output, rows = options.output, None
     if output is None:
         rows = rows_to_json(reader)

@@ -33,6 +33,10 @@ and go to all tasks, so they may take no more than `keys_bytes_max`.
 it, which may have rows that were written later; with `merged_only` as `true`, the base alone.
 `checkpoint` names a checkpoint made by `memwal checkpoint`: exactly the table at that time.
 
+`changes_since`, a version, or `changes_cursor`, the name of a cursor, reads what changed after it
+instead, with `changes_until` and `changes_before` as for `memwal changes`. `session.readStream`
+follows the changes; its offset is the version. A cursor moves as Spark commits micro-batches.
+
 Further options: `consistency` (`snapshot`: shards from the table's shard snapshot, in few requests;
 the log says so when it can't be used), `storage.KEY`, `allow_holes`, `allow_reinitialised`,
 `partition_bytes` (about what one task reads), and `keys_bytes_max`: pending keys that take more
@@ -68,7 +72,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -81,7 +90,9 @@ from memwal.read.spark_options import (
     check_schema,
     convert_batch,
     convert_schema,
+    is_changes,
     is_write,
+    parse_changes,
     parse_settings,
     parse_write,
     write_names,
@@ -90,6 +101,7 @@ from memwal.read.spark_options import (
 if TYPE_CHECKING:
     from memwal.config import ResolvedTable
     from memwal.ingest.spark.writer import BatchWriter, StreamWriter
+    from memwal.read.changes import ChangesOptions
     from memwal.read.plan.sources import ReadPlan
     from memwal.read.store.sources import Listed
     from memwal.read.store.tasks import Decided, Snapshot, TaskReads
@@ -178,13 +190,28 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         # When it is loaded with a schema, nobody has asked for ours before. Spark sends a stream
         # that writes, too.
-        if not is_write(self.options):
+        if is_changes(self.options):
+            _ = self._followed
+        elif not is_write(self.options):
             _ = self._snapshot
         return self.__dict__
 
     @cached_property
     def _settings(self) -> Settings:
-        return _follow(parse_settings(self.options))
+        found = parse_settings(self.options)
+        return replace(found, table=_follow(found.table))
+
+    @cached_property
+    def _changes(self) -> ChangesOptions:
+        asked = parse_changes(self.options)
+        return replace(asked, table=_follow(asked.table))
+
+    @cached_property
+    def _followed(self) -> tuple[ChangesOptions, pa.Schema]:
+        """The changes asked for, from version to version, and their columns."""
+        from memwal.read.spark_changes import fix_range
+
+        return fix_range(self._changes)
 
     @cached_property
     def _snapshot(self) -> Snapshot:
@@ -199,10 +226,14 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         """The columns asked for, in that order. Raises Unsupported for a type that Spark lacks."""
         return StructType.fromJson(self._schema())
 
-    def reader(self, schema: StructType) -> MemWalReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Plan the tasks. `schema` is ours, or some of our columns, given by `.schema(…)`."""
         asked = schema.jsonValue()
         check_schema(asked, self._schema())
+        if is_changes(self.options):
+            from memwal.read.spark_changes import ChangesReader
+
+            return ChangesReader(self._followed[0], schema)
         plan = self._snapshot.plan
         added = _list_added(plan)
         columns = tuple(f["name"] for f in asked["fields"] if f["name"] not in added)
@@ -211,6 +242,17 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         hidden = tuple(key for key in plan.primary_key if key not in columns)
         narrowed = replace(self._snapshot, plan=replace(plan, columns=columns, hidden=hidden))
         return MemWalReader(self._settings, narrowed, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Follow the changes of a table."""
+        if not is_changes(self.options):
+            raise Usage(
+                "a stream follows changes: say from where, with changes_since or changes_cursor"
+            )
+        from memwal.read.spark_changes import ChangesStreamReader
+
+        check_schema(schema.jsonValue(), self._schema())
+        return ChangesStreamReader(self._changes, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Write a DataFrame into the MemWAL."""
@@ -227,6 +269,8 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         return StreamWriter(parse_write(self.options), schema, overwrite)
 
     def _schema(self) -> dict[str, Any]:
+        if is_changes(self.options):
+            return convert_schema(self._followed[1])
         schema, plan = self._snapshot.schema, self._snapshot.plan
         fields = [schema.field(name) for name in plan.columns]
         fields += [pa.field(name, pa.float32()) for name in _list_added(plan)]
@@ -298,14 +342,13 @@ def _list_added(plan: ReadPlan) -> tuple[str, ...]:
     return () if plan.search is None else (SCORE,)
 
 
-def _follow(settings: Settings) -> Settings:
-    """The settings with a name resolved to its address and options, so all tasks read one table."""
+def _follow(table: ResolvedTable) -> ResolvedTable:
+    """The table with a name resolved to its address and options, so all tasks read one table."""
     from memwal.store.objects.opening import find_address, normalise_uri
 
-    table = settings.table
     uri, options = find_address(normalise_uri(table.find_uri()), table.storage_options)
     found = {"uri": uri, "storage_options": dict(options), "unknown": None}
-    return replace(settings, table=table.model_copy(update=found))
+    return table.model_copy(update=found)
 
 
 def _take_snapshot(settings: Settings) -> Snapshot:

@@ -40,6 +40,7 @@ from memwal.rows.json_values import is_blob
 
 if TYPE_CHECKING:
     from memwal.ingest.plan import IngestOptions
+    from memwal.read.changes import ChangesOptions
 
 
 Json = dict[str, Any]
@@ -85,6 +86,12 @@ PARTITION_BYTES = 32 * 1024 * 1024
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 _OF_SEARCH = ("search_operator", "search_phrase")
 _OF_NEAREST = ("k", "metric", "nprobes", "refine_factor")
+_OF_CHANGES = (
+    "changes_since",
+    "changes_cursor",
+    "changes_until",
+    "changes_before",
+)
 _KNOWN = (
     "config",
     "columns",
@@ -103,6 +110,7 @@ _KNOWN = (
     "keys_bytes_max",
     "allow_holes",
     "allow_reinitialised",
+    *_OF_CHANGES,
 )
 _KNOWN_TO_WRITE = (
     "config",
@@ -245,14 +253,7 @@ class Settings:
 
 def parse_settings(options: Mapping[str, str]) -> Settings:
     """Spark's options, whose names come in lower case. Raises Usage, which shows no secret."""
-    if "path" not in options:
-        raise Usage('one table is read at a time: spark.read.format("memwal")….load("TABLE")')
-    for name in options:
-        if name not in (*_KNOWN, "path") and not name.startswith(STORAGE_PREFIX):
-            raise Usage(
-                f"there is no option {name!r}{suggest(name, _KNOWN)}; there are "
-                f"{', '.join(_KNOWN)}, and {STORAGE_PREFIX}KEY for each storage option"
-            )
+    _check_names(options, _KNOWN)
     columns = options.get("columns")
     request = ReadRequest(
         columns=None if columns is None else parse_names(columns),
@@ -273,6 +274,39 @@ def parse_settings(options: Mapping[str, str]) -> Settings:
         with_wal=_parse_flag(options, "with_wal"),
         partition_bytes=_parse_number(options, "partition_bytes") or PARTITION_BYTES,
         keys_bytes_max=_parse_number(options, "keys_bytes_max") or KEYS_BYTES_MAX,
+    )
+
+
+def _check_names(options: Mapping[str, str], known: Sequence[str]) -> None:
+    if "path" not in options:
+        raise Usage('one table is read at a time: spark.read.format("memwal")….load("TABLE")')
+    for name in options:
+        if name not in (*known, "path") and not name.startswith(STORAGE_PREFIX):
+            raise Usage(
+                f"there is no option {name!r}{suggest(name, known)}; there are "
+                f"{', '.join(known)}, and {STORAGE_PREFIX}KEY for each storage option"
+            )
+
+
+def is_changes(options: Iterable[str]) -> bool:
+    """Whether changes are asked for, by some of these options."""
+    return not set(_OF_CHANGES).isdisjoint(options)
+
+
+def parse_changes(options: Mapping[str, str]) -> ChangesOptions:
+    """Spark's options of changes, whose names come in lower case. Raises Usage."""
+    # Imported here: it brings Lance, and the driver's process imports this module.
+    from memwal.read.changes import ChangesOptions
+
+    _check_names(options, ("config", "columns", *_OF_CHANGES))
+    since, columns = options.get("changes_since"), options.get("columns")
+    return ChangesOptions(
+        table=find_table(options),
+        since=0 if since == "0" else _parse_number(options, "changes_since"),
+        cursor=options.get("changes_cursor"),
+        until=_parse_number(options, "changes_until"),
+        columns=None if columns is None else parse_names(columns),
+        before=_parse_flag(options, "changes_before"),
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -30,13 +29,13 @@ from memwal.errors import MemWalError, Refused, StandDown, Unsupported, Usage
 from memwal.ingest.spark.writer import BatchWriter, Sink, StoredRows
 from memwal.ingest.track import Track
 from memwal.ports import DeleteResult
-from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource
 from memwal.read.spark_options import is_write, parse_write
 from memwal.store.records.ingests import Round
 from tests.support.ingest_tables import SCHEMA, MemWalTable, make, rows_of, wal_rows
 from tests.support.lsm_reads import lsm_read
 from tests.support.s3server import S3Server
+from tests.support.spark import spark_session
 from tests.support.staged_ingests import SPEC, staged_files
 from tests.support.stopping import Stopper
 
@@ -348,25 +347,8 @@ def test_nothing_is_overwritten(tmp_path) -> None:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2, 2]")  # a task that fails is tried again
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.codegen.wholeStage", "false")
-            .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-            .config("spark.log.level", "OFF")
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-            .getOrCreate()
-        )
-        memwal_spark.register(session)
+    with spark_session("local[2, 2]") as session:  # a task that fails is tried again
         yield session
-        session.stop()
 
 
 FRAME = "id", "id * 10 AS n", "concat(id, '-', id * 10) AS note"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import lance
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
-from memwal.errors import Refused, Unsupported, Usage
+import memwal
+from memwal.cli.commands import make_app
+from memwal.errors import Corruption, Refused, Unsupported, Usage
 from memwal.read.plan.changes import ChangesRequest
 from memwal.read.store.changes import open_changes
 from tests.support.builders import Delete, Put, Row, Table, make_table
@@ -38,7 +44,9 @@ def work(table: Table, chance: random.Random) -> None:
     shard = table.shards[0]
     keys = range(30)
     some = chance.sample(keys, 5)
-    what = chance.choice(("merge", "merge", "merge", "delete", "update", "rekey", "compact", "index"))
+    what = chance.choice(
+        ("merge", "merge", "merge", "delete", "update", "rekey", "compact", "index")
+    )
     n = chance.randrange(10_000)
     name = table.kind.names[-1]
     if what == "merge":
@@ -52,14 +60,18 @@ def work(table: Table, chance: random.Random) -> None:
     elif what == "rekey" and table.kind.name == "int64":
         there = sorted(key for (key,) in table.base_rows() if abs(key) < 10**6)
         moved = [key for key in there if key + 1000 not in there][:2]
-        table.dataset.update({name: f"{name} + 1000"}, where=f"{name} IN ({','.join(map(str, moved or [0]))})")
+        table.dataset.update(
+            {name: f"{name} + 1000"}, where=f"{name} IN ({','.join(map(str, moved or [0]))})"
+        )
     elif what == "compact":
         table.dataset.optimize.compact_files(target_rows_per_fragment=1000)
     elif what == "index":
         table.dataset.create_scalar_index("n", "BTREE", name="n_idx", replace=True)
 
 
-@pytest.mark.parametrize(("seed", "kind"), grid(range(6), ("int64", "utf8", "bool+uint64", "binary")))
+@pytest.mark.parametrize(
+    ("seed", "kind"), grid(range(6), ("int64", "utf8", "bool+uint64", "binary"))
+)
 def test_changes_make_a_copy_the_same_at_each_version(tmp_path: Any, seed: int, kind: str) -> None:
     table = tracked(tmp_path, kind, rows=range(20))
     first = int(table.dataset.version)
@@ -77,7 +89,9 @@ def check(table: Table, found: list[Row], held: Any, since: int, until: int) -> 
     copy = dict(before)
     for row in found:
         key = tuple(row[name] for name in table.kind.names)
-        change, version, _, then = (row.pop(f"_{n}") for n in ("change", "version", "time", "before"))
+        change, version, _, then = (
+            row.pop(f"_{n}") for n in ("change", "version", "time", "before")
+        )
         assert since < version <= until
         assert then == before.get(key)
         assert change == ("insert" if key not in before else "update" if key in after else "delete")
@@ -133,7 +147,9 @@ def test_a_restore_and_an_overwrite_are_told(tmp_path: Any) -> None:
     since = int(table.dataset.version)
     table.dataset.delete("n = 1001")
     table.at(since).restore()
-    with pytest.raises(Refused, match=rf"version {since + 2} was a Restore.*--since {since + 2}.*Y02"):
+    with pytest.raises(
+        Refused, match=rf"version {since + 2} was a Restore.*--since {since + 2}.*Y02"
+    ):
         changes(table, since)
     assert changes(table, since + 2) == []
     lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
@@ -148,17 +164,17 @@ def test_a_version_that_expired_says_from_where_changes_are_known(tmp_path: Any)
     for n in range(3):
         table.dataset.delete(f"n = {1000 + n}")
     latest = int(table.dataset.version)
-    table.dataset.cleanup_old_versions(
-        older_than=timedelta(0), error_if_tagged_old_versions=False
-    )
-    with pytest.raises(Refused, match=rf"version {since + 1} has expired.*from version {latest} on.*Y01"):
+    table.dataset.cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
+    with pytest.raises(
+        Refused, match=rf"version {since + 1} has expired.*from version {latest} on.*Y01"
+    ):
         changes(table, since)
     assert changes(table, latest) == []
 
 
 def test_what_can_t_be_answered_says_why(tmp_path: Any) -> None:
     table = make_table(tmp_path / "plain.lance", rows=range(3))
-    with pytest.raises(Unsupported, match="no stable row ids.*Y04"):
+    with pytest.raises(Unsupported, match=r"no stable row ids.*Y04"):
         changes(table, 1)
     table = tracked(tmp_path, rows=range(3))
     with pytest.raises(Usage, match="latest version is"):
@@ -167,3 +183,87 @@ def test_what_can_t_be_answered_says_why(tmp_path: Any) -> None:
         changes(table, -1)
     with pytest.raises(Usage, match="no column 'x'"):
         changes(table, 1, columns=("x",))
+
+
+def garbage(table: Table, **asked: Any) -> Any:
+    keep = {"retention_seconds": 0.0, "grace_seconds": 0.0, "allow_short_retention": True}
+    return memwal.open_table(table.uri).garbage(execute=True, **(keep | asked))
+
+
+def test_garbage_keeps_what_a_cursor_needs_until_it_moves_or_nobody_moves_it(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=range(9))
+    since = int(table.dataset.version)
+    api = memwal.open_table(table.uri)
+    api.commit_changes("mart", since)
+    for n in range(3):
+        table.dataset.delete(f"n = {1000 + n}")
+    latest = int(table.dataset.version)
+
+    report = garbage(table)
+    assert table.versions() == list(range(since, latest + 1))
+    assert any(f"from {since} on are kept for cursor 'mart'" in text for text in report.warnings)
+    assert api.changes(cursor="mart").read_all().num_rows == 3
+
+    api.commit_changes("mart", since + 2, transaction="tx 7")
+    garbage(table)
+    assert table.versions() == list(range(since + 2, latest + 1))
+    with pytest.raises(Refused, match="has expired"):
+        api.changes(since=since)
+    with pytest.raises(Usage, match="past"):
+        api.commit_changes("mart", since + 1)
+
+    garbage(table, cursor_age_seconds=0.0)
+    assert table.versions() == [latest]
+    (left,) = table.stores.cursors.list()
+    assert (left.version, left.transaction) == (since + 2, "tx 7")
+    with pytest.raises(Refused, match="has expired"):
+        api.changes(cursor="mart")
+    assert api.drop_cursor("mart").dropped
+    with pytest.raises(Usage, match="no cursor 'mart'; the table has none"):
+        api.changes(cursor="mart")
+
+
+def test_a_cursor_that_can_t_be_read_stops_the_expiry(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=range(3))
+    memwal.open_table(table.uri).commit_changes("mart", int(table.dataset.version))
+    table.dataset.delete("n = 1001")
+    before = table.versions()
+    table.stores.objects.put("_maintenance/cursors/mart.json", b'{"format": 99}')
+    with pytest.raises(Corruption, match="Y07"):
+        garbage(table)
+    assert table.versions() == before
+
+
+def test_a_cursor_is_made_where_a_version_is(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=range(3))
+    api = memwal.open_table(table.uri)
+    with pytest.raises(Usage, match="there is no version 99"):
+        api.commit_changes("mart", 99)
+    with pytest.raises(Usage, match="not a cursor's name"):
+        api.commit_changes("../x", 1)
+    with pytest.raises(Usage, match="say from where"):
+        api.changes()
+
+
+def test_the_command_shows_rows_counts_and_cursors(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=[1, 2])
+    since = int(table.dataset.version)
+    table.flush(table.shards[0], Put([1, 3], 7), Delete([2]))
+    table.merge_all()
+    run = partial(CliRunner().invoke, make_app())
+    shown = run(["changes", table.uri, "--since", str(since), "--limit", "1"])
+    assert shown.exit_code == 0 and "1 insert, 1 update, 1 delete" in shown.output
+    assert "1 row shown" in shown.output
+    found = json.loads(run(["changes", table.uri, "--since", str(since), "--json"]).output)
+    (told,) = found["tables"]
+    assert sorted(row["_change"] for row in told["rows"]) == ["delete", "insert", "update"]
+    assert (told["since"], told["until"], told["num_rows"]) == (since, since + 1, 3)
+    assert (
+        "now at version"
+        in run(["changes", table.uri, "--cursor", "mart", "--commit", str(since)]).output
+    )
+    file = tmp_path / "changes.parquet"
+    done = run(["changes", table.uri, "--cursor", "mart", "--before", "--output", str(file)])
+    assert done.exit_code == 0 and pq.read_table(file)["_before"].null_count == 1
+    assert "dropped" in run(["changes", table.uri, "--cursor", "mart", "--drop"]).output
+    assert run(["changes", table.uri, "--cursor", "mart"]).exit_code == 2

@@ -38,6 +38,7 @@ from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Row, Table
 from tests.support.lsm_reads import lsm_read
 from tests.support.s3server import S3Server
+from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.integration
 
@@ -428,32 +429,13 @@ def test_a_wrong_request_fails_at_load(table: Table, options: dict[str, str], te
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log = tmp_path_factory.mktemp("event-log")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            # Compiling a query takes longer than these queries do.
-            .config("spark.sql.codegen.wholeStage", "false")
-            .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-            .config("spark.log.level", "OFF")
-            .config("spark.eventLog.enabled", "true")
-            .config("spark.eventLog.dir", f"file://{log}")
-            .config("spark.eventLog.compress", "false")
-            .config("spark.sql.redaction.options.regex", "(?i)mine")
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-            .getOrCreate()
-        )
-        memwal_spark.register(session)
+    with spark_session(
+        spark_eventLog_enabled="true",
+        spark_eventLog_dir=f"file://{tmp_path_factory.mktemp('event-log')}",
+        spark_eventLog_compress="false",
+        spark_sql_redaction_options_regex="(?i)mine",
+    ) as session:
         yield session
-        session.stop()
 
 
 def rows_of(frame: DataFrame) -> list[Row]:

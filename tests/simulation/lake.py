@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import count
 from urllib.parse import quote
@@ -372,12 +372,15 @@ class Lake:
         path = f"_refs/{kind}/{quote(name, safe='')}.json"
         self.bucket.objects[path] = (json.dumps(document).encode(), self.now_nanos())
 
-    def expire(self, cutoff_nanos: int) -> list[Version]:
-        """Remove old versions, never the latest, a tagged one, or one that a branch starts from."""
+    def aged(self, seconds: float) -> frozenset[int]:
+        """Versions that are older."""
+        cutoff = self.now_nanos() - round(seconds * 1e9)
+        return frozenset(v.number for v in self.versions.values() if v.at_nanos < cutoff)
+
+    def expire(self, numbers: Set[int]) -> list[Version]:
+        """Remove versions, never the latest, a tagged one, or one that a branch starts from."""
         kept = {self.latest.number, *self.tags.values(), *self.referenced.values()}
-        old = [
-            v for v in self.versions.values() if v.at_nanos < cutoff_nanos and v.number not in kept
-        ]
+        old = [v for v in self.versions.values() if v.number in numbers and v.number not in kept]
         for version in old:
             del self.versions[version.number]
             del self.bucket.objects[_path(version.number)]

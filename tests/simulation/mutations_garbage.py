@@ -847,11 +847,6 @@ _ORDER = (
             "self.ahead_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0",
             "self.ahead_nanos = 0",
         ),
-        (
-            "simulated: versions are expired by a fast clock",
-            "older_than = retention_seconds + self.ahead_nanos / 1e9",
-            "older_than = retention_seconds",
-        ),
     ),
 )
 

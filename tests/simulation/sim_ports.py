@@ -7,7 +7,7 @@ over objects in memory; only Lance itself is played by `lake`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -455,10 +455,7 @@ def data_path(shard_id: ShardId, generation: FlushedGeneration) -> str:
 
 @dataclass(frozen=True)
 class SimExpiry:
-    """Lance's own cleanup of old versions, which counts by its host's clock.
-
-    With a retention, none may go that is younger, whatever that clock says.
-    """
+    """Lance's own cleanup of old versions. With a retention, none may go that is younger."""
 
     stores: SimStores
     retention_seconds: float | None = None
@@ -466,10 +463,9 @@ class SimExpiry:
     def check_expirable(self) -> None:
         """No links here."""
 
-    def expire_versions(self, older_than_seconds: float) -> Expired:
+    def expire_versions(self, versions: Set[int]) -> Expired:
         def expire() -> int:
-            cutoff = self.stores.clock.now_nanos() - round(older_than_seconds * 1e9)
-            gone = self.stores.lake.expire(cutoff)
+            gone = self.stores.lake.expire(versions)
             self._check(max((v.at_nanos for v in gone), default=0))
             return len(gone)
 

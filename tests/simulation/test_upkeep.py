@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 import pytest
@@ -90,10 +90,10 @@ def test_rows_that_a_compaction_loses_are_noticed() -> None:
 
 def test_a_cleanup_that_takes_a_tagged_version_is_noticed() -> None:
     class Careless(Lake):
-        def expire(self, cutoff_nanos: int) -> list[Version]:
+        def expire(self, numbers: Set[int]) -> list[Version]:
             tags, self.tags = self.tags, {}
             try:
-                return super().expire(cutoff_nanos)
+                return super().expire(numbers)
             finally:
                 self.tags = tags
 

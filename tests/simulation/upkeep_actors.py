@@ -161,7 +161,8 @@ class Upkeep:
         """Lance's own cleanup, by somebody who asks nobody."""
         stores = self.jobs.open(actor)
         try:
-            SimExpiry(stores).expire_versions(actor.scheduler.dice.choice((0.0, 5.0, 60.0)))
+            seconds = actor.scheduler.dice.choice((0.0, 5.0, 60.0))
+            SimExpiry(stores).expire_versions(stores.lake.aged(seconds))
         except OUTCOMES:
             return
 

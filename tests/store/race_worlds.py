@@ -153,7 +153,7 @@ class LakeWorld:
 
     def expire(self) -> None:
         self._actor.clock.advance(10.0)
-        SimExpiry(self.stores).expire_versions(1.0)
+        SimExpiry(self.stores).expire_versions(self.lake.aged(1.0))
 
     def versions(self) -> list[int]:
         return sorted(self.lake.versions)

@@ -135,7 +135,7 @@ def catch_up(table: Table) -> None:
 
 def expire(table: Table) -> None:
     """All versions but the latest, tagged and branched ones."""
-    LanceExpiry(table.stores.tables).expire_versions(0)
+    LanceExpiry(table.stores.tables).expire_versions(frozenset(table.versions()))
 
 
 def collectable(uri: object, **facts: Any) -> Table:

@@ -54,6 +54,7 @@ class GarbageOptions(RunOptions):
             self.limits,
             grace_seconds=request.grace_seconds,
             ingest_idle_seconds=request.ingest_idle_seconds,
+            cursor_age_seconds=request.cursor_age_seconds,
             wal=bool(request.wal),
             adopt_orphans=request.adopt_orphans,
             sweep_seconds=0.0 if request.full else sweep,

@@ -46,6 +46,7 @@ class GarbageLimits:
     adopt_orphans: bool = False
     leftover_age_seconds: float = 86_400.0
     ingest_idle_seconds: float = GarbageRequest.ingest_idle_seconds
+    cursor_age_seconds: float = GarbageRequest.cursor_age_seconds
     sweep_seconds: float = 86_400.0
     sweep_objects_min: int = 10_000
     wal_entries_per_shard_max: int = 20_000

@@ -7,7 +7,7 @@ candidate carries its reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from memwal.errors import Refused, Usage
 from memwal.format import layout
@@ -24,7 +24,7 @@ from memwal.jobs.garbage.model import (
     UntilGrace,
 )
 from memwal.jobs.garbage.request import DeletingRequest
-from memwal.model import BrokenShard, Checkpoint, ShardId, TableView
+from memwal.model import BrokenShard, Checkpoint, Cursor, ShardId, TableView
 
 RETENTION_SECONDS_MIN = 86_400.0
 GRACE_SECONDS_MIN = 600.0
@@ -40,6 +40,7 @@ def check_retention(request: DeletingRequest) -> None:
         ("retention_seconds", request.retention_seconds),
         ("grace_seconds", request.grace_seconds),
         ("ingest_idle_seconds", request.ingest_idle_seconds),
+        ("cursor_age_seconds", request.cursor_age_seconds),
     ):
         if seconds is not None and not 0 <= seconds < math.inf:
             raise Usage(f"{name} {seconds:g}: expected a number of seconds, 0 or more")
@@ -82,6 +83,16 @@ def find_expirable(look: Look, retention_seconds: float) -> frozenset[int]:
         and v.problem is None
         and v.timestamp_nanos < cutoff
     )
+
+
+def find_cursor(look: Look, cursors: Sequence[Cursor]) -> Cursor | None:
+    """The cursor that stands at the oldest version, of those that somebody still moves.
+
+    Whoever follows the changes from there needs it and all versions after it.
+    """
+    since = look.now_nanos - round(look.limits.cursor_age_seconds * 1e9)
+    moved = (c for c in cursors if c.moved_at_nanos >= since)
+    return min(moved, key=lambda c: c.version, default=None)
 
 
 def find_checkpoints_of(look: Look, versions: Set[int]) -> tuple[Checkpoint, ...]:

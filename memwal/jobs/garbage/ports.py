@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, Sweep, WriterClaim
-from memwal.model import ShardId, ShardManifest, StoredFile, TableView
+from memwal.model import Cursor, ShardId, ShardManifest, StoredFile, TableView
 from memwal.ports import Views
 
 FindDeciding: TypeAlias = Callable[[Evidence], Mapping[ShardId, int]]
@@ -99,6 +99,10 @@ class GarbageEvidence(Protocol):
         """
         ...
 
+    def cursors(self) -> Sequence[Cursor]:
+        """The cursors of those who follow the table's changes. Raises Corruption."""
+        ...
+
     def claimed_versions(self) -> frozenset[int] | None:
         """As `referenced_versions`, without tags of checkpoints; None if one can't be read."""
         ...
@@ -140,8 +144,8 @@ class VersionExpiry(Protocol):
         """Raise Refused where the cleanup could reach files of another table."""
         ...
 
-    def expire_versions(self, older_than_seconds: float) -> Expired:
-        """Remove versions older than that many seconds, by this host's clock.
+    def expire_versions(self, versions: Set[int]) -> Expired:
+        """Remove these versions of main.
 
         The latest, tagged and branched-off ones stay. Raises Refused, StoreUnavailable.
         """

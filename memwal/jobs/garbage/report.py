@@ -220,6 +220,13 @@ def _find_warnings(garbage: TableGarbage, seen: Seen) -> Iterable[str]:
             f"version {found.version} would go with the others; drop the checkpoint if nobody "
             "reads it any more"
         )
+    if seen.followed is not None:
+        cursor = seen.followed
+        yield (
+            f"versions from {cursor.version} on are kept for cursor {cursor.name!r} of "
+            f"{cursor.holder}, which was moved last at {iso_time(cursor.moved_at_nanos)}: memwal "
+            "changes --cursor NAME --drop lets them go"
+        )
     claim = _describe_claim(garbage)
     if claim is not None and retention_seconds is not None:
         age, retention = _days(claim["age_seconds"]), _days(retention_seconds)

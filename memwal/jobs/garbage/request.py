@@ -26,6 +26,13 @@ class Retention:
         float,
         Option(meaning="How long to keep unused objects for readers.", metavar="1h", form="Grace"),
     ] = GRACE_SECONDS
+    cursor_age_seconds: Annotated[
+        float,
+        Option(
+            meaning="Keep versions for a cursor (memwal changes) that nobody moved for this long.",
+            metavar="14d",
+        ),
+    ] = 14 * 86_400.0
     allow_short_retention: Annotated[
         bool,
         Option(

@@ -60,10 +60,8 @@ class Commit:
         return self.operation in _TAKES_ROWS
 
 
-def choose_range(
-    uri: str, request: ChangesRequest, there: Sequence[int]
-) -> tuple[int, range]:
-    """The last version, and those whose commits made the changes. `there` are those that still exist.
+def choose_range(uri: str, request: ChangesRequest, there: Sequence[int]) -> tuple[int, range]:
+    """The last version, and those whose commits made the changes. `there` are all that exist.
 
     Raises Usage for versions that never were, Refused if one that is needed has expired.
     """

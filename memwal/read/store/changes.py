@@ -50,41 +50,71 @@ def open_changes(
     Raises NotATable, Usage for versions or columns that the table does not have, Unsupported
     without stable row ids, and Refused where versions have expired or rows changed without a mark.
     """
-    latest = tables.base()
-    uri = tables.uri
-    if not latest.has_stable_row_ids:
+    uri, latest = tables.uri, int(tables.base().version)
+    until, versions = choose_range(uri, request, manifests.attached_versions(latest))
+    shape = shape_changes(tables, until, request)
+    read = map_in_order(lambda v: _read_commit(tables, manifests, v), versions, choose_threads(uri))
+    commits = [commit for _, commit in read]
+    old = tables.base(request.since) if request.since else None
+    if old is not None:
+        check_commits(uri, commits)
+        if [_type_of(old, key) for key in shape.keys] != [
+            _type_of(shape.new, k) for k in shape.keys
+        ]:
+            raise Refused(
+                "MW-Y02",
+                f"{uri}: the key's columns changed after version {request.since}. Read version "
+                f"{until} as a whole, and follow it with --since {until}",
+            )
+    return Changes(tables=tables, old=old, shape=shape, commits=commits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The last version of a range, and what is told of its rows."""
+
+    new: Any
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    before: bool
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are read: the key's first."""
+        return tuple(dict.fromkeys((*self.keys, *self.columns)))
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows. All may be NULL."""
+        fields = [pa.field(name, self.new.schema.field(name).type) for name in self.names]
+        added = [pa.field(BEFORE, pa.struct(fields))] if self.before else []
+        return pa.schema([*ADDED, *fields, *added])
+
+
+def shape_changes(tables: LanceTables, until: int | None, request: ChangesRequest) -> Shape:
+    """What changes up to a version look like. Raises NotATable, Usage, Unsupported."""
+    uri, new = tables.uri, tables.base(until)
+    if not new.has_stable_row_ids:
         raise Unsupported(
             "MW-Y04",
-            f"{uri}: the table has no stable row ids, so nothing tells which rows a commit changed. "
-            "Lance gives them to new tables only: write the table anew with "
+            f"{uri}: the table has no stable row ids, so nothing tells which rows a commit "
+            "changed. Lance gives them to new tables only: write the table anew with "
             "enable_stable_row_ids=True, then run memwal init",
         )
-    until, versions = choose_range(uri, request, manifests.attached_versions(int(latest.version)))
-    threads = choose_threads(uri)
-    read = map_in_order(lambda v: _read_commit(tables, manifests, v), versions, threads)
-    commits = [commit for _, commit in read]
-    if request.since:
-        check_commits(uri, commits)
-    new = tables.base(until)
     keys = primary_key_of(new)
     if not keys:
         raise Unsupported("MW-Y05", f"{uri}: the table has no primary key to tell rows by")
     columns = check_columns(uri, new.schema.names, request)
     if blobs := blob_columns(columns_of(new)).intersection(columns):
-        raise Unsupported("MW-Y06", f"{uri}: column {min(blobs)!r} has blobs: leave it out of --columns")
-    old = tables.base(request.since) if request.since else None
-    if old is not None and [old.schema.field(k).type for k in keys if k in old.schema.names] != [
-        new.schema.field(k).type for k in keys
-    ]:
-        raise Refused(
-            "MW-Y02",
-            f"{uri}: the key's columns changed after version {request.since}. Read version "
-            f"{until} as a whole, and follow it with --since {until}",
+        raise Unsupported(
+            "MW-Y06", f"{uri}: column {min(blobs)!r} has blobs: leave it out of --columns"
         )
-    return Changes(
-        tables=tables, old=old, new=new, commits=commits, keys=keys, columns=columns,
-        before=request.before,
-    )
+    return Shape(new=new, keys=keys, columns=columns, before=request.before)
+
+
+def _type_of(dataset: Any, column: str) -> pa.DataType | None:
+    schema: pa.Schema = dataset.schema
+    return schema.field(column).type if column in schema.names else None
 
 
 def _read_commit(tables: LanceTables, manifests: TableManifests, version: int) -> Commit:
@@ -100,17 +130,14 @@ class Changes:
     """Opened changes between two versions of a table: `read` gives them once.
 
     Rows have `_change`, `_version` (the commit's) and `_time` (its time; NULL if that version has
-    expired), the columns, and with `before` the row as it was at the first version, as a struct. A
+    expired), the columns, and perhaps the row as it was at the first version, as a struct. A
     delete has NULL in all columns but the key's. `counts` are complete when `read` has ended.
     """
 
     tables: LanceTables
     old: Any
-    new: Any
+    shape: Shape
     commits: Sequence[Commit]
-    keys: tuple[str, ...]
-    columns: tuple[str, ...]
-    before: bool
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys((INSERT, UPDATE, DELETE), 0)
     )
@@ -123,14 +150,12 @@ class Changes:
     @property
     def until(self) -> int:
         """The version of the last change."""
-        return int(self.new.version)
+        return int(self.shape.new.version)
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
-        fields = [pa.field(n, self.new.schema.field(n).type) for n in self._names]
-        added = [pa.field(BEFORE, pa.struct(fields))] if self.before else []
-        return pa.schema([*ADDED, *fields, *added])
+        return self.shape.schema
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows: first of keys that were there and are, then new ones, then deletes.
@@ -143,21 +168,21 @@ class Changes:
             yield from table.to_batches()
 
     def _read(self) -> Iterator[pa.Table]:
-        delta = self.new.delta(begin_version=self.since, end_version=self.until)
+        delta = self.shape.new.delta(begin_version=self.since, end_version=self.until)
         fresh: list[pa.Table] = []  # rows that have another key now; only a plain update does that
         gone = [self._none()]
         for batch in delta.get_updated_rows() if self.old is not None else ():
             new = pa.Table.from_batches([batch])
             old = self._look_up(new[_ROW_ID])
             same = np.ones(len(new), dtype=bool)
-            for key in self.keys:
+            for key in self.shape.keys:
                 same &= pc.equal(new[key], old[key]).to_numpy()
             yield self._tell(UPDATE, new.filter(same), old.filter(same))
             if not same.all():
                 fresh.append(new.filter(~same))
                 gone.append(self._at(old.filter(~same), fresh[-1][_CHANGED_AT]))
         moved = sum(map(len, gone))
-        rows = GoneRows(pa.concat_tables([*gone, *self._find_deleted()]), self.keys)
+        rows = GoneRows(pa.concat_tables([*gone, *self._find_deleted()]), self.shape.keys)
         if not rows.is_sound:
             raise Refused(
                 "MW-Y03", f"{self.tables.uri}: two rows of version {self.since} have the same key"
@@ -170,7 +195,7 @@ class Changes:
             yield from self._tell_new(table, rows)
         check_sum(
             self.tables.uri,
-            rows=self.new.count_rows(),
+            rows=self.shape.new.count_rows(),
             rows_before=0 if self.old is None else self.old.count_rows(),
             inserted=inserted,
             deleted=len(rows.rows) - moved,
@@ -189,7 +214,7 @@ class Changes:
                     yield self._at(rows, pa.array([commit.version] * len(rows), pa.uint64()))
 
     def _tell_new(self, new: pa.Table, gone: GoneRows) -> Iterator[pa.Table]:
-        places = gone.take_back(new.select(self.keys).columns)
+        places = gone.take_back(new.select(self.shape.keys).columns)
         replaces = places >= 0
         yield self._tell(UPDATE, new.filter(replaces), gone.rows.take(places[replaces]))
         new = new.filter(~replaces)
@@ -202,10 +227,10 @@ class Changes:
         known = pa.array([commit.version for commit in self.commits], pa.int64())
         columns: list[Any] = [pa.array([change] * len(rows), pa.string()), at]
         columns.append(self._times.take(pc.index_in(at, value_set=known)))
-        for name in self._names:
-            has = change != DELETE or name in self.keys
+        for name in self.shape.names:
+            has = change != DELETE or name in self.shape.keys
             columns.append(rows[name] if has else pa.nulls(len(rows), self.schema.field(name).type))
-        if self.before:
+        if self.shape.before:
             columns.append(self._tell_before(len(rows), before))
         return pa.table(columns, schema=self.schema)
 
@@ -222,21 +247,17 @@ class Changes:
         return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.keys, *self.columns)))
-
-    @cached_property
     def _times(self) -> pa.Array:
         micros = [commit.committed_at_nanos // 1000 for commit in self.commits]
         return pa.array(micros, ADDED[2].type)
 
     @cached_property
     def _names_before(self) -> list[str]:
-        names = self._names if self.before else self.keys
+        names = self.shape.names if self.shape.before else self.shape.keys
         return [name for name in names if name in self.old.schema.names]
 
     def _look_up(self, row_ids: Any) -> pa.Table:
-        """Rows of the old version, in the order of the ids; those that it does not have are left out."""
+        """Rows of the old version, in the order of the ids, without those that it does not have."""
         ids = np.asarray(row_ids.to_numpy())
         parts = []
         for start in range(0, len(ids), _LOOKED_UP_MAX):
@@ -252,8 +273,8 @@ class Changes:
 
     def _none(self) -> pa.Table:
         """No row of the old version."""
-        source = self.new if self.old is None else self.old
-        names = self.keys if self.old is None else self._names_before
+        source = self.shape.new if self.old is None else self.old
+        names = self.shape.keys if self.old is None else self._names_before
         fields = [source.schema.field(name) for name in names]
         fields += [pa.field(_ROW_ID, pa.uint64()), pa.field(_CHANGED_AT, pa.uint64())]
         return pa.schema(fields).empty_table()

@@ -8,31 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from memwal.errors import Corruption, Missing, StoreUnavailable, Usage
 from memwal.format import layout
+from memwal.model import Cursor
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.threads import side_by_side
 
 _FORMAT = 1
 _READERS_MAX = 16
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cursor:
-    """A consumer has all changes up to `version`, and said so at `moved_at_nanos`.
-
-    `transaction` is what it says of its own commit, so that it can tell after a crash whether that
-    one landed.
-    """
-
-    name: str
-    version: int
-    moved_at_nanos: int
-    holder: str
-    transaction: str | None = None
 
 
 class StoredCursors:
@@ -56,8 +41,8 @@ class StoredCursors:
             names = ", ".join(cursor.name for cursor in self.list())
             there = f"there are: {names}" if names else "the table has none"
             raise Usage(
-                f"{self._objects.uri}: there is no cursor {name!r}; {there}. --commit VERSION makes "
-                "one, of a version that was read as a whole"
+                f"{self._objects.uri}: there is no cursor {name!r}; {there}. --commit VERSION "
+                "makes one, of a version that was read as a whole"
             )
         return found
 

@@ -141,7 +141,7 @@ def test_a_fast_clock_is_noticed_however_long_the_store_takes_to_tell(world: Wor
 
 
 def test_without_a_retention_nothing_is_expired_nor_looked_at_for_that(world: World) -> None:
-    world.lake.expire(world.stores.clock.now_nanos())
+    world.lake.expire(world.lake.aged(0.0))
     world.collect(retention_seconds=None)
     assert world.calls[:7] == [
         "view", "look", "take the lease", "ask for the time", "view", "look, trusting nobody",

@@ -43,6 +43,7 @@ from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Sweep, WriterC
 from memwal.jobs.garbage.plan import (
     choose_shards,
     find_checkpoints_of,
+    find_cursor,
     find_expirable,
     find_never_merged,
     is_sweep_due,
@@ -184,7 +185,7 @@ class TableGarbage:
                     self.keep_former(self.seen.look.view)
                 if self.retention_seconds is not None:
                     self.seen = self._look_again(self.seen, verified=False)
-                    self._expire(self.seen, self.retention_seconds)
+                    self._expire(self.seen)
                 self.seen = self._look_again(self.seen, verified=True)
                 self._intend(self.seen.plan)
                 self.acted = True
@@ -360,6 +361,9 @@ class TableGarbage:
             return Seen(look=look, plan=plan_garbage(look))
         never_merged = () if look.view is None else find_never_merged(look.view)
         old = frozenset[int]() if never_merged else find_expirable(look, self.retention_seconds)
+        cursor = find_cursor(look, self.evidence.cursors()) if old else None
+        held = frozenset(v for v in old if cursor is not None and v >= cursor.version)
+        old -= held
         look = replace(look, checkpointed=self._find_checkpointed(look, old))
         old = old and old - self.evidence.referenced_versions()
         untagged = find_checkpoints_of(look, old)
@@ -373,6 +377,7 @@ class TableGarbage:
             expiring=old,
             never_merged=never_merged,
             untagged=untagged,
+            followed=cursor if held else None,
         )
 
     def _find_checkpointed(self, look: Look, old: frozenset[int]) -> frozenset[int]:
@@ -387,16 +392,14 @@ class TableGarbage:
         ahead = self.clock.now_nanos() - store_now
         self.ahead_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
 
-    def _expire(self, seen: Seen, retention_seconds: float) -> None:
+    def _expire(self, seen: Seen) -> None:
         if seen.expirable and not seen.has_unrecorded:
             self._intend_expiry(seen)
             found = seen.look.evidence.versions
             self.versions_before = frozenset(v.version for v in found if v.on_main)
             self.before_commit()
             self.steps("before_expire")
-            # Lance measures age by this host's clock.
-            older_than = retention_seconds + self.ahead_nanos / 1e9
-            self.expired = self.expiry.expire_versions(older_than)
+            self.expired = self.expiry.expire_versions(seen.expiring)
 
     def _intend(self, plan: GarbagePlan, expiring: Set[int] = frozenset()) -> None:
         if self.intend is not None and (intents := make_intents(plan, expiring)):

@@ -19,7 +19,7 @@ from memwal.jobs.garbage.kinds import check_item, wal_entry
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan, Item, Sweep
 from memwal.jobs.garbage.plan import plan_garbage
-from memwal.model import Checkpoint, ShardId, ShardManifest, ShardStatus, StoredFile
+from memwal.model import Checkpoint, Cursor, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import (
     Clock,
     Objects,
@@ -41,7 +41,8 @@ class Seen:
 
     `shards` are those that were looked at; None for all. `sweep` lets a later look leave out shards
     that can't have changed; None if it has to look at all. Neither `never_merged` shards nor
-    `untagged` checkpoints would survive an expiry: while there are any, no version expires.
+    `untagged` checkpoints would survive an expiry: while there are any, no version expires. A
+    `followed` cursor keeps old versions.
     """
 
     look: Look
@@ -51,6 +52,7 @@ class Seen:
     expiring: frozenset[int] = frozenset()
     never_merged: tuple[str, ...] = ()
     untagged: tuple[Checkpoint, ...] = ()
+    followed: Cursor | None = None
 
     @property
     def expirable(self) -> int:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
-from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any
 
@@ -34,11 +33,12 @@ from memwal.jobs.garbage.ports import Expired, FindDeciding
 from memwal.jobs.garbage.store.shards import ShardFolders
 from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.garbage.store.wal_heads import WalHeads
-from memwal.model import ShardId, ShardManifest, StoredFile
+from memwal.model import Cursor, ShardId, ShardManifest, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.rows.progress import SettledRecord
 from memwal.store.objects.local import find_link
 from memwal.store.records.checkpoints import StoredCheckpoints
+from memwal.store.records.cursors import StoredCursors
 from memwal.store.records.former_merges import read_record
 from memwal.store.shards.inherited import read_adopted
 from memwal.store.shards.listing import list_shards
@@ -284,6 +284,10 @@ class StoredGarbageEvidence:
         """Versions of main that tags name or branches start from (see the port)."""
         return self._versions.read_referenced()
 
+    def cursors(self) -> Sequence[Cursor]:
+        """The cursors over the table's changes (see the port)."""
+        return StoredCursors(self._objects).list()
+
     def claimed_versions(self) -> frozenset[int] | None:
         """As `referenced_versions`, without tags of checkpoints (see the port)."""
         return self._versions.read_claimed()
@@ -325,8 +329,8 @@ class LanceExpiry:
                 "follow it and delete there; remove the link, or run without --retention",
             )
 
-    def expire_versions(self, older_than_seconds: float) -> Expired:
-        """Remove old versions (see the port).
+    def expire_versions(self, versions: Set[int]) -> Expired:
+        """Remove versions (see the port).
 
         Lance also deletes files that no version names, once they are a week old.
         """
@@ -334,7 +338,7 @@ class LanceExpiry:
         self.check_expirable()
         try:
             stats = dataset.cleanup_old_versions(
-                older_than=timedelta(seconds=older_than_seconds),
+                versions=sorted(versions),
                 error_if_tagged_old_versions=False,
                 delete_unverified=False,
             )
