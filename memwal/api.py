@@ -61,7 +61,7 @@ from memwal.jobs.verify.report import VerifyTableReport
 from memwal.model import Consistency
 from memwal.options import narrow
 from memwal.read.plan.request import parse_consistency
-from memwal.read.report import CursorReport
+from memwal.report import CursorReport
 from memwal.run.keywords import made_for_python, raises_for_python, takes
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report

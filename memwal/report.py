@@ -184,6 +184,21 @@ class CheckpointReport(Section):
     tag: str
 
 
+class CursorReport(Section):
+    """How far a consumer of changes has come: it has those up to `version`.
+
+    `behind` counts versions after that; `transaction` is what the consumer says of its own commit.
+    """
+
+    name: str
+    version: int
+    behind: int | None = None
+    moved_at: str
+    holder: str
+    transaction: str | None
+    dropped: bool = False
+
+
 class LastBackupReport(Section):
     """The newest backup of a table in the place that its configuration names.
 

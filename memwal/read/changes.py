@@ -15,13 +15,13 @@ from memwal.format import layout
 from memwal.model import Cursor
 from memwal.read.output import check_file, write_file
 from memwal.read.plan.changes import ChangesRequest
-from memwal.read.report import ChangesDocument, ChangesTable, CursorReport
+from memwal.read.report import ChangesDocument, ChangesTable
 from memwal.read.store.changes import Changes, open_changes
-from memwal.report import DONE
+from memwal.report import DONE, CursorReport
 from memwal.rows.json_values import rows_to_json
+from memwal.run.reports import describe_cursor
 from memwal.run.stores import Stores, check_lance_version, open_stores
 from memwal.store.records.process import this_holder
-from memwal.text import iso_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,18 +152,6 @@ def move_cursor(stores: Stores, options: ChangesOptions) -> Cursor:
     )
     stores.cursors.put(moved)
     return moved
-
-
-def describe_cursor(cursor: Cursor, *, dropped: bool = False) -> CursorReport:
-    """The cursor as reports have it."""
-    return CursorReport(
-        name=cursor.name,
-        version=cursor.version,
-        moved_at=iso_time(cursor.moved_at_nanos) or "",
-        holder=cursor.holder,
-        transaction=cursor.transaction,
-        dropped=dropped,
-    )
 
 
 def _write_rows(opened: Changes, options: ChangesOptions, stores: Stores) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, SkipValidation
 
-from memwal.report import Section
+from memwal.report import CursorReport, Section
 
 
 class _TableOfRows(Section):
@@ -44,17 +44,6 @@ class ReadTable(_TableOfRows):
     shards: int | None = None
     pruned_shards: int | None = None
     explain: dict[str, Any] | None = None
-
-
-class CursorReport(Section):
-    """How far a consumer of changes has come. `transaction` is what it says of its own commit."""
-
-    name: str
-    version: int
-    moved_at: str
-    holder: str
-    transaction: str | None
-    dropped: bool = False
 
 
 class ChangesTable(_TableOfRows):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from memwal.errors import MemWalError, error_of
 from memwal.format import layout
-from memwal.model import Checkpoint
+from memwal.model import Checkpoint, Cursor
 from memwal.report import (
     DONE,
     FAILED,
@@ -16,6 +16,7 @@ from memwal.report import (
     NOTHING_TO_DO,
     REFUSED,
     CheckpointReport,
+    CursorReport,
     EngineReport,
     JobOnTable,
     JobReport,
@@ -132,4 +133,19 @@ def describe_checkpoint(
         created_at=iso_time(found.created_at_nanos),
         expires_at=iso_time(found.expires_at_nanos),
         tag=layout.checkpoint_tag(found.key),
+    )
+
+
+def describe_cursor(
+    found: Cursor, latest: int | None = None, *, dropped: bool = False
+) -> CursorReport:
+    """The report of a cursor, in a table whose latest version is that."""
+    return CursorReport(
+        name=found.name,
+        version=found.version,
+        behind=None if latest is None else latest - found.version,
+        moved_at=iso_time(found.moved_at_nanos) or "",
+        holder=found.holder,
+        transaction=found.transaction,
+        dropped=dropped,
     )

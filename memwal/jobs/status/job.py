@@ -38,7 +38,7 @@ from memwal.run.fanout import Fanout
 from memwal.run.lease import describe_lease
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.policy_choice import list_policy_warnings
-from memwal.run.reports import describe_checkpoint
+from memwal.run.reports import describe_checkpoint, describe_cursor
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
@@ -135,6 +135,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
         lease=describe_lease(look.lease, now),
         records=read_records(stores, view),
         checkpoints=tuple(describe_checkpoint(found, now) for found in look.kept.checkpoints),
+        cursors=tuple(describe_cursor(found, view.version) for found in look.kept.cursors),
         warnings=warnings,
     )
     kept = table.settings.retention is not None

@@ -38,6 +38,7 @@ from memwal.report import (
     FAILED,
     CheckpointReport,
     CompactionAdvice,
+    CursorReport,
     JobReport,
     LastBackupReport,
     LeaseReport,
@@ -216,6 +217,7 @@ class StatusTableReport(TableReport):
     compaction: CompactionAdvice | None = None
     lease: LeaseReport | None = None
     checkpoints: tuple[CheckpointReport, ...] = ()
+    cursors: tuple[CursorReport, ...] = ()
     backup: LastBackupReport | None = None
     warnings: tuple[str, ...] = ()
 
@@ -277,6 +279,7 @@ def report_status(
     lease: LeaseReport | None = None,
     records: Sequence[RunRecord] = (),
     checkpoints: tuple[CheckpointReport, ...] = (),
+    cursors: tuple[CursorReport, ...] = (),
     warnings: Sequence[str] = (),
 ) -> StatusTableReport:
     """The status report of one table. The two callables look up what a view does not hold.
@@ -318,6 +321,7 @@ def report_status(
         reclaimable=reclaimable,
         lease=lease,
         checkpoints=checkpoints,
+        cursors=cursors,
         warnings=(
             *(*view.warnings, *_warn_of_shards(view, shards)),
             *(*filter(None, [view.snapshot_unused_text]), *warnings),

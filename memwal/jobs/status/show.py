@@ -155,6 +155,11 @@ def _describe(
         yield describe_lease(report.lease)
     if report.checkpoints:
         yield build_table(report.checkpoints, CHECKPOINTS)
+    for cursor in report.cursors:
+        yield Text(
+            f"  cursor {cursor.name} of {cursor.holder}: version {cursor.version}, "
+            f"{count_of(cursor.behind or 0, 'version')} behind, moved {cursor.moved_at}"
+        )
     if report.backup is not None:
         yield Text(f"  {_format_backup(report.backup, report.backup_age_seconds)}")
     if report.storage is not None:

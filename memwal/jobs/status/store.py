@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Missing, StoreUnavailable
-from memwal.model import Checkpoint, ShardManifest, StoredFile, TableView
+from memwal.format import layout
+from memwal.model import Checkpoint, Cursor, ShardManifest, StoredFile, TableView
 from memwal.report import LastBackupReport, RunRecord
 from memwal.run.stores import Stores
 from memwal.store.objects.opening import normalise_uri, open_objects
 from memwal.store.records.backups import StoredBackups
 from memwal.text import count_of, iso_time, mask_address
 
+T = TypeVar("T")
 _RECORDS_MAX = 8  # those of two rounds of maintenance, each of whose jobs may leave one
 
 
@@ -65,27 +68,31 @@ def is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: St
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """The checkpoints, and what is to be said of them and of erasures that are open."""
+    """Checkpoints and cursors, and what is to be said of them and of erasures that are open."""
 
     checkpoints: Sequence[Checkpoint]
+    cursors: Sequence[Cursor]
     warnings: tuple[str, ...]
 
 
 def read_kept(stores: Stores) -> Kept:
     """Read what is kept below `_maintenance/`; what can't be read is a warning."""
-    checkpoints: Sequence[Checkpoint] = ()
     warnings: list[str] = []
-    try:
-        checkpoints = stores.checkpoints.list()
-    except MemWalError as error:
-        warnings.append(str(error))
-    try:
-        opened = [e for e in stores.erasures.list() if e.state == "open"]
-    except MemWalError as error:
-        return Kept(checkpoints=checkpoints, warnings=(*warnings, str(error)))
-    for erasure in opened:
-        left = "" if erasure.left is None else f": {count_of(erasure.left, 'object')} left"
-        until = f", until {erasure.until} at least" if erasure.until else ""
-        remedy = f"memwal erase TABLE --resume {erasure.erasure_id} --execute"
-        warnings.append(f"erasure {erasure.erasure_id} is open{left}{until} ({remedy})")
-    return Kept(checkpoints=checkpoints, warnings=tuple(warnings))
+
+    def read(folder: str, find: Callable[[], Sequence[T]]) -> Sequence[T]:
+        try:
+            return find() if folder in there else ()
+        except MemWalError as error:
+            warnings.append(str(error))
+            return ()
+
+    there = {f"{layout.MAINTENANCE}/{f}" for f in stores.objects.list_folders(layout.MAINTENANCE)}
+    checkpoints = read(layout.CHECKPOINTS, stores.checkpoints.list)
+    cursors = read(layout.CURSORS, stores.cursors.list)
+    for erasure in read(layout.ERASURES, stores.erasures.list):
+        if erasure.state == "open":
+            left = "" if erasure.left is None else f": {count_of(erasure.left, 'object')} left"
+            until = f", until {erasure.until} at least" if erasure.until else ""
+            remedy = f"memwal erase TABLE --resume {erasure.erasure_id} --execute"
+            warnings.append(f"erasure {erasure.erasure_id} is open{left}{until} ({remedy})")
+    return Kept(checkpoints=checkpoints, cursors=cursors, warnings=tuple(warnings))

@@ -1,4 +1,4 @@
-"""Decides whether the changes between two versions can be told, and pairs rows by key. Pure.
+"""Decides whether the changes between two versions can be told. Pure.
 
 With stable row ids, Lance marks each row with the versions that made it and last changed it, so
 what changed between two versions is found without reading the rest. The result is net: a key has
@@ -10,19 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
 from memwal.errors import Refused, Usage
-from memwal.rows.keyset import KeySet, Places
 from memwal.text import count_of
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-ADDED = (
-    pa.field("_change", pa.string()),
-    pa.field("_version", pa.int64()),
-    pa.field("_time", pa.timestamp("us", "UTC")),
-)
+ADDED = ("_change", "_version", "_time")
 BEFORE = "_before"
 
 # Operations after which each row that they changed says so. `BaseOperation` is how pylance shows
@@ -99,7 +91,7 @@ def check_commits(uri: str, commits: Sequence[Commit]) -> None:
 
 def check_columns(uri: str, names: Sequence[str], request: ChangesRequest) -> tuple[str, ...]:
     """The columns asked for, or all. Raises Usage for unknown names, and for names of ours."""
-    ours = {BEFORE, *(f.name for f in ADDED)}
+    ours = {BEFORE, *ADDED}
     if clash := ours.intersection(names):
         raise Usage(f"{uri}: changes add {clash.pop()}, and the table has such a column")
     asked = tuple(names) if request.columns is None else request.columns
@@ -117,32 +109,3 @@ def check_sum(uri: str, *, rows: int, rows_before: int, inserted: int, deleted: 
             f"{uri}: {count_of(rows_before, 'row')}, {inserted} new and {deleted} gone don't make "
             f"{rows}: something changed rows without a mark. Read the table as a whole",
         )
-
-
-class GoneRows:
-    """Rows that are no longer there, by key, and which of the keys came back with another row."""
-
-    def __init__(self, rows: pa.Table, keys: Sequence[str]) -> None:
-        """`rows` has the key's columns, one row a key, and any others."""
-        self.rows = rows
-        columns = rows.select(keys).columns
-        self._known = KeySet(columns)
-        self._places = self._known.sort_rows(columns)
-        self._back = np.zeros(self._known.count, dtype=bool)
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether no key is there twice."""
-        return self._known.count == len(self.rows)
-
-    def take_back(self, keys: Sequence[pa.ChunkedArray]) -> Places:
-        """For each key the place in `rows` of the row that it replaces; -1 if it replaces none."""
-        if not self._known.count:
-            return np.full(len(keys[0]), -1, dtype=np.int64)
-        found = self._known.number(keys)
-        self._back[found[found >= 0]] = True
-        return np.where(found >= 0, self._places[found], -1)
-
-    def left(self) -> pa.Table:
-        """The rows whose keys did not come back."""
-        return self.rows.take(self._places[~self._back])

@@ -24,7 +24,6 @@ from memwal.read.plan.changes import (
     UPDATE,
     ChangesRequest,
     Commit,
-    GoneRows,
     check_columns,
     check_commits,
     check_sum,
@@ -32,10 +31,12 @@ from memwal.read.plan.changes import (
 )
 from memwal.read.store.faults import guard_each
 from memwal.read.store.threads import choose_threads, map_in_order
+from memwal.rows.gone_rows import GoneRows
 from memwal.store.tables.blobs import blob_columns
 from memwal.store.tables.datasets import LanceTables, columns_of, primary_key_of
 from memwal.store.tables.manifests import TableManifests
 
+_KINDS = (pa.string(), pa.int64(), pa.timestamp("us", "UTC"))
 _ROW_ID = "_rowid"
 _CHANGED_AT = "_row_last_updated_at_version"
 # Row ids in one condition, which Lance answers by looking them up.
@@ -88,7 +89,8 @@ class Shape:
         """The columns of the rows. All may be NULL."""
         fields = [pa.field(name, self.new.schema.field(name).type) for name in self.names]
         added = [pa.field(BEFORE, pa.struct(fields))] if self.before else []
-        return pa.schema([*ADDED, *fields, *added])
+        told = [pa.field(name, kind) for name, kind in zip(ADDED, _KINDS, strict=True)]
+        return pa.schema([*told, *fields, *added])
 
 
 def shape_changes(tables: LanceTables, until: int | None, request: ChangesRequest) -> Shape:
@@ -249,7 +251,7 @@ class Changes:
     @cached_property
     def _times(self) -> pa.Array:
         micros = [commit.committed_at_nanos // 1000 for commit in self.commits]
-        return pa.array(micros, ADDED[2].type)
+        return pa.array(micros, _KINDS[2])
 
     @cached_property
     def _names_before(self) -> list[str]:

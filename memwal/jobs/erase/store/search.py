@@ -39,6 +39,7 @@ _VALUES = {"BTREE": ("page_data.lance", "values"), "BITMAP": ("bitmap_page_looku
 _OWN = (
     layout.LEASE,
     layout.CHECKPOINTS,
+    layout.CURSORS,
     layout.SETTLED,
     layout.ADOPTED,
     layout.RESCUES,

@@ -1,8 +1,8 @@
 """A document of memwal's own that can't be read: a lease claim, a run's record, a mark, a cache.
 
 Evidence: the document. Gate: no newer memwal wrote it. A lease claim has to be older than `--idle`:
-its holder writes it anew every minute, so that one that is alive would have. Documents by which
-something is believed or resumed (`ingest/`, `adopted/`) are left alone.
+its holder writes it anew every minute, so that one that is alive would have. Other documents than
+those that are named here are left alone: something is believed, kept or resumed by them.
 
 Cure: it is moved into quarantine. A lease claim is replaced by one of its number that is released,
 so that no number is given twice.
@@ -28,7 +28,14 @@ from memwal.text import format_age
 
 NAME = "record"
 SNAPSHOT_RECORD = f"{layout.MAINTENANCE}/snapshot.json"
-_BELIEVED = (f"{layout.INGESTS}/", f"{layout.ADOPTED}/", f"{layout.MAINTENANCE}/backups/")
+_PUT_ASIDE = (
+    f"{layout.LEASE}/",
+    f"{layout.RUNS}/",
+    f"{layout.RESCUES}/",
+    f"{layout.SETTLED}/",
+    f"{layout.MAINTENANCE}/cache/",
+    SNAPSHOT_RECORD,
+)
 
 
 def find(evidence: Evidence) -> Iterator[Damage]:
@@ -49,8 +56,8 @@ def _judge(evidence: Evidence, fault: FileFault, found: Damage) -> Damage:
     digest = evidence.digests.get(fault.path)
     if fault.is_newer or digest is None:
         return replace(found, evidence="a newer memwal may have written it: use that")
-    if fault.path.startswith(_BELIEVED):
-        why = "something is believed or resumed by it, and nothing else says what it said"
+    if not fault.path.startswith(_PUT_ASIDE):
+        why = "something is kept or resumed by it, and nothing else says what it said"
         return replace(found, evidence=why)
     effects: tuple[Effect, ...] = (MoveAway(path=fault.path, digest=digest),)
     token = layout.parse_lease_claim(fault.path)
