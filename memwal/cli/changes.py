@@ -62,9 +62,9 @@ def changes(
     *,
     flags: ReadFlags,
 ) -> Document:
-    """Show the rows that merges changed between two versions: inserts, updates and deletes.
+    """Show the rows that merges changed.
 
-    The net change of each key. A cursor stands where its consumer has come to: it moves with
+    Between two versions: inserts, updates and deletes, one row a key. A cursor stands where its consumer has come to: it moves with
     --commit only, and garbage collection keeps what it still needs.
     """
     from memwal.read import changes as job

@@ -38,7 +38,8 @@ RUNS = [
     "rescue T --yes --dry-run", "quiesce T --yes --dry-run", "ingest T D/rows.parquet --dry-run",
     "ingest T D/rows.parquet", "ingest T D/rows.parquet --check", "status T",
     "maintain T --execute", "read T", "read T --explain", "read T --version 1",
-    "read T --limit 1 --output D/out.csv",
+    "read T --limit 1 --output D/out.csv", "changes T --since 1 --before",
+    "changes T --cursor mart --commit 1", "changes T --cursor mart --drop",
     "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T", "config",
     "shard T --key k=1", "erase T --key k=1", "erase list T",
     "config --explain", "schema", "explain", "explain MW-W01 w02", "demo D/demo",
@@ -63,7 +64,11 @@ LOCAL = {
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     made = builders.make_table(
-        tmp_path_factory.mktemp("d") / "t", rows=range(50), shards=2, indexed=True
+        tmp_path_factory.mktemp("d") / "t",
+        rows=range(50),
+        shards=2,
+        indexed=True,
+        enable_stable_row_ids=True,
     )
     for shard in made.shards:
         made.flush(shard, Put([1, 2, 60], 1), Delete([3]))

@@ -84,6 +84,7 @@ read T
 read T --filter id=2 --explain
 read T --version 1
 read T --nearest v=[1,0] --k 1
+changes T --since 1
 checkpoint create T one
 checkpoint list T
 read T --checkpoint one
@@ -164,7 +165,8 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int, str]]
     vector = pa.array([[1.0, 0.0]], pa.list_(pa.float32(), 2))
     row = pa.table({"id": [1], "note": ["a"], "v": vector})
     key = pa.field("id", pa.int64(), nullable=False)
-    table = lance.write_dataset(row.cast(row.schema.set(0, key)), str(folder / "t"))
+    row = row.cast(row.schema.set(0, key))
+    table = lance.write_dataset(row, str(folder / "t"), enable_stable_row_ids=True)
     table.create_scalar_index("id", "BTREE")
     (folder / "row.jsonl").write_text('{"id": 1, "note": "b", "v": [1, 0]}\n')
     (folder / "other.jsonl").write_text('{"id": 2, "note": "c", "v": [0, 1]}\n')
