@@ -387,8 +387,9 @@ def test_a_place_for_backups_is_beside_the_file_and_has_the_tables_options_or_it
     )
     assert far == BackupSettings(uri="s3://copies/t", storage_options={"region": "us-2"})
     assert none is None
+    unset = resolve_table("far", config, {}, {})  # which only those need who ask for the place
     with pytest.raises(Usage, match="THERE"):
-        resolve_table("far", config, {}, {})
+        unset.find_backup_place()
 
 
 @pytest.mark.parametrize(

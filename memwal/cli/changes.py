@@ -64,8 +64,8 @@ def changes(
 ) -> Document:
     """Show the rows that merges changed.
 
-    Between two versions: inserts, updates and deletes, one row a key. A cursor stands where its consumer has come to: it moves with
-    --commit only, and garbage collection keeps what it still needs.
+    Between two versions: inserts, updates and deletes, one row a key. A cursor stands where its
+    consumer has come to: it moves with --commit only, and garbage collection keeps what it needs.
     """
     from memwal.read import changes as job
     from memwal.read import show

@@ -69,7 +69,8 @@ _SPELLING = re.compile("^(raw:)?((aws|google|azure_storage|azure)_)?|(?<=endpoin
 class ResolvedTable(BaseModel):
     """A TABLE argument after the configuration was looked up.
 
-    `backup` is where its backups go, with storage options as `storage_options` has them. `unknown`
+    `backup` is where its backups go, with storage options as `storage_options` has them;
+    `backup_problem` why these can't be told. `unknown`
     is why a name can lead nowhere: it is in no configuration.
     """
 
@@ -81,6 +82,7 @@ class ResolvedTable(BaseModel):
     storage_options: dict[str, str]
     policy: RowPolicy | None = None
     backup: BackupSettings | None = None
+    backup_problem: str | None = None
     unknown: str | None = None
 
     def find_uri(self) -> str:
@@ -97,6 +99,8 @@ class ResolvedTable(BaseModel):
                 f"{self.name}: no place for its backups: give DEST, or set `uri` below "
                 f"[tables.{self.name}.backup] in memwal.toml"
             )
+        if self.backup_problem is not None:
+            raise Usage(f"{self.name}: the place of its backups: {self.backup_problem}")
         return ResolvedTable(
             name=mask_address(self.backup.uri),
             uri=self.backup.uri,
@@ -249,20 +253,26 @@ def resolve_table(
         settings=Settings.model_validate(merged),
         storage_options=options,
         policy=policy,
-        backup=backup and _resolve_backup(backup, options, environment),
+        **(_resolve_backup(backup, options, environment) if backup else {}),
         unknown=explain_unknown(table, config) if section is None and found is None else None,
     )
 
 
 def _resolve_backup(
     backup: BackupSettings, options: Mapping[str, str], environment: Mapping[str, str]
-) -> BackupSettings:
-    """With the options that requests to its place take. Raises Usage."""
-    own = {name: expand(name, v, environment) for name, v in backup.storage_options.items()}
-    found = (
-        check_options(own) if own else {k: v for k, v in options.items() if k != NAMESPACE_OPTION}
-    )
-    return backup.model_copy(update={"storage_options": found})
+) -> dict[str, Any]:
+    """With the options that requests to its place take, or why there are none: only those who ask
+    for the place need to know.
+    """
+    found = {k: v for k, v in options.items() if k != NAMESPACE_OPTION}
+    if backup.storage_options:
+        try:
+            own = {k: expand(k, v, environment) for k, v in backup.storage_options.items()}
+            wait = {k: v for k, v in options.items() if k == WAIT_OPTION}
+            found = {**wait, **check_options(own)}
+        except Usage as error:
+            return {"backup": backup, "backup_problem": str(error)}
+    return {"backup": backup.model_copy(update={"storage_options": found})}
 
 
 def _find_policy(

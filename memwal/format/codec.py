@@ -7,6 +7,7 @@ from the bytes that were read (`raw`), so that fields this build does not know s
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
@@ -498,6 +499,10 @@ def decode_backup_objects(data: bytes) -> tuple[BackupObject, ...]:
     return found
 
 
+_BACKUP_PIN = re.compile(r"(?:memwal-backup-[0-9a-f]{8})?")
+"""A pin is deleted when its run was killed: no other checkpoint may be named in its place."""
+
+
 def encode_backup_mark(mark: BackupMark) -> bytes:
     """The bytes of the mark of a backup under way."""
     message = pb.BackupMark(format=_BACKUP_FORMAT, paths=mark.paths)
@@ -510,6 +515,8 @@ def decode_backup_mark(data: bytes) -> BackupMark:
     """The mark of a backup under way. Raises Corruption for what is none."""
     message = parse_message(pb.BackupMark, data)
     _check_backup_format(message.format)
+    if not _BACKUP_PIN.fullmatch(message.pin):
+        raise Corruption("MW-F05", f"{message.pin!r} is no name of a backup's pin")
     return BackupMark(
         paths=tuple(_check_path(path) for path in message.paths),
         **{name: getattr(message, name) for name in _BACKUP_MARK_FIELDS},

@@ -129,6 +129,16 @@ def test_a_key_that_came_and_went_is_not_told(tmp_path: Any) -> None:
     assert changes(table, since) == []
 
 
+def test_a_key_that_went_and_came_back_is_an_update(tmp_path: Any) -> None:
+    table = tracked(tmp_path, rows=[1, 2])
+    since = int(table.dataset.version)
+    for op in (Delete([1]), Put([1], 7)):
+        table.flush(table.shards[0], op)
+        table.merge_all()
+    (row,) = changes(table, since, columns=("n",), before=True)
+    assert (row["_change"], row["n"], row["_before"]["n"]) == ("update", 7, 1001)
+
+
 def test_columns_and_the_row_before(tmp_path: Any) -> None:
     table = tracked(tmp_path, rows=[1, 2])
     since = int(table.dataset.version)

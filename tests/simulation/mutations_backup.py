@@ -13,6 +13,53 @@ _COPYING = "memwal/store/objects/copying.py"
 
 BACKUP = (
     *mutations(
+        "memwal/format/codec.py",
+        f"{_REAL} -k somebody_s_checkpoint",
+        (
+            "backup: a mark may name any checkpoint",
+            "    if not _BACKUP_PIN.fullmatch(message.pin):",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        f"{_REAL} -k 'begins or clocks or before_the_hints or nobody_else'",
+        (
+            "backup: a place is not looked at again under its lease",
+            "        if place.ours or (mark",
+            "        if (mark",
+        ),
+        (
+            "backup: hints of what killed drops left stay",
+            "            gone |= find_shards(one.path for one in self.documents.objects_of_left(name))",
+            "            pass",
+        ),
+        (
+            "backup: another clock makes an older one the newest",
+            "made_at_nanos=max(backup.made_at_nanos, newest + 1)",
+            "made_at_nanos=backup.made_at_nanos",
+        ),
+        (
+            "backup: what is dropped is chosen before the claim",
+            "        chosen = self.choose(names, keep, now_nanos)  #",
+            "        #",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/backup/store.py",
+        f"{_REAL} -k lost_files_of",
+        (
+            "backup: files of indexes may be missing",
+            "        check_there(view.uri, *_list_indexes(dataset, found))",
+            "",
+        ),
+        (
+            "backup: files of pending generations may be missing",
+            "                check_there(where, named, {file.path for file in files})",
+            "                pass",
+        ),
+    ),
+    *mutations(
         _PLANS,
         _PLAN,
         (
@@ -100,7 +147,7 @@ BACKUP = (
         ),
         (
             "backup: hints lead to what was dropped",
-            "            self.dest.put_hints(hints, sorted(gone))",
+            "            self.dest.put_hints(hints, sorted(gone - hints.keys()))",
             "            pass",
         ),
     ),

@@ -327,8 +327,50 @@ READ: tuple[Mutation, ...] = (
         "tests/read/test_spark_requests.py -k vends",
         (
             "spark: tasks follow a name to wherever it leads by then",
-            "    return replace(settings, table=table.model_copy(update=found))",
-            "    return settings",
+            "    return table.model_copy(update=found)",
+            "    return table",
+        ),
+    ),
+    *mutations(
+        "memwal/read/plan/changes.py",
+        "tests/read/test_changes.py -k 'told or expired'",
+        (
+            "changes: a restore is passed over",
+            "        if commit.operation not in _MARKS_ROWS:",
+            "        if False:",
+        ),
+        (
+            "changes: expired versions are passed over",
+            "    if gone := set(range(first, until + 1)).difference(there):",
+            "    if gone := set():",
+        ),
+    ),
+    *mutations(
+        "memwal/read/store/changes.py",
+        "tests/read/test_changes.py -k 'copy_the_same or came_back'",
+        (
+            "changes: a key that came back is an insert",
+            "        places = gone.take_back(new.select(self.shape.keys).columns)",
+            "        places = np.full(len(new), -1)",
+        ),
+        (
+            "changes: a row that got another key is an update",
+            "                same &= pc.equal(new[key], old[key]).to_numpy()",
+            "                pass",
+        ),
+        (
+            "changes: deletes are left out",
+            "            if commit.takes_rows:",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/apply/__init__.py",
+        "tests/read/test_changes.py -k cursor",
+        (
+            "changes: no version is kept for a cursor",
+            "        old -= held\n",
+            "",
         ),
     ),
     *mutations(

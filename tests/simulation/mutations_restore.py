@@ -12,6 +12,25 @@ _STORE = "memwal/jobs/restore/store.py"
 
 RESTORE = (
     *mutations(
+        _APPLY,
+        f"{_REAL} 'before_the_mark or made_again or until_its_writer'",
+        (
+            "restore: shards' manifests are copied into a table that is open",
+            "was_table and is_read_at_once(f, done.backup)",
+            "False",
+        ),
+        (
+            "restore: another version of that number is replaced",
+            "        if base.path in place.files:\n            # It can",
+            "        if False:\n            # It can",
+        ),
+        (
+            "restore: ingests that go on until the fence are resumed",
+            "        self._put_ingests_aside(done, place)  #",
+            "        #",
+        ),
+    ),
+    *mutations(
         _PLAN,
         f"{_REAL} 'folder_was_deleted'",
         (

@@ -47,6 +47,7 @@ from memwal.jobs.backup.plan import (
     choose_expired,
     describe_cut,
     find_damage,
+    find_shards,
     is_passing,
     list_hints,
     name_damage,
@@ -58,6 +59,8 @@ from memwal.ports import Clock, Steps, no_steps
 from memwal.threads import side_by_side
 
 _STAGED_NANOS_MAX = 86_400 * 10**9
+_DELETED_MAX = 1000
+"""Objects that are deleted before the claim on the place is looked at again."""
 
 
 class Source(Protocol):
@@ -242,6 +245,21 @@ class Dropper:
         expired = choose_expired(self.documents.list(), keep, now_nanos)
         return list({backup.name: backup for backup in (*named, *expired)}.values())
 
+    def run(
+        self,
+        names: Sequence[str],
+        keep: Keep | None,
+        now_nanos: int,
+        take_lease: Callable[[], None] | None,
+    ) -> tuple[list[Backup], list[str]]:
+        """Drop backups, and return them and the deleted paths; without a lease only plan it."""
+        chosen = self.choose(names, keep, now_nanos)
+        if take_lease is None:
+            return chosen, self.plan(chosen)
+        take_lease()
+        chosen = self.choose(names, keep, now_nanos)  # another run may have dropped the newest
+        return chosen, self.drop(chosen)
+
     def plan(self, dropped: Sequence[Backup], ours: Sequence[str] = ()) -> list[str]:
         """The objects that would be deleted. Raises Corruption if any list can't be read."""
         names = {backup.name for backup in dropped}
@@ -254,18 +272,22 @@ class Dropper:
     def drop(self, dropped: Sequence[Backup], ours: Sequence[str] = ()) -> list[str]:
         """Drop backups, and what killed runs left; returns the paths of deleted objects."""
         left = self.documents.left_lists()
+        gone = {shard.shard_id for backup in dropped for shard in backup.shards}
+        gone |= find_shards(ours)
+        for name in left:
+            gone |= find_shards(one.path for one in self.documents.objects_of_left(name))
         paths = self.plan(dropped, ours)
         for backup in dropped:
             self._before("drop document")
             self.documents.remove_document(backup.name)
         remaining = self.documents.list()
         hints = list_hints(remaining)
-        gone = {shard.shard_id for backup in dropped for shard in backup.shards} - hints.keys()
-        if paths or dropped:
+        for start in range(0, len(paths), _DELETED_MAX):
             self._before("delete objects")
-            self.dest.delete(paths)
+            self.dest.delete(paths[start : start + _DELETED_MAX])
+        if paths or gone:
             self._before("hints")
-            self.dest.put_hints(hints, sorted(gone))
+            self.dest.put_hints(hints, sorted(gone - hints.keys()))
         for name in (*left, *(backup.name for backup in dropped)):
             self._before("drop list")
             self.documents.remove_list(name)
@@ -346,8 +368,12 @@ class BackupMaker:
         mark, place = self.documents.read_mark(), self._look(name)
         self._check_history(place, self.source.version())
         self.take_lease()
-        # All that others may have done to the place meanwhile shows in its documents.
-        if (mark, place.backups) != (self.documents.read_mark(), self.documents.list()):
+        # What others did to the place meanwhile shows in its documents, unless they were ending
+        # what a killed run left: then objects that were there may be gone.
+        if place.ours or (mark, place.backups) != (
+            self.documents.read_mark(),
+            self.documents.list(),
+        ):
             mark, place = self.documents.read_mark(), self._look(name)
         mark = self._claim(name, mark)
         for moment in range(1, self.limits.attempts_max + 1):
@@ -482,6 +508,9 @@ class BackupMaker:
 
     def _finish(self, name: str, place: Place, cut: Cut, found: Sequence[BackupObject]) -> Backup:
         backup = self._describe(name, cut)
+        # It is the newest, whatever the clocks of those who made the others said.
+        newest = max((other.made_at_nanos for other in place.backups), default=0)
+        backup = replace(backup, made_at_nanos=max(backup.made_at_nanos, newest + 1))
         self._before("hints")
         self.dest.put_hints(list_hints([*place.backups, backup]), ())
         self._before("document")

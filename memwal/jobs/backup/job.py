@@ -100,8 +100,8 @@ def run_list(dest: ResolvedTable) -> JobReport:
     """List the backups of a place, oldest first."""
 
     def look(objects: Objects) -> BackupTableReport:
-        backups = StoredBackups(objects)
-        return report_listed(dest.name, objects.uri, backups.list(), backups.read_mark())
+        there = StoredBackups(objects)
+        return report_listed(dest.name, objects.uri, there.list(), there.read_mark())
 
     return report_place(dest.name, lambda: open_existing(dest), look)
 
@@ -141,10 +141,8 @@ def run_drop(
                 dest=place, documents=place.backups, before_step=claim.check, steps=steps
             )
             stay = None if keep is None else read_keep(keep)
-            chosen = dropper.choose(names, stay, SystemClock().now_nanos())
-            if not dry_run:
-                claim.take()
-            paths = (dropper.plan if dry_run else dropper.drop)(chosen)
+            take = None if dry_run else claim.take
+            chosen, paths = dropper.run(names, stay, SystemClock().now_nanos(), take)
         return report_dropped(dest.name, objects.uri, chosen, len(paths), dry_run=dry_run)
 
     return report_place(dest.name, lambda: open_existing(dest), drop, dry_run=dry_run)

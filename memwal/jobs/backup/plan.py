@@ -358,6 +358,11 @@ def phase_of(path: str) -> Phase:
     return {"manifest": Phase.SHARD_MANIFEST, "wal": Phase.WAL}.get(parts[2], Phase.GENERATION)
 
 
+def find_shards(paths: Iterable[str]) -> set[ShardId]:
+    """The shards whose folders the paths lie in."""
+    return {found[0] for path in paths if (found := layout.parse_shard_path(path)) is not None}
+
+
 def list_hints(backups: Sequence[Backup]) -> dict[ShardId, int]:
     """The manifest version that each shard's hint names in the place: its newest backup's."""
     return {shard.shard_id: shard.manifest_version for backup in backups for shard in backup.shards}

@@ -41,6 +41,7 @@ from memwal.store.records.backups import StoredBackups
 from memwal.store.records.checkpoints import LanceTags
 from memwal.store.records.lease import StoredLeases
 from memwal.store.records.process import this_holder
+from memwal.store.tables.indexes import describe_indexes
 from memwal.threads import side_by_side
 
 PIN_SECONDS = 2 * 86_400.0
@@ -177,6 +178,7 @@ class LanceSource:
         # Blobs that have files of their own lie in a folder named after their data file.
         found += [f for f in files if f.path.rpartition("/")[0] in stems]
         found += [f for f in objects.list("_indices") if f.path.split("/")[1] in indexes]
+        check_there(view.uri, *_list_indexes(dataset, found))
         needed = [_need(file, Phase.DATA) for file in found]
         needed += self._list_records(view)
         transaction = self._find(f"_transactions/{view.manifest.transaction_file}")
@@ -221,6 +223,10 @@ class LanceSource:
             files = list(objects.list(folder))
             if not any(f.path.startswith(f"{folder}/{layout.VERSIONS}/") for f in files):
                 check_there(where, [folder], ())
+            if generation.generation > shard.merged_generation:
+                opened = self.stores.tables.generation(shard.shard_id, generation)
+                named = [f"{folder}/{path}" for path in _list_named(opened, where)]
+                check_there(where, named, {file.path for file in files})
             needed += [_need(file, Phase.GENERATION) for file in files]
         # The WAL is read after the manifest: a flush in between leaves its entries there.
         stored = dict(self.stores.wal.list_settled(manifest))
@@ -286,6 +292,21 @@ def _list_named(dataset: Any, uri: str) -> list[str]:
         if parts.deletion_file is not None:
             paths.append(_check_name(uri, parts.deletion_file.path(parts.id)))
     return paths
+
+
+def _list_indexes(dataset: Any, files: Sequence[StoredFile]) -> tuple[list[str], list[str]]:
+    """The folders of a version's indexes, and those of them that have all their bytes."""
+    sizes: dict[str, int] = {}
+    for file in files:
+        folder = "/".join(file.path.split("/")[:2])
+        sizes[folder] = sizes.get(folder, 0) + file.size_bytes
+    wanted = {
+        f"_indices/{segment.uuid}": segment.size_bytes
+        for index in describe_indexes(dataset)
+        for segment in index.segments
+    }
+    whole = [f for f, size in wanted.items() if f in sizes and (not size or sizes[f] == size)]
+    return list(wanted), whole
 
 
 def _check_name(uri: str, path: str) -> str:

@@ -41,6 +41,7 @@ from memwal.jobs.restore.plan import (
     find_part,
     find_stale_ingests,
     find_version_path,
+    is_read_at_once,
     list_copied,
     list_shard_ids,
     plan_shard,
@@ -142,7 +143,10 @@ class RestorePlace(Protocol):
 
 @dataclass(kw_only=True)
 class Restored:
-    """What a restore did, or would do. `kept` is the checkpoint of the old rows, if any."""
+    """What a restore did, or would do. `kept` is the checkpoint of the old rows, if any.
+
+    With `other_base`, the number of the backup's version is that of another version there.
+    """
 
     backup: Backup
     restore_id: str
@@ -155,6 +159,7 @@ class Restored:
     ingests: list[str] = field(default_factory=list)
     shards: list[RestoredShard] = field(default_factory=list)
     kept: str | None = None
+    other_base: bool = False
     warnings: list[str] = field(default_factory=list)
 
 
@@ -209,10 +214,12 @@ class Restorer:
         was_table = place.mark is None and place.version > 0
         if not was_table:
             self._mark(request, done, place, mark)
-        self._copy(done, missing)
+        late = [f for f in missing if was_table and is_read_at_once(f, done.backup)]
+        self._copy(done, [found for found in missing if found not in late])
         if was_table:
             self._keep(done, place, objects)
             self._mark(request, done, place, mark)
+            self._copy(done, late)
             place = self.place.look(done.backup)  # writers went on while it was copied
         self._put_aside(done, place)
         self._copy_base(done, objects)
@@ -224,7 +231,9 @@ class Restorer:
 
         done.shards = side_by_side(restore, sorted(known), self.readers_max)
         done.aside += [path for shard in done.shards for path in shard.aside]
-        self._check_there(done, objects)
+        place = self.place.look(done.backup)
+        self._put_ingests_aside(done, place)  # now no writer of theirs can go on
+        self._check_there(done, objects, place)
         self.before_commit()
         self.steps("commit")
         self.place.commit(done.backup, mark, done.version)
@@ -338,10 +347,14 @@ class Restorer:
         for path in self.place.find_unreadable(place):
             done.aside.append(path)
             self._take_away(path, done.restore_id)
-        for paths in find_stale_ingests(place, done.backup).values():
-            for path in sorted(paths):
-                done.aside.append(path)
-                self._take_away(path, done.restore_id)
+        self._put_ingests_aside(done, place)
+
+    def _put_ingests_aside(self, done: Restored, place: Place) -> None:
+        stale = find_stale_ingests(place, done.backup)
+        done.ingests = sorted({*done.ingests, *stale})
+        for path in sorted(path for paths in stale.values() for path in paths):
+            done.aside.append(path)
+            self._take_away(path, done.restore_id)
 
     def _keep_copies(self, restore_id: str, paths: Sequence[str]) -> None:
         self.before_commit()
@@ -358,10 +371,15 @@ class Restorer:
         place = self.place.look(done.backup)
         if self._is_whole(place, base):
             return
-        self.before_commit()
         if base.path in place.files:
-            done.replaced.append(base.path)
-            self._take_away(base.path, done.restore_id)
+            # It can be read, else it were put aside: the table was made again with the same
+            # numbers. A checkpoint may need it.
+            done.other_base = True
+            done.warnings.append(
+                f"version {done.backup.version} is another one than the backup's, and stays"
+            )
+            return
+        self.before_commit()
         self.steps("base")
         self.place.copy(base)
 
@@ -407,13 +425,14 @@ class Restorer:
             aside=(*waiting, *late),
         )
 
-    def _check_there(self, done: Restored, objects: Sequence[BackupObject]) -> None:
+    def _check_there(self, done: Restored, objects: Sequence[BackupObject], place: Place) -> None:
         """Raise StoreUnavailable where an object has gone since it was copied or compared."""
-        files = self.place.look(done.backup).files
+        files = place.files
+        parts = (Part.COPIED,) if done.other_base else (Part.COPIED, Part.BASE)
         gone = [
             found.path
             for found in objects
-            if find_part(found, done.backup) in (Part.COPIED, Part.BASE)
+            if find_part(found, done.backup) in parts
             and (found.path not in files or files[found.path].size_bytes != found.size_bytes)
         ]
         if gone:

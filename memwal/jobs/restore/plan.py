@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 
 from memwal.errors import Corruption, Refused, Unsupported, Usage
 from memwal.format import layout
@@ -186,6 +187,14 @@ def list_copied(
     return [found for found in objects if is_copied(found)]
 
 
+def is_read_at_once(found: BackupObject, backup: Backup) -> bool:
+    """Whether readers of a table that is there would take the object in as soon as it is copied:
+    a shard's manifest, and what says which generations were merged.
+    """
+    records = (f"{layout.SETTLED}/", f"{layout.ADOPTED}/")
+    return find_part(found, backup) is Part.SHARD or found.path.startswith(records)
+
+
 def list_shard_ids(place: Place) -> set[ShardId]:
     """The shards that have an object in the place."""
     return {within[0] for within in map(layout.parse_shard_path, place.files) if within}
@@ -194,15 +203,16 @@ def list_shard_ids(place: Place) -> set[ShardId]:
 def check_list(objects: Sequence[BackupObject], backup: Backup, uri: str) -> None:
     """Raise Corruption for a list that lacks what the document names."""
     paths = {found.path for found in objects}
-    needed = [
-        backup.manifest_path,
-        *(layout.shard_manifest_path(s.shard_id, s.manifest_version) for s in backup.shards),
-        *(
+    needed = chain(
+        (backup.manifest_path,),
+        (layout.shard_manifest_path(s.shard_id, s.manifest_version) for s in backup.shards),
+        # As many as a document says, which may be wrong: the first that is missing ends it.
+        (
             layout.wal_entry_path(s.shard_id, position)
             for s in backup.shards
             for position in list_unflushed(s)
         ),
-    ]
+    )
     for path in needed:
         if path not in paths:
             raise Corruption(

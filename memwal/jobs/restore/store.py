@@ -289,7 +289,7 @@ class StoredRestorePlace:
         transaction_id = self._clock.new_id()
         file = f"{version - 1}-{transaction_id}.txn"
         data = restores.encode_restored_manifest(
-            self._objects.get(backup.manifest_path, TABLE_MANIFEST_BYTES_MAX),
+            self._source.get(backup.manifest_path, TABLE_MANIFEST_BYTES_MAX),
             version=version,
             now_nanos=self._clock.now_nanos(),
             transaction_file=file,

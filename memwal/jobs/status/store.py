@@ -40,8 +40,8 @@ def read_last_backup(table: ResolvedTable) -> LastBackupReport | None:
         return None
     place = mask_address(table.backup.uri)
     try:
-        options = table.backup.storage_options
-        objects = open_objects(normalise_uri(table.backup.uri), options, SystemClock())
+        found = table.find_backup_place()
+        objects = open_objects(normalise_uri(found.uri), found.storage_options, SystemClock())
         newest = StoredBackups(objects).newest()
     except MemWalError as error:
         return LastBackupReport(uri=place, error=str(error))

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from memwal.cli.app import app
 from memwal.clock import SystemClock
 from memwal.config import BackupSettings, ResolvedTable, Settings
 from memwal.errors import Refused, Usage
-from memwal.format import layout
+from memwal.format import codec, layout
 from memwal.jobs.backup.job import BackupOptions, run_backup, run_drop, run_list, run_verify
 from memwal.jobs.backup.report import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
-from memwal.model import ShardId, ShardManifest
+from memwal.jobs.backup.store import PlaceClaim
+from memwal.model import BackupMark, ShardId, ShardManifest
 from memwal.ports import Steps, no_steps
 from memwal.read import open_table
 from memwal.store.objects.opening import open_objects
@@ -365,6 +367,92 @@ def test_a_drop_that_was_stopped_is_ended_by_the_next_one(table: Table, tmp_path
         assert names(dest) == ["a"]
         builders.same_rows(read(table, dest), then, step)
         check_tidy(dest)
+
+
+def test_a_drop_that_was_stopped_before_the_hints_leaves_a_place_for_the_next_backup(
+    table: Table, dest: str
+) -> None:
+    done(back_up(table, dest, "a"))
+    added = table.add_shard()
+    table.flush(added, Put([901], 9))
+    done(back_up(table, dest, "b"))
+    with pytest.raises(Stop):
+        run_drop(resolve(dest), ["b"], steps=StopAt("hints", 1))
+    done(run_drop(resolve(dest), keep="9").tables[0])
+    assert not (Path(dest) / layout.version_hint_path(added)).exists()
+    check_tidy(dest)
+    done(back_up(table, dest, "c"))
+
+
+def test_a_drop_that_ends_what_another_began_while_a_backup_begins(
+    table: Table, dest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(back_up(table, dest, "a"))
+    with pytest.raises(Stop):
+        run_drop(resolve(dest), ["a"], steps=StopAt("delete objects", 1))
+    table.flush(table.shards[0], Put([900], 9))  # what has numbers for names is new by now
+    table.merge_all()
+    take = PlaceClaim.take
+
+    def drop_first(claim: PlaceClaim) -> None:
+        """Somebody ends the drop just before, and is killed before its lists are gone."""
+        monkeypatch.setattr(PlaceClaim, "take", take)
+        with pytest.raises(Stop):
+            run_drop(resolve(dest), keep="9", steps=StopAt("drop list", 1))
+        take(claim)
+
+    monkeypatch.setattr(PlaceClaim, "take", drop_first)
+    done(back_up(table, dest, "b"))
+    check_tidy(dest)
+    builders.same_rows(read(table, dest), table.truth(), "b")
+
+
+def test_the_newest_is_chosen_when_nobody_else_can_drop(
+    table: Table, dest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        done(back_up(table, dest, name))
+    take = PlaceClaim.take
+
+    def drop_first(claim: PlaceClaim) -> None:
+        monkeypatch.setattr(PlaceClaim, "take", take)
+        done(run_drop(resolve(dest), ["c"]).tables[0])
+        take(claim)
+
+    monkeypatch.setattr(PlaceClaim, "take", drop_first)
+    done(run_drop(resolve(dest), keep="1").tables[0])
+    assert names(dest) == ["b"]
+
+
+def test_a_backup_is_newer_than_those_before_it_whatever_the_clocks_say(
+    table: Table, dest: str
+) -> None:
+    done(back_up(table, dest, "a"))
+    (first,) = StoredBackups(open_objects(dest, {}, SystemClock())).list()
+    ahead = replace(first, made_at_nanos=first.made_at_nanos + 3600 * 10**9)
+    (Path(dest) / layout.backup_path("a")).write_bytes(codec.encode_backup(ahead))
+    done(back_up(table, dest, "b", keep="1"))
+    assert names(dest) == ["b"]
+
+
+def test_a_mark_that_names_somebody_s_checkpoint_deletes_none(table: Table, dest: str) -> None:
+    api = memwal.open_table(table.uri)
+    api.checkpoint("monday")
+    Path(dest, layout.BACKUPS).mkdir(parents=True)
+    mark = BackupMark(source=table.uri, name="x", begun_at_nanos=1, pin="monday", paths=())
+    Path(dest, layout.BACKUP_MARK).write_bytes(codec.encode_backup_mark(mark))
+    assert code_of(back_up(table, dest, "a")) == "MW-A01"
+    assert [c.name for c in api.checkpoints().checkpoints] == ["monday"]
+
+
+@pytest.mark.parametrize("what", ["_indices/*/*.lance", "_mem_wal/*/*_gen_*/data/*.lance"])
+def test_a_table_that_has_lost_files_of_an_index_or_a_generation_is_no_backup(
+    table: Table, dest: str, what: str
+) -> None:
+    table.flush(table.shards[0], Put([910], 9))
+    there = sorted(Path(table.uri).glob(what), key=lambda path: path.stat().st_mtime)
+    there[-1].unlink()
+    assert code_of(back_up(table, dest, "a")) == "MW-A09"
 
 
 # ---- live

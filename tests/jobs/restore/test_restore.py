@@ -356,6 +356,53 @@ def test_what_an_ingest_did_after_the_backup_is_not_skipped(world: World) -> Non
     assert (world.path / kept).read_text() == "{}"
 
 
+def test_readers_see_nothing_of_it_before_the_mark(world: World) -> None:
+    """A shard that has no manifest any more, and a table that goes on: its rows come at once."""
+    shutil.rmtree(world.path / layout.shard_folder(world.other) / "manifest")
+    before = world.manifest(shard=world.shard)
+    seen = []
+
+    def look(step: str) -> None:
+        if step in ("copy", "keep"):
+            folder = world.path / layout.shard_folder(world.other) / "manifest"
+            seen.append((fails_to_open(world.path), folder.exists()))
+
+    check_done(restore(world.place, world.path, over=True, steps=look))
+    assert (False, False) in seen
+    assert (False, True) not in seen
+    assert world.manifest().writer_epoch > before.writer_epoch
+    check_restored(world, world.path)
+
+
+def test_a_version_of_a_table_made_again_with_the_same_numbers_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    version = int(world.table.dataset.version)
+    shutil.rmtree(world.path)
+    again = make_table(world.path, rows=range(40, 50), shards=1)
+    while int(again.dataset.version) < version:
+        again.dataset.delete(f"n = {1040 + int(again.dataset.version)}")
+    rows = again.base_rows()
+    memwal.open_table(again.uri).checkpoint("mine")
+    report = check_done(restore(world.place, world.path, over=True))
+    assert any("another one than the backup's" in text for text in report.warnings)
+    found = open_table(again.uri).read(checkpoint="mine", allow_reinitialised=True)
+    assert again.keyed(found.read_all()) == rows
+    check_restored(world, world.path)
+
+
+def test_an_ingest_that_goes_on_until_its_writer_is_fenced_is_put_aside(world: World) -> None:
+    folder = world.path / layout.INGESTS / "late"
+
+    def go_on(step: str) -> None:
+        if step == "shard":
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "000000000001.json").write_text("{}")
+
+    report = check_done(restore(world.place, world.path, over=True, steps=go_on))
+    assert report.ingests_put_aside == ("late",)
+    assert not list(folder.glob("*"))
+
+
 # ---- refusals
 
 

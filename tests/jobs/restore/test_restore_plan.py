@@ -211,6 +211,13 @@ def test_a_list_has_what_the_document_names() -> None:
     check_list([o for o in OBJECTS if o.path != covered], BACKUP, "/b")
 
 
+def test_a_document_that_names_positions_without_end_is_refused_at_once() -> None:
+    (shard, *others) = BACKUP.shards
+    forged = replace(BACKUP, shards=(replace(shard, wal_last=2**63), *others))
+    with pytest.raises(Corruption, match="lacks"):
+        check_list(OBJECTS, forged, "/b")
+
+
 def test_which_ingests_may_have_gone_on() -> None:
     paths = [f"{layout.INGESTS}/a/1.json", f"{layout.INGESTS}/a/2.json"]
     before = AT - CLOCKS_APART_NANOS - 1
