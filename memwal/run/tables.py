@@ -101,15 +101,24 @@ class OpenTable:
         return None if self.lease is None else self.lease.token
 
     def take_lease(
-        self, job: str, options: RunOptions, *, own_claim: bool = False, frees: bool = False
+        self,
+        job: str,
+        options: RunOptions,
+        *,
+        own_claim: bool = False,
+        frees: bool = False,
+        mends: bool = False,
     ) -> None:
         """Prove the store and, unless `--no-lease`, claim the table before anything is written.
 
         Called once there is work, so that an idle pass writes nothing; a plan made before has to be
         made again afterwards from a fresh read. With `own_claim`, the job does not share a claim
         with the others of its chain. A job that `frees` space can begin even on a full disk: it
-        releases the reserve (`keep_reserve`). Raises LeaseHeld, and what `prove_store` raises.
+        releases the reserve (`keep_reserve`). One that `mends` begins even if the newest version
+        was lost. Raises LeaseHeld, Corruption, and what `prove_store` raises.
         """
+        if not mends and self.lease is None and self.stores is not None:
+            self.stores.views.check_newest()
         if frees and self.stores is not None:
             free_reserve(self.stores.objects)
         self.prove_store()

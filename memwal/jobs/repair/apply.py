@@ -119,7 +119,7 @@ class TableRepair:
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     confirm: Callable[[Sequence[Damage]], bool]
-    consult: Callable[[Damage], Damage] | None = None
+    consult: Callable[[Sequence[Damage]], Sequence[Damage]] | None = None
     accept_loss: bool = False
     limits: RepairLimits = RepairLimits()
     steps: Steps = no_steps
@@ -149,9 +149,9 @@ class TableRepair:
         self.last = self._find()
 
     def _find(self) -> Sequence[Damage]:
-        damages = find_damage(self.look())
+        damages: Sequence[Damage] = find_damage(self.look())
         if self.consult is not None:
-            damages = [self.consult(damage) for damage in damages]
+            damages = self.consult(damages)
         if self.accept_loss:
             return damages
         return hold_losses(damages, asked=self.consult is not None)

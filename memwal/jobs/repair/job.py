@@ -64,7 +64,7 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         def take_lease() -> None:
             StoredBackups(stores.objects).refuse_any()
             # Under the snapshot's name: jobs without the lease heed that progress may be changed.
-            table.take_lease("snapshot", options, own_claim=True)
+            table.take_lease("snapshot", options, own_claim=True, mends=True)
 
         work = TableRepair(
             uri=stores.uri,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, Unreachable
+from memwal.errors import Corruption, MemWalError, Unreachable
 from memwal.jobs.status.plan import (
     AbandonedLimits,
     Condition,
@@ -31,7 +32,7 @@ from memwal.model import (
     ShardId,
     TableView,
 )
-from memwal.report import JobReport, LastBackupReport, TableReport
+from memwal.report import JobReport, LastBackupReport, TableReport, failed_report
 from memwal.rows.progress import warn_untouched
 from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
@@ -86,12 +87,15 @@ def run_status(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Look:
-    """All that was read of one table. `lease` is an error if the claim can't be read."""
+    """All that was read of one table. `lease` is an error if the claim can't be read; `lost` says
+    that the newest version was lost.
+    """
 
     view: TableView
     listed: Listed
     lease: LeaseClaim | MemWalError | None
     kept: Kept
+    lost: Corruption | None
 
 
 def _look(stores: Stores, consistency: Consistency) -> _Look:
@@ -110,7 +114,12 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
         return view
 
     view = look() if consistency == "latest" else stores.views.from_snapshot(look, sizes=True)
-    return _Look(view=view, listed=listed, lease=lease, kept=read_kept(stores))
+    lost = None
+    try:
+        stores.views.check_newest()
+    except Corruption as error:
+        lost = error
+    return _Look(view=view, listed=listed, lease=lease, kept=read_kept(stores), lost=lost)
 
 
 def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableReport:
@@ -140,4 +149,8 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
     )
     kept = table.settings.retention is not None
     reclaimable = report.reclaimable and report.reclaimable.model_copy(update={"collected": kept})
-    return report.model_copy(update={"compaction": compaction, "reclaimable": reclaimable})
+    update: dict[str, Any] = {"compaction": compaction, "reclaimable": reclaimable}
+    if look.lost is not None:
+        update |= failed_report(table.name, look.lost).model_dump(include={"outcome", "error"})
+        update["exit_code"] = look.lost.exit_code
+    return report.model_copy(update=update)

@@ -11,7 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.errors import (
+    BadCredentials,
+    Corruption,
+    MemWalError,
+    Missing,
+    Refused,
+    StoreUnavailable,
+)
 from memwal.format import layout
 from memwal.format.codec import decode_version_hint
 from memwal.jobs.verify.plan import (
@@ -46,10 +53,16 @@ from memwal.store.records.runs import StoredRunRecords
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
+from memwal.store.tables.datasets import (
+    GONE,
+    REWINDING,
+    LanceTables,
+    list_data_files,
+    list_deletions,
+)
 from memwal.store.tables.generations import Generations, is_reading_fault
 from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
-from memwal.store.tables.lance_calls import tidy_text
+from memwal.store.tables.lance_calls import is_panic, tells_of_damage, tidy_text
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
 from memwal.store.tables.view import StoredViews
 from memwal.threads import side_by_side
@@ -397,9 +410,10 @@ class StoredFacts:
         for kept in self.read_checkpoints()[0]:
             try:
                 bases.append(self.tables.base(kept.version))
-            except Missing:
+            except (Missing, Corruption) as error:
                 path = f"{layout.VERSIONS}/{layout.table_manifest_names(kept.version)[0]}"
-                text = f"is gone: version {kept.version} is that of checkpoint {kept.name!r}"
+                what = "is gone" if isinstance(error, Missing) else "can't be read"
+                text = f"{what}: version {kept.version} is that of checkpoint {kept.name!r}"
                 faults.append(FileFault(path=path, problem=text))
         sizes = {file.path: file.size_bytes for file in self.objects.list("data")}
         for path, size, what in dict.fromkeys(chain(*map(list_data_files, bases))):
@@ -470,12 +484,17 @@ def has_movers(view: TableView) -> bool:
 def read_generation(
     generations: Generations, shard_id: ShardId, generation: FlushedGeneration
 ) -> GenerationFacts:
-    """Whether a listed generation opens, and how many rows it physically has."""
+    """Whether a listed generation opens, and how many rows it physically has.
+
+    Raises StoreUnavailable: that says nothing about what is stored.
+    """
     rows, error = None, None
     try:
         fragments = generations.open_dataset(shard_id, generation).get_fragments()
         rows = sum(int(fragment.physical_rows) for fragment in fragments)
         error = next(filter(None, map(find_fault, fragments)), None)
+    except (StoreUnavailable, BadCredentials):
+        raise
     except MemWalError as caught:
         error = str(caught)
     except (OSError, ValueError) as caught:
@@ -496,7 +515,10 @@ def find_fault(fragment: Any) -> str | None:
     except BaseException as error:  # a panic in Lance's Rust code is no Exception
         if not is_reading_fault(error):
             raise
-        return tidy_text(error)
+        text = tidy_text(error)
+        if not (is_panic(error) or tells_of_damage(error) or GONE.search(text)):
+            raise StoreUnavailable(f"fragment {fragment.fragment_id}: {text}") from None
+        return text
     return None
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from memwal.errors import Corruption, MemWalError, Missing, NotATable, StoreUnavailable
 from memwal.format import layout
+from memwal.format.codec import decode_version_hint
 from memwal.model import (
     BrokenShard,
     Checkpoint,
@@ -30,7 +31,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.ports import Objects
+from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.rows.policy import STORED_KEY
 from memwal.rows.progress import find_holes
 from memwal.store.records.former_merges import SettledRecords, TableHistory, list_named
@@ -351,6 +352,25 @@ class StoredViews(StoredLineage):
         """The latest version's number. Raises NotATable."""
         self._check_there()
         return int(self._tables.base().version)
+
+    def check_newest(self) -> None:
+        """Raise Corruption if Lance's hint proves a newer version than all that are there.
+
+        The next commit would take its number, and its rows would be gone for good. The hint is
+        written after its version, and read before the versions are listed.
+        """
+        try:
+            hint = decode_version_hint(self._objects.get(layout.TABLE_HINT, DOCUMENT_BYTES_MAX))
+        except (Missing, Corruption):
+            return
+        there = self._manifests.attached_versions(layout.DETACHED_BIT)
+        if hint is not None and there and hint > there[-1]:
+            raise Corruption(
+                "MW-C08",
+                f"{self._objects.uri}: version {hint} was committed, and the newest that is there "
+                f"is {there[-1]}: somebody deleted its manifest. A commit now would take its place "
+                "for good: `memwal verify`, then `memwal repair --from BACKUP` or `memwal restore`",
+            )
 
     def _check_there(self) -> None:
         # One cheap request that tells "no such table" from "unreachable", with our own bounded

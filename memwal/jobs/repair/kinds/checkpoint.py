@@ -84,6 +84,7 @@ def _judge_cut(evidence: Evidence, fault: FileFault, found: Damage) -> Damage:
         found,
         evidence="no generation with the same rows is listed; drop the checkpoint",
         lost=(f"checkpoint {checkpoint.name!r} can't be read any more",),
+        objects=(fault.path,),
     )
     if digest is None:
         return gone

@@ -156,4 +156,7 @@ def _drop(
         lost=tuple(f"checkpoint {name!r} can't be read any more" for name in names),
         effects=(PutManifest(manifest=proposed),),
         checks=_CHECKS,
+        objects=tuple(
+            layout.generation_folder(shard.shard_id, listed[n].path, n) for n in sorted(merged)
+        ),
     )

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from memwal.errors import (
     AlreadyExists,
+    BadCredentials,
     Corruption,
     LostRace,
     MemWalError,
@@ -270,6 +271,9 @@ class StoredEvidence:
         named = facts.read_named_versions(view)
         wals = {shard.shard_id: facts.read_wal(shard.shard_id) for shard in view.shards}
         newer = find_newer_manifests(view, hints, named, wals)
+        seen = {shard.shard_id: shard.manifest for shard in view.shards}
+        # What a live writer flushed since the view is not lost.
+        newer = {shard: why for shard, why in newer.items() if not facts.has_moved(seen[shard])}
         listed: dict[ShardId, list[GenerationFacts]] = {}
         for generation in facts.read_generations(view):
             listed.setdefault(generation.shard_id, []).append(generation)
@@ -360,6 +364,8 @@ class StoredEvidence:
     ) -> bool:
         try:
             facts.generations.open_dataset(shard.shard_id, generation)
+        except (StoreUnavailable, BadCredentials):
+            raise  # which says nothing about what is stored
         except (MemWalError, OSError, ValueError):
             return False
         return True
@@ -395,7 +401,7 @@ class StoredEvidence:
         ]
         digests: dict[str, str] = {}
         for path in paths:
-            with suppress(Missing):
+            with suppress(Missing, Corruption):  # Corruption: too large to be one of ours
                 digests[path] = digest_of(self.stores.objects.get(path, OBJECT_BYTES_MAX))
         times = {
             file.path: file.modified_at_nanos
