@@ -74,20 +74,18 @@ class BackedUp:
         The nearest neighbours that both have are compared; without any, there has to be a file in
         both that Lance or a writer named at random.
         """
-        here = _number_of(path)
+        here = _number_of(path) or 0
         there = {
             number: other
             for other in self._list(path.rpartition("/")[0])
             if other not in damaged and (number := _number_of(other)) is not None
         }
         there.pop(here, None)
-        if not there or here is None:
+        if not there:
             return bool(self._list("data"))
-        below, above = (n for n in there if n < here), (n for n in there if n > here)
-        near = {max(below, default=None), min(above, default=None)} - {None}
-        return all(
-            digest_object(self.table, there[n]).sha256 == self.found[there[n]].sha256 for n in near
-        )
+        below, above = [n for n in there if n < here], [n for n in there if n > here]
+        near = [there[n] for n in (*sorted(below)[-1:], *sorted(above)[:1])]
+        return all(digest_object(self.table, p).sha256 == self.found[p].sha256 for p in near)
 
     def _list(self, folder: str) -> list[str]:
         """What both have in a folder."""
