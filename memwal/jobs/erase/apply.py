@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from memwal.errors import MemWalError, PartlyFailed, Refused
+from memwal.errors import LostRace, MemWalError, PartlyFailed, Refused
 from memwal.format import layout
 from memwal.jobs.erase.plan import (
     Finding,
@@ -244,7 +244,7 @@ class Eraser:
             ):
                 self.erasures.drop(other.erasure_id)
         if self.open_record is not None:
-            return self.open_record
+            return self._reread(self.open_record.erasure_id)
         record = Erasure(
             erasure_id=self.clock.new_id().replace("-", "")[:8],
             keys=self.keys.count,
@@ -259,6 +259,24 @@ class Eraser:
         self.erasures.begin(record, self.keys.table)
         return record
 
+    def _reread(self, erasure_id: str) -> Erasure:
+        """The open erasure as it is under the lease: another run may have gone on with it."""
+        found = next((e for e in self.erasures.list() if e.erasure_id == erasure_id), None)
+        if found is None or found.state != "open":
+            raise LostRace(f"{self.uri}: another run has ended erasure {erasure_id} meanwhile")
+        return found
+
+    def _list_todo(self, record: Erasure | None, claims: Any) -> list[ShardId]:
+        """The shards that have no tombstones yet.
+
+        Once some are planned, rows that come to others are new ones, of somebody who wrote the key
+        again.
+        """
+        if record is None:
+            return list(claims.shards)
+        left = [shard for shard in claims.shards if shard not in record.written]
+        return [s for s in left if s in record.planned] if record.planned else left
+
     def _has_written(self, record: Erasure | None) -> bool:
         return record is not None and bool(record.marks) and {*record.planned} <= {*record.written}
 
@@ -266,8 +284,7 @@ class Eraser:
         """Ask before anything is stored. Raises Refused for a no."""
         if self._has_written(self.open_record):
             return frozenset()
-        written = () if self.open_record is None else self.open_record.written
-        return self._ask(s for s in self.tombstones.plan(view, look).shards if s not in written)
+        return self._ask(self._list_todo(self.open_record, self.tombstones.plan(view, look)))
 
     def _ask(self, shards: Iterable[ShardId]) -> frozenset[ShardId]:
         asked = list(shards)
@@ -283,7 +300,7 @@ class Eraser:
         view = self.read_view()
         look = erased.look = self.search.look(view)
         claims = self.tombstones.plan(view, look)
-        todo = [shard for shard in claims.shards if shard not in record.written]
+        todo = self._list_todo(record, claims)
         self._ask(shard for shard in todo if shard not in confirmed)
         marks = {str(shard): mark for shard, mark in claims.marks.items()}
         record = self._note(

@@ -367,8 +367,8 @@ class StoredViews(StoredLineage):
         if hint is not None and there and hint > there[-1]:
             raise Corruption(
                 "MW-C08",
-                f"{self._objects.uri}: version {hint} was committed, and the newest that is there "
-                f"is {there[-1]}: somebody deleted its manifest. A commit now would take its place "
+                f"{self._objects.uri}: version {hint} was committed, by Lance's hint, and the newest "
+                f"that is there is {there[-1]}. Is its manifest lost, a commit would take its place "
                 "for good: `memwal verify`, then `memwal repair --from BACKUP` or `memwal restore`",
             )
 

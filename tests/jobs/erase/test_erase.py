@@ -397,6 +397,21 @@ def test_a_key_written_while_it_runs_is_not_erased(tmp_path: Path) -> None:
     assert report.states.get("written_again"), report.states
 
 
+def test_a_tag_that_was_moved_since_is_not_deleted(tmp_path: Path) -> None:
+    table = make_people(tmp_path)
+    dataset = lance.dataset(table.uri)
+    dataset.tags.create("kept", dataset.version)
+
+    def move(step: str) -> None:
+        if step == "unpin":
+            latest = lance.dataset(table.uri)
+            latest.tags.update("kept", latest.version)
+
+    report = erase(table, "person-0007", through_tags=True, steps=move)
+    assert "names version" in (report.error or "")
+    assert "kept" in lance.dataset(table.uri).tags.list()
+
+
 # ---- killed
 
 
