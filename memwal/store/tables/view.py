@@ -367,9 +367,9 @@ class StoredViews(StoredLineage):
         if hint is not None and there and hint > there[-1]:
             raise Corruption(
                 "MW-C08",
-                f"{self._objects.uri}: version {hint} was committed, by Lance's hint, and the newest "
-                f"that is there is {there[-1]}. Is its manifest lost, a commit would take its place "
-                "for good: `memwal verify`, then `memwal repair --from BACKUP` or `memwal restore`",
+                f"{self._objects.uri}: version {hint} was committed, by Lance's hint, and the "
+                f"newest that is there is {there[-1]}. If its manifest is lost, a commit would "
+                "take its place for good: `memwal repair --from BACKUP`, or `memwal restore`",
             )
 
     def _check_there(self) -> None:
