@@ -43,7 +43,7 @@ from memwal.jobs.erase.plan import (
 from memwal.jobs.erase.request import EraseRequest
 from memwal.model import Erasure, ErasureMark, ShardId, TableView
 from memwal.ports import Clock, Steps, no_steps
-from memwal.report import JobOnTable
+from memwal.report import AuditItem, JobOnTable
 from memwal.text import iso_time
 
 _REWRITES_MAX = 8
@@ -186,6 +186,7 @@ class Eraser:
     confirm: Callable[[Sequence[ShardId]], bool]
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
+    intend: Callable[[Sequence[AuditItem]], None]
     drop_pin: Callable[[Pin], None]
     delete: Callable[[Sequence[str]], None]
     open_record: Erasure | None = None
@@ -198,7 +199,10 @@ class Eraser:
         found.warnings += look.problems
         if found.holders.any and not self._has_written(self.open_record):
             found.claimed = self.tombstones.plan(view, look).shards
-        check_pins(self.uri, look.pins, through_tags=self.request.through_tags)
+        try:
+            check_pins(self.uri, look.pins, through_tags=self.request.through_tags)
+        except Refused as error:  # with all that holds the keys beside it
+            found.stopped = error
         return found
 
     def run(self, view: TableView) -> Erased:
@@ -402,11 +406,13 @@ class Eraser:
     def _let_go(self, erased: Erased) -> None:
         """Step 6: tags, checkpoints and run records."""
         look = erased.look
-        for pin in look.pins if self.request.through_tags else ():
+        pins = look.pins if self.request.through_tags else ()
+        named = [s.path for s in look.sightings if s.kind is Kind.RUN_RECORD and s.rows]
+        self.intend([*map(describe_pin, pins), *map(describe_record, named)])
+        for pin in pins:
             self.before_commit()
             self.steps("unpin")
             self.drop_pin(pin)
-        named = [s.path for s in look.sightings if s.kind is Kind.RUN_RECORD and s.rows]
         if named:
             self.before_commit()
             self.delete(named)
@@ -486,6 +492,20 @@ def _of(erased: Erased) -> Erasure:
     if erased.record is None:
         raise MemWalError("the erasure has no record")
     return erased.record
+
+
+def describe_pin(pin: Pin) -> AuditItem:
+    """A tag or a checkpoint that goes, as a line of the audit trail."""
+    kind = "checkpoint" if pin.checkpoint else "tag"
+    path = f"{layout.CHECKPOINTS}/{pin.name}" if pin.checkpoint else layout.tag_path(pin.name)
+    return AuditItem(
+        action="drop", kind=kind, path=path, version=pin.version, reason="--through-tags"
+    )
+
+
+def describe_record(path: str) -> AuditItem:
+    """A run's record that goes since it names a key."""
+    return AuditItem(action="delete", kind="run-record", path=path, reason="it names a key")
 
 
 def find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:

@@ -353,15 +353,17 @@ class StoredViews(StoredLineage):
         self._check_there()
         return int(self._tables.base().version)
 
-    def check_newest(self) -> None:
+    def check_newest(self, seen: int = 0) -> None:
         """Raise Corruption if Lance's hint proves a newer version than all that are there.
 
-        The next commit would take its number, and its rows would be gone for good. The hint is
+        They are listed only if the hint is beyond `seen`. The next commit would take its number, and its rows would be gone for good. The hint is
         written after its version, and read before the versions are listed.
         """
         try:
             hint = decode_version_hint(self._objects.get(layout.TABLE_HINT, DOCUMENT_BYTES_MAX))
         except (Missing, Corruption):
+            return
+        if hint is not None and hint <= seen:
             return
         there = self._manifests.attached_versions(layout.DETACHED_BIT)
         if hint is not None and there and hint > there[-1]:

@@ -320,10 +320,12 @@ def test_a_tag_or_a_checkpoint_stops_it(tmp_path: Path) -> None:
     table = make_people(tmp_path)
     lance.dataset(table.uri).tags.create("audit-2026", lance.dataset(table.uri).version)
     before = table.files()
-    report = erase(table, "person-0007")
-    assert (report.outcome, report.exit_code) == ("refused", 5)
-    assert "'audit-2026'" in str(report.error)
-    assert "MW-Z01" in str(report.error)
+    for execute in (True, False):
+        report = erase(table, "person-0007", execute=execute)
+        assert (report.outcome, report.exit_code) == ("refused", 5)
+        assert "'audit-2026'" in str(report.error)
+        assert "MW-Z01" in str(report.error)
+    assert (report.found.tags, report.found.rows) == (1, 1)
     assert table.files() == before
     report = erase(table, "person-0007", through_tags=True)
     assert report.erasure.state == "done"
