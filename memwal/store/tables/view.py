@@ -356,8 +356,9 @@ class StoredViews(StoredLineage):
     def check_newest(self, seen: int = 0) -> None:
         """Raise Corruption if Lance's hint proves a newer version than all that are there.
 
-        They are listed only if the hint is beyond `seen`. The next commit would take its number, and its rows would be gone for good. The hint is
-        written after its version, and read before the versions are listed.
+        They are listed only if the hint is beyond `seen`. The next commit would take its number,
+        and its rows would be gone for good. The hint is written after its version, and read before
+        the versions are listed.
         """
         try:
             hint = decode_version_hint(self._objects.get(layout.TABLE_HINT, DOCUMENT_BYTES_MAX))
