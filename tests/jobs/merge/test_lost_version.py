@@ -47,7 +47,7 @@ JOBS: dict[str, Callable[[Any], Any]] = {
     "checkpoint": lambda api: api.checkpoint("monday"),
     "maintain": lambda api: api.maintain(),
     "compaction": lambda api: api.compaction(),
-    "erase": lambda api: api.erase(key=["k=1"], execute=True, yes=True),
+    "erase": lambda api: api.erase(key=["k=2"], execute=True, yes=True),
     "garbage": lambda api: api.garbage(
         execute=True, retention_seconds=0, grace_seconds=0, allow_short_retention=True
     ),
