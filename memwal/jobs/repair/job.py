@@ -10,7 +10,7 @@ from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.model import Damage
 from memwal.jobs.repair.report import RepairTableReport, report_repair
 from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.repair.store import StoredEvidence, StoredHands
+from memwal.jobs.repair.store import StoredEvidence, StoredHands, read_newest
 from memwal.jobs.repair.store.backups import BackedUp
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.job import check_lease
@@ -59,7 +59,7 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
             stores=stores, progress=progress, idle_seconds=options.request.idle_seconds
         )
 
-        backed_up = _open_backups(stores, options.request)
+        backed_up = _open_backups(stores, options.request, progress)
 
         def take_lease() -> None:
             StoredBackups(stores.objects).refuse_any()
@@ -83,7 +83,7 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
             steps=steps,
         )
         (work.run if options.acts else work.list)()
-        versions = (view.version, stores.views.table_version())
+        versions = (view.version, read_newest(stores).version)
         return report_repair(
             table.resolved.name, work, versions, options.run_id, acted=options.acts
         )
@@ -93,19 +93,19 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
 
     runner = JobRunner(
         name=NAME,
-        read=lambda stores, fanout: stores.views.base(),
+        read=lambda stores, fanout: read_newest(stores),
         engine=lambda fanout: None,
         is_recorded=is_recorded,
     )
     return runner.run_each(options, repair, progress)
 
 
-def _open_backups(stores: Stores, request: RepairRequest) -> BackedUp | None:
+def _open_backups(stores: Stores, request: RepairRequest, progress: Progress) -> BackedUp | None:
     if request.from_backup is None:
         return None
     options = {**stores.storage_options, **check_options(dict(request.from_storage_options))}
     place = open_stores(request.from_backup, options, clock=stores.clock)
-    return BackedUp.read(place.objects, stores.objects)
+    return BackedUp.read(place.objects, stores.objects, progress)
 
 
 def _refresh(table: OpenTable, stores: Stores) -> None:
