@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memwal.config import check_options
+from memwal.config import ResolvedTable, check_options
+from memwal.jobs.backup.store import check_apart
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.model import Damage
 from memwal.jobs.repair.report import RepairTableReport, report_repair
@@ -35,10 +36,12 @@ Confirm = Callable[[str, Sequence[Damage]], bool]
 class RepairOptions(RunOptions):
     """The options of `repair`.
 
-    `confirm` is called with the damages that take a claim of their shards.
+    `confirm` is called with the damages that take a claim of their shards, `find_place` with the
+    name or address of the place of backups.
     """
 
     confirm: Confirm
+    find_place: Callable[[str], ResolvedTable]
     request: RepairRequest = RepairRequest()
 
     @property
@@ -53,13 +56,19 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         check_lease(options)
     if options.request.execute and options.dry_run:
         progress.warn("--dry-run wins over --execute: damage is listed, nothing is mended")
+    name = options.request.from_backup
+    source = None if name is None else options.find_place(name)
 
     def repair(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         evidence = StoredEvidence(
             stores=stores, progress=progress, idle_seconds=options.request.idle_seconds
         )
-
-        backed_up = _open_backups(stores, options.request, progress)
+        backed_up = None
+        if source is not None:
+            more = check_options(dict(options.request.from_storage_options))
+            place = open_stores(source.find_uri(), {**source.storage_options, **more}).objects
+            check_apart(stores.objects, place)
+            backed_up = BackedUp.read(place, stores.objects, progress)
 
         def take_lease() -> None:
             StoredBackups(stores.objects).refuse_any()
@@ -98,14 +107,6 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         is_recorded=is_recorded,
     )
     return runner.run_each(options, repair, progress)
-
-
-def _open_backups(stores: Stores, request: RepairRequest, progress: Progress) -> BackedUp | None:
-    if request.from_backup is None:
-        return None
-    options = {**stores.storage_options, **check_options(dict(request.from_storage_options))}
-    place = open_stores(request.from_backup, options, clock=stores.clock)
-    return BackedUp.read(place.objects, stores.objects, progress)
 
 
 def _refresh(table: OpenTable, stores: Stores) -> None:

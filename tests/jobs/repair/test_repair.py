@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import memwal
+from memwal.config import ResolvedTable, Settings
 from memwal.errors import Corruption
 from memwal.format import layout
 from memwal.jobs.repair.job import RepairOptions, run_repair
@@ -53,6 +54,10 @@ def table(ground: Table, tmp_path: Path) -> Table:
     return ground.copied(tmp_path / "t")
 
 
+def find_place(uri: str) -> ResolvedTable:
+    return ResolvedTable(name=uri, uri=uri, settings=Settings(), storage_options={})
+
+
 def repair(table: Table, *, execute: bool = True, **more: Any) -> RepairTableReport:
     more.setdefault("confirm", lambda name, damages: True)
     steps = more.pop("steps", no_steps)
@@ -63,6 +68,7 @@ def repair(table: Table, *, execute: bool = True, **more: Any) -> RepairTableRep
             accept_loss=more.pop("accept_loss", False),
             idle_seconds=more.pop("idle_seconds", 0.0),
         ),
+        find_place=find_place,
         **more,
     )
     (report,) = run_repair(options, Quiet(), steps).tables
@@ -430,7 +436,10 @@ def backed_up(table: Table, folder: Path) -> Table:
 def repair_from(table: Table, place: Path) -> RepairTableReport:
     request = RepairRequest(execute=True, idle_seconds=0.0, from_backup=str(place))
     options = RepairOptions(
-        tables=[resolved(table)], request=request, confirm=lambda name, damages: True
+        tables=[resolved(table)],
+        request=request,
+        confirm=lambda name, damages: True,
+        find_place=find_place,
     )
     (report,) = run_repair(options, Quiet()).tables
     assert isinstance(report, RepairTableReport), report
@@ -467,7 +476,7 @@ def test_a_version_that_a_backup_brings_back_is_not_lost(table: Table, tmp_path:
     assert lost in repair(table.copied(tmp_path / "without")).lost
     report = repair_from(table, tmp_path / "vault")
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert {(i.action, i.done) for i in report.items if i.kind == "hint"} == {("leave", True)}
+    assert {(i.action, i.done) for i in report.items if i.kind == "hint"} == {("mend", True)}
     assert table.dataset.version == newest
     assert broken(table) == [] and read(table) == table.truth()
 
@@ -576,6 +585,7 @@ def test_a_place_of_backups_is_not_repaired(table: Table, tmp_path: Path) -> Non
         tables=[resolved(table).model_copy(update={"uri": str(place)})],
         request=RepairRequest(execute=True),
         confirm=lambda name, damages: True,
+        find_place=find_place,
     )
     (report,) = run_repair(options, Quiet()).tables
     assert report.exit_code == 5 and "(MW-A10)" in str(report.error)
@@ -591,7 +601,10 @@ def test_no_shard_is_claimed_unasked(table: Table) -> None:
         return False
 
     options = RepairOptions(
-        tables=[resolved(table)], request=RepairRequest(execute=True), confirm=refuse
+        tables=[resolved(table)],
+        request=RepairRequest(execute=True),
+        confirm=refuse,
+        find_place=find_place,
     )
     (report,) = run_repair(options, Quiet()).tables
     assert report.exit_code == 5 and "(MW-J01)" in str(report.error)
@@ -634,6 +647,32 @@ def test_the_command(table: Table) -> None:
     (report,) = json.loads(done.stdout)["tables"]
     assert (done.returncode, report["mended"], report["left"]) == (0, 1, 0)
     assert [item["done"] for item in report["items"]] == [True]
+
+
+def test_a_place_of_backups_by_its_name(table: Table, tmp_path: Path) -> None:
+    place = tmp_path / "vault"
+    backed_up(table, place)
+    config = tmp_path / "memwal.toml"
+    config.write_text(f'[tables.t]\nuri = "{table.uri}"\n[tables.vault]\nuri = "{place}"\n')
+    file = next(Path(table.uri, "data").iterdir())
+    file.unlink()
+    done = run_memwal(
+        "repair",
+        "--all",
+        "--execute",
+        "--yes",
+        "--from",
+        "vault",
+        "--config",
+        str(config),
+        "--json",
+    )
+    reports = {report["table"]: report for report in json.loads(done.stdout)["tables"]}
+    assert (reports["t"]["mended"], reports["t"]["left"]) == (1, 0)
+    assert file.exists()
+    assert "is the table itself" in reports["vault"]["error"]
+    unknown = run_memwal("repair", table.uri, "--from", "volt", "--config", str(config))
+    assert unknown.returncode == 2 and "volt" in unknown.stderr
 
 
 def test_the_python_api(table: Table) -> None:
