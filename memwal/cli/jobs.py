@@ -308,6 +308,7 @@ def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job
         request=request,
         dry_run=flags.dry_run,
         lease=not flags.no_lease,
+        find_place=replace(flags, everything=False).table,
         confirm=(lambda table, damages: True) if request.yes else ask_repair,
     )
 

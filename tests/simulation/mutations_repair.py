@@ -216,6 +216,16 @@ REPAIR: tuple[Mutation, ...] = (
             "copy_object(self.place, self.table, path, expected=wanted)\n            elif",
             "copy_object(self.place, self.table, path)\n            elif",
         ),
+        (
+            "repair: a number is taken from a backup of another history",
+            "        if phase_of(path) not in NUMBERED:",
+            "        if True:",
+        ),
+        (
+            "repair: a base file that is garbled is not looked for",
+            "        garbled = self._find_garbled(damaged)",
+            "        garbled: list[Damage] = []",
+        ),
     ),
     *mutations(
         "memwal/jobs/repair/job.py",

@@ -43,6 +43,7 @@ def repair(table: Table, steps: Callable[[str], None]) -> TableReport:
         tables=[resolved(table)],
         request=RepairRequest(execute=True, accept_loss=True, idle_seconds=0.0),
         confirm=lambda name, damages: True,
+        find_place=lambda name: resolved(table),
     )
     (report,) = run_repair(options, Quiet(), steps).tables
     return report
