@@ -28,7 +28,8 @@ def make_checks(steps: Mapping[str, Checks], progress: Progress) -> list[Check]:
             checks += make()
         except MemWalError as error:
             ok = False if isinstance(error, Corruption) else None
-            checks.append(Check(invariant=None, name=name, ok=ok, detail=str(error)))
+            failed = None if ok is False else error
+            checks.append(Check(invariant=None, name=name, ok=ok, detail=str(error), error=failed))
         progress.done(done)
     return checks
 

@@ -329,15 +329,17 @@ class LanceTables:
         reader = self._open_file(path, None)
         return tuple(reader.metadata().schema.names)
 
-    def file_batches(self, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def file_batches(self, path: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """All rows of a single Lance file, those that a table's version hides included.
+
+        None: of all columns.
 
         Raises Missing, Corruption for a file that can't be read, and StoreUnavailable.
         """
-        reader = self._open_file(path, list(columns))
+        reader = self._open_file(path, None if columns is None else list(columns))
         try:
             yield from reader.read_all(batch_size=_BATCH_ROWS_MAX).to_batches()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise self._name_file_error(path, error) from None
         except BaseException as error:
             if is_panic(error):
