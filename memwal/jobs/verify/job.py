@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memwal.errors import Refused
+from memwal.grid import format_size
 from memwal.jobs.verify import plan
 from memwal.jobs.verify.checks import TableChecks, make_checks
 from memwal.jobs.verify.plan import Check
@@ -45,7 +46,8 @@ def run_verify(options: RunOptions, progress: Progress, *, deep: bool = False) -
 
         def read_pages() -> list[Check]:
             parts.extend(facts.list_parts(view))
-            fine = f"{len(parts)} fragments and files of indexes were read"
+            size = format_size(sum(part.size_bytes for part in parts))
+            fine = f"{len(parts)} fragments and files of indexes were read, {size}"
             return [plan.check_files("pages", facts.read_parts(parts, progress), fine)]
 
         if deep:

@@ -41,7 +41,7 @@ _BATCH_ROWS_MAX = 8192
 GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.IGNORECASE)
 # What it says when it was denied access, which says nothing about the file.
 _REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
-_UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
+UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
 
 
 def lance_version() -> str:
@@ -361,7 +361,7 @@ class LanceTables:
         where, text = f"{self._uri}/{path}", tidy_text(error)
         if GONE.search(text):
             return Missing(f"{where}: no such file")
-        if _UNREACHED.search(text):
+        if UNREACHED.search(text):
             return StoreUnavailable(f"{where}: can't be read: {text}")
         return Corruption("MW-F06", f"{where}: can't be read: {text}")
 
@@ -384,7 +384,7 @@ class LanceTables:
             if GONE.search(text):
                 there = "no Lance table" if version is None else f"no version {version}"
                 raise Missing(f"{uri}: {there} there ({text})") from None
-            if isinstance(error, ValueError) and not _UNREACHED.search(text):
+            if isinstance(error, ValueError) and not UNREACHED.search(text):
                 raise Corruption("MW-F06", f"{uri}: can't be opened: {text}") from None
             raise StoreUnavailable(f"{uri}: can't be opened: {text}") from None
         except BaseException as error:

@@ -21,7 +21,7 @@ from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.ports import Objects
-from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.datasets import GONE, UNREACHED, LanceTables
 from memwal.store.tables.lance_calls import call_lance, is_panic, tidy_text
 
 # Of a vector index's statistics only the partition sizes are needed; its centroids are large.
@@ -122,13 +122,16 @@ def find_index_faults(objects: Objects, dataset: Any) -> list[tuple[str, str, st
 
 
 def _try_open(dataset: Any, name: str) -> str | None:
-    """Why an index can't be opened; None if it can."""
+    """Why an index can't be opened; None if it can. Raises StoreUnavailable."""
     try:
         dataset.stats.index_stats(name)
     except BaseException as error:  # a panic in Lance's Rust code is no Exception
         if not is_panic(error) and not isinstance(error, _UNREADABLE):
             raise
-        return f"index {name!r} can't be opened: {tidy_text(error)}"
+        text = f"index {name!r} can't be opened: {tidy_text(error)}"
+        if UNREACHED.search(text) and not GONE.search(text):
+            raise StoreUnavailable(f"{dataset.uri}: {text}") from None
+        return text
     return None
 
 
