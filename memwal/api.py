@@ -58,6 +58,7 @@ from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
+from memwal.jobs.verify.request import VerifyRequest
 from memwal.model import Consistency
 from memwal.options import narrow
 from memwal.read.plan.request import parse_consistency
@@ -308,7 +309,8 @@ class Table:
         options = self._make_options(RunOptions)
         return take_report(run_list(options, LogProgress()), EraseTableReport)
 
-    def verify(self) -> VerifyTableReport:
+    @takes(VerifyRequest)
+    def verify(self, request: VerifyRequest) -> VerifyTableReport:
         """Check the invariants on the table at rest, and change nothing.
 
         Raises Corruption if one is broken; the error's report has all `checks`.
@@ -316,7 +318,7 @@ class Table:
         from memwal.jobs.verify.job import run_verify
         from memwal.run.options import RunOptions
 
-        run = run_verify(self._make_options(RunOptions), LogProgress())
+        run = run_verify(self._make_options(RunOptions), LogProgress(), deep=request.deep)
         return take_report(run, VerifyTableReport)
 
     @takes(_Repair)

@@ -288,6 +288,22 @@ def test_checkpoints(table: Table) -> None:
     assert table.keyed(opened.read(checkpoint="one").read_all()) == then
 
 
+def test_a_torn_tag_of_a_checkpoint(table: Table) -> None:
+    opened = memwal.open_table(table.uri)
+    opened.checkpoint("one")
+    then = table.keyed(opened.read(checkpoint="one").read_all())
+    (tag,) = Path(table.uri, "_refs/tags").iterdir()
+    whole = json.loads(tag.read_bytes())
+    tear(tag, 20)
+    torn = tag.read_bytes()
+    report = repair(table)
+    assert (report.exit_code, report.mended, report.left) == (0, 1, 0), report
+    assert json.loads(tag.read_bytes())["version"] == whole["version"]
+    assert Path(table.uri, str(report.quarantine), "_refs/tags", tag.name).read_bytes() == torn
+    assert broken(table) == []
+    assert table.keyed(opened.read(checkpoint="one").read_all()) == then
+
+
 @pytest.mark.parametrize("in_wal", [True, False])
 def test_a_checkpoint_follows_its_generation(table: Table, in_wal: bool) -> None:
     """The list says what `--execute` does: it saves the checkpoint if the WAL has all rows."""

@@ -281,10 +281,7 @@ class StoredEvidence:
         hinted = {hint.shard_id: hint.found for hint in hints if hint.shard_id is not None}
         named = facts.read_named_versions(view)
         wals = {shard.shard_id: facts.read_wal(shard.shard_id) for shard in view.shards}
-        newer = find_newer_manifests(view, hints, named, wals)
-        seen = {shard.shard_id: shard.manifest for shard in view.shards}
-        # What a live writer flushed since the view is not lost.
-        newer = {shard: why for shard, why in newer.items() if not facts.has_moved(seen[shard])}
+        newer = find_newer_manifests(facts, view, hints, named, wals)
         listed: dict[ShardId, list[GenerationFacts]] = {}
         for generation in facts.read_generations(view):
             listed.setdefault(generation.shard_id, []).append(generation)
