@@ -69,12 +69,17 @@ class Looks:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a drill. Without a repair, `repair` and `after` are None."""
+    """What came of a drill. Without a repair, `repair` and `after` are None.
+
+    `merged` is how a merge of a damaged table went, None if no check had told of the damage: wrong
+    if it took the damage out of sight.
+    """
 
     seed: int
     table: str
     damages: Sequence[Damage]
     before: Looks
+    merged: Look | None = None
     repair: Look | None = None
     after: Looks | None = None
     seconds: float = 0
@@ -90,6 +95,8 @@ class Outcome:
             return "crashed"
         if self.before.wrong and self.before.verify.result == RIGHT:
             return "beyond" if self.is_beyond else "silent"
+        if self.merged is not None and self.merged.result == WRONG and not self.is_beyond:
+            return "merged over"
         if self.repair is not None and self.after is not None:
             return self._judge_repair(self.repair, self.after)
         if self.before.verify.result != RIGHT:
@@ -140,11 +147,16 @@ def run_drill(tables: Path, seed: int, work: Path, *, repairs: bool = False) -> 
     damages = [damage(place, chance) for _ in range(chance.choice([1, 1, 1, 1, 2]))]
     truth = load_truth(tables, name)
     before = look_at(place, truth)
+    merged = None
+    if before.verify.result == TOLD:
+        copy(place, work / "merged")
+        merged = merge_over(work / "merged", truth)
+        shutil.rmtree(work / "merged")
     repair = repair_table(place) if repairs else None
     after = look_at(place, truth.when_repaired()) if repairs else None
     return Outcome(
-        seed=seed, table=name, damages=damages, before=before, repair=repair, after=after,
-        seconds=time.monotonic() - begin,
+        seed=seed, table=name, damages=damages, before=before, merged=merged, repair=repair,
+        after=after, seconds=time.monotonic() - begin,
     )  # fmt: skip
 
 
@@ -154,6 +166,18 @@ def look_at(place: Path, truth: Truth) -> Looks:
 
 def verify_table(place: Path) -> Look:
     return _look("verify", lambda: memwal.open_table(str(place), engine="local").verify() and None)
+
+
+def merge_over(place: Path, truth: Truth) -> Look:
+    """Merge a damaged table: wrong if rows are, and no check tells of it any more."""
+
+    def merge() -> str | None:
+        table = memwal.open_table(str(place), engine="local")
+        table.merge()
+        table.verify()
+        return _compare(checker.as_rows(table.read(), truth), truth.latest)
+
+    return _look("merge", merge)
 
 
 def repair_table(place: Path) -> Look:

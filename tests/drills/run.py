@@ -16,6 +16,7 @@ from typing import Any
 FINDINGS = frozenset(
     {
         "silent",
+        "merged over",
         "crashed",
         "others only",
         "died",
@@ -131,8 +132,7 @@ def show(outcome: dict[str, Any]) -> str:
         for look in (looks["verify"], *looks["reads"]):
             if look and look["result"] != "right":
                 lines.append(f"   {when}: {look['name']} {look['result']}: {look['said'][:300]}")
-        if when == "before" and outcome.get("repair"):
-            lines.append(
-                f"   repair {outcome['repair']['result']}: {outcome['repair']['said'][:600]}"
-            )
+        for name in ("merged", "repair") if when == "before" else ():
+            if done := outcome.get(name):
+                lines.append(f"   {name} {done['result']}: {done['said'][:600]}")
     return "\n".join(filter(None, lines))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.drills import checker
 from tests.drills.damage import CLASSES, Damage, class_of, damage, list_files
-from tests.drills.drill import Look, Looks, Outcome, copy, look_at, run_drill
+from tests.drills.drill import Look, Looks, Outcome, copy, look_at, merge_over, run_drill
 from tests.drills.run import FINDINGS, prepare_tables, run_many, show
 from tests.drills.tables import KINDS, load_truth
 from tests.support.sampling import many
@@ -59,6 +59,15 @@ def test_the_checker_notices_a_row_that_is_lost_or_other(tables: Path) -> None:
         f"1 rows lost ({lost})",
         f"1 rows other ({other})",
     ]
+
+
+@pytest.mark.integration
+def test_a_merge_does_not_hide_that_the_newest_version_is_gone(
+    tables: Path, tmp_path: Path
+) -> None:
+    copy(tables / "plain", tmp_path / "t")
+    (tmp_path / "t" / list_files(tmp_path / "t")["table manifest"][-1]).unlink()
+    assert "MW-C08" in merge_over(tmp_path / "t", load_truth(tables, "plain")).said
 
 
 @pytest.mark.integration
@@ -117,13 +126,13 @@ def test_what_nothing_can_tell(kind: str, what: str, same_size: bool, is_beyond:
 
 
 def outcome(
-    verify: Look, read: Look, *, what: str = "shard manifest", repair: Look | None = None,
-    after: tuple[Look, Look] | None = None,
+    verify: Look, read: Look, *, what: str = "shard manifest", merged: Look | None = None,
+    repair: Look | None = None, after: tuple[Look, Look] | None = None,
 ) -> str:  # fmt: skip
     looks = None if after is None else Looks(verify=after[0], reads=[after[1]])
     return Outcome(
         seed=1, table="t", damages=[Damage(kind="flip", what=what, path="x")],
-        before=Looks(verify=verify, reads=[read]), repair=repair, after=looks,
+        before=Looks(verify=verify, reads=[read]), merged=merged, repair=repair, after=looks,
     ).verdict  # fmt: skip
 
 
@@ -137,6 +146,7 @@ FINE = Look(name="verify", result="right")
         (lambda: outcome(FINE, WRONG), "silent"),
         (lambda: outcome(FINE, WRONG, what="data file"), "beyond"),
         (lambda: outcome(TOLD, WRONG), "noticed"),
+        (lambda: outcome(TOLD, WRONG, merged=WRONG), "merged over"),
         (lambda: outcome(FINE, Look(name="latest", result="told")), "told by reads"),
         (lambda: outcome(TOLD, Look(name="latest", result="crashed")), "crashed"),
         (lambda: outcome(FINE, Look(name="checker: base", result="wrong")), "others only"),

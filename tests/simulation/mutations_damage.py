@@ -8,6 +8,24 @@ _FILES = "tests/jobs/verify/test_verify_files.py"
 
 DAMAGE = (
     *mutations(
+        "memwal/run/tables.py",
+        "tests/jobs/merge/test_lost_version.py -k 'commits and merge'",
+        (
+            "damage: a job commits where the newest version was lost",
+            "            self.stores.views.check_newest()\n",
+            "            pass\n",
+        ),
+    ),
+    *mutations(
+        "memwal/store/tables/view.py",
+        "tests/jobs/merge/test_lost_version.py -k 'status'",
+        (
+            "damage: a hint beyond the newest version proves nothing",
+            "if hint is not None and there and hint > there[-1]:",
+            "if False:",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/verify/store.py",
         _FILES,
         (

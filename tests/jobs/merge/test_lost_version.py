@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 import memwal
 from memwal.errors import Corruption
 from memwal.format import layout
+from memwal.store.tables.view import StoredViews
+from memwal.testing.objects import Call, HookedObjects
 from tests.support.backups import back_up, restore
 from tests.support.builders import Put, Table, make_table
 
@@ -43,6 +46,11 @@ JOBS: dict[str, Callable[[Any], Any]] = {
     "snapshot": lambda api: api.snapshot(),
     "checkpoint": lambda api: api.checkpoint("monday"),
     "maintain": lambda api: api.maintain(),
+    "compaction": lambda api: api.compaction(),
+    "erase": lambda api: api.erase(key=["k=1"], execute=True, yes=True),
+    "garbage": lambda api: api.garbage(
+        execute=True, retention_seconds=0, grace_seconds=0, allow_short_retention=True
+    ),
 }
 
 
@@ -86,3 +94,22 @@ def test_what_a_user_may_do_stops_nothing(table: Table) -> None:
     table.stores.views.check_newest()
     (Path(table.uri) / layout.TABLE_HINT).write_text("torn")
     table.stores.views.check_newest()
+
+
+def test_a_table_made_anew_at_the_same_address_stops_nothing(table: Table) -> None:
+    rows = table.dataset.to_table()
+    shutil.rmtree(table.uri)
+    lance.write_dataset(rows, table.uri)
+    table.stores.views.check_newest()
+
+
+def test_a_commit_between_the_hint_and_the_listing_is_no_loss(table: Table) -> None:
+    def commit_before_listing(call: Call, effect: Callable[[], Any]) -> Any:
+        if call.operation == "list":
+            table.dataset.delete("k = 3")
+        return effect()
+
+    before = int(table.dataset.version)
+    objects = HookedObjects(table.stores.objects, commit_before_listing)
+    StoredViews(objects, table.stores.tables).check_newest()
+    assert int(table.dataset.version) == before + 1
