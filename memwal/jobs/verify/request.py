@@ -15,7 +15,7 @@ class VerifyRequest:
     deep: Annotated[
         bool,
         Option(
-            meaning="Read all of the base table, of its indexes and of the generations, too: "
-            "what is garbled at its full length shows in no other way.",
+            meaning="Read all of the base, its indexes and generations, too: only that finds what is "
+            "garbled at its full length.",
         ),
     ] = False
