@@ -228,6 +228,15 @@ REPAIR: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/store/shards/writers.py",
+        _REAL,
+        (
+            "repair: ingest gives a shard that lost its manifests a first one",
+            "        if latest is None and self._has_files(shard_id):",
+            "        if False:",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/repair/job.py",
         _REAL,
         (

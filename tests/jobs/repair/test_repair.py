@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 
 import memwal
@@ -22,6 +23,7 @@ from memwal.jobs.repair.store import StoredHands
 from memwal.jobs.verify.job import run_verify
 from memwal.ports import no_steps
 from memwal.run.options import RunOptions
+from memwal.store.shards.writers import ShardWriters
 from tests.jobs.repair.damages import (
     LOST,
     WHOLE,
@@ -33,7 +35,7 @@ from tests.jobs.repair.damages import (
     tear,
     wal_file,
 )
-from tests.support.builders import Put, Rows, Table, apply, unlist_generation
+from tests.support.builders import Put, Rows, Table, apply, make_table, unlist_generation
 from tests.support.indexed import resolved
 from tests.support.nursery import run_memwal
 from tests.support.progress import Quiet
@@ -576,6 +578,33 @@ def test_a_merged_generation_that_a_checkpoint_needs_comes_back(
     report = repair_from(table, tmp_path / "vault")
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
     assert table.keyed(opened.read(checkpoint="one").read_all()) == then
+
+
+def test_the_manifests_of_the_only_shard_come_back_by_a_backup(tmp_path: Path) -> None:
+    """Nothing else says to which spec it belongs; no writer of ours makes another first one."""
+    table = make_table(tmp_path / "t", rows=range(5))
+    dataset = lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
+    dataset.initialize_mem_wal(bucket_column=table.kind.names[0], num_buckets=1)
+    shard = table.shards[0]
+    table.flush(shard, Put([1, 301], 1))
+    table.merge_all()
+    table.flush(shard, Put([2, 302], 2))
+    backed_up(table, tmp_path / "vault")
+    table.flush(shard, Put([303], 3))
+    for path in manifest_files(table, shard):
+        path.unlink()
+    before = snap(table)
+    for merged in ({}, table.progress()):
+        writers = ShardWriters(table.stores.objects, table.stores.tables, merged=merged)
+        with pytest.raises(Corruption, match=r"MW-M06.*memwal repair"):
+            writers.open(shard)
+    without = repair(table)
+    assert (without.exit_code, without.mended) == (8, 0)
+    assert "WAL entries 1 to" in without.lost[0] and "_gen_2" in without.lost[0]
+    assert {n: d for n, d in snap(table).items() if n in before} == before
+    report = repair_from(table, tmp_path / "vault")
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert broken(table) == [] and read(table) == table.truth()
 
 
 def test_what_is_damaged_in_the_backup_is_not_taken(table: Table, tmp_path: Path) -> None:
