@@ -7,7 +7,7 @@ other runs did. A failure of that is a warning: it can't be undone any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -96,11 +96,12 @@ class RunTrail:
             "version_before": report.version_before,
             "version_after": report.version_after,
         }
-        links = self._write(outcome, items)
+        links = list(self._write(outcome, items))
         self._intents.clear()
         return links[-1]
 
-    def _write(self, facts: Mapping[str, Any], items: Sequence[AuditItem]) -> list[AuditLink]:
+    def _write(self, facts: Mapping[str, Any], items: Sequence[AuditItem]) -> Iterator[AuditLink]:
+        """Write documents, one by one: those before one that fails are there, and told of."""
         entry = AuditEntry(
             number=1,
             previous="",
@@ -116,10 +117,8 @@ class RunTrail:
         )
         step = ITEMS_PER_DOCUMENT_MAX
         parts = [items[start : start + step] for start in range(0, max(1, len(items)), step)]
-        return [
-            self.trail.append(entry.model_copy(update={"more": part is not parts[-1]}), part)
-            for part in parts
-        ]
+        for part in parts:
+            yield self.trail.append(entry.model_copy(update={"more": part is not parts[-1]}), part)
 
 
 def make_trail(

@@ -23,7 +23,7 @@ ERASE = (
         ),
         (
             "erase: a file from before counts as a new one",
-            "        return clean is not None and seen.newest >= clean",
+            "        return clean is not None and seen.oldest >= clean",
             "        return clean is not None",
         ),
         (

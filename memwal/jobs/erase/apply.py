@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from memwal.errors import MemWalError, PartlyFailed, Refused
+from memwal.errors import LostRace, MemWalError, PartlyFailed, Refused
 from memwal.format import layout
 from memwal.jobs.erase.plan import (
     Finding,
@@ -43,7 +43,7 @@ from memwal.jobs.erase.plan import (
 from memwal.jobs.erase.request import EraseRequest
 from memwal.model import Erasure, ErasureMark, ShardId, TableView
 from memwal.ports import Clock, Steps, no_steps
-from memwal.report import JobOnTable
+from memwal.report import AuditItem, JobOnTable
 from memwal.text import iso_time
 
 _REWRITES_MAX = 8
@@ -186,6 +186,7 @@ class Eraser:
     confirm: Callable[[Sequence[ShardId]], bool]
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
+    intend: Callable[[Sequence[AuditItem]], None]
     drop_pin: Callable[[Pin], None]
     delete: Callable[[Sequence[str]], None]
     open_record: Erasure | None = None
@@ -198,7 +199,10 @@ class Eraser:
         found.warnings += look.problems
         if found.holders.any and not self._has_written(self.open_record):
             found.claimed = self.tombstones.plan(view, look).shards
-        check_pins(self.uri, look.pins, through_tags=self.request.through_tags)
+        try:
+            check_pins(self.uri, look.pins, through_tags=self.request.through_tags)
+        except Refused as error:  # with all that holds the keys beside it
+            found.stopped = error
         return found
 
     def run(self, view: TableView) -> Erased:
@@ -244,7 +248,7 @@ class Eraser:
             ):
                 self.erasures.drop(other.erasure_id)
         if self.open_record is not None:
-            return self.open_record
+            return self._reread(self.open_record.erasure_id)
         record = Erasure(
             erasure_id=self.clock.new_id().replace("-", "")[:8],
             keys=self.keys.count,
@@ -259,6 +263,24 @@ class Eraser:
         self.erasures.begin(record, self.keys.table)
         return record
 
+    def _reread(self, erasure_id: str) -> Erasure:
+        """The open erasure as it is under the lease: another run may have gone on with it."""
+        found = next((e for e in self.erasures.list() if e.erasure_id == erasure_id), None)
+        if found is None or found.state != "open":
+            raise LostRace(f"{self.uri}: another run has ended erasure {erasure_id} meanwhile")
+        return found
+
+    def _list_todo(self, record: Erasure | None, claims: Any) -> list[ShardId]:
+        """The shards that have no tombstones yet.
+
+        Once some are planned, rows that come to others are new ones, of somebody who wrote the key
+        again.
+        """
+        if record is None:
+            return list(claims.shards)
+        left = [shard for shard in claims.shards if shard not in record.written]
+        return [s for s in left if s in record.planned] if record.planned else left
+
     def _has_written(self, record: Erasure | None) -> bool:
         return record is not None and bool(record.marks) and {*record.planned} <= {*record.written}
 
@@ -266,8 +288,7 @@ class Eraser:
         """Ask before anything is stored. Raises Refused for a no."""
         if self._has_written(self.open_record):
             return frozenset()
-        written = () if self.open_record is None else self.open_record.written
-        return self._ask(s for s in self.tombstones.plan(view, look).shards if s not in written)
+        return self._ask(self._list_todo(self.open_record, self.tombstones.plan(view, look)))
 
     def _ask(self, shards: Iterable[ShardId]) -> frozenset[ShardId]:
         asked = list(shards)
@@ -283,7 +304,7 @@ class Eraser:
         view = self.read_view()
         look = erased.look = self.search.look(view)
         claims = self.tombstones.plan(view, look)
-        todo = [shard for shard in claims.shards if shard not in record.written]
+        todo = self._list_todo(record, claims)
         self._ask(shard for shard in todo if shard not in confirmed)
         marks = {str(shard): mark for shard, mark in claims.marks.items()}
         record = self._note(
@@ -385,11 +406,13 @@ class Eraser:
     def _let_go(self, erased: Erased) -> None:
         """Step 6: tags, checkpoints and run records."""
         look = erased.look
-        for pin in look.pins if self.request.through_tags else ():
+        pins = look.pins if self.request.through_tags else ()
+        named = [s.path for s in look.sightings if s.kind is Kind.RUN_RECORD and s.rows]
+        self.intend([*map(describe_pin, pins), *map(describe_record, named)])
+        for pin in pins:
             self.before_commit()
             self.steps("unpin")
             self.drop_pin(pin)
-        named = [s.path for s in look.sightings if s.kind is Kind.RUN_RECORD and s.rows]
         if named:
             self.before_commit()
             self.delete(named)
@@ -469,6 +492,20 @@ def _of(erased: Erased) -> Erasure:
     if erased.record is None:
         raise MemWalError("the erasure has no record")
     return erased.record
+
+
+def describe_pin(pin: Pin) -> AuditItem:
+    """A tag or a checkpoint that goes, as a line of the audit trail."""
+    kind = "checkpoint" if pin.checkpoint else "tag"
+    path = f"{layout.CHECKPOINTS}/{pin.name}" if pin.checkpoint else layout.tag_path(pin.name)
+    return AuditItem(
+        action="drop", kind=kind, path=path, version=pin.version, reason="--through-tags"
+    )
+
+
+def describe_record(path: str) -> AuditItem:
+    """A run's record that goes since it names a key."""
+    return AuditItem(action="delete", kind="run-record", path=path, reason="it names a key")
 
 
 def find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:

@@ -58,9 +58,9 @@ class Sighting:
     """One object, as it was looked at.
 
     `rows` counts the rows, texts or values with one of the keys; None where that can't be told.
-    `how` says how it was looked at. `newest` is the newest retained version that names it, 0 if
-    none does; `pins` are the tags and branches that keep one that does. `group` is the generation's
-    folder or the index's, of which the object is a part.
+    `how` says how it was looked at. `newest` and `oldest` are the retained versions that name it,
+    0 if none does; `pins` are the tags and branches that keep one that does. `group` is the
+    generation's folder or the index's, of which the object is a part.
     """
 
     path: str
@@ -70,6 +70,7 @@ class Sighting:
     size_bytes: int = 0
     modified_at_nanos: int = 0
     newest: int = 0
+    oldest: int = 0
     pins: tuple[str, ...] = ()
     group: str | None = None
     shard_id: ShardId | None = None
@@ -189,7 +190,7 @@ def _is_again(seen: Sighting, erasure: Erasure) -> bool:
     """Whether what has the key was written after the tombstones."""
     clean = erasure.clean_version
     if seen.kind is Kind.DATA:
-        return clean is not None and seen.newest >= clean
+        return clean is not None and seen.oldest >= clean
     if clean is None and not erasure.marks:
         return False
     mark = erasure.marks.get(seen.shard_id) if seen.shard_id is not None else None

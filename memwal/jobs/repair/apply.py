@@ -113,7 +113,7 @@ class TableRepair:
     `checks` are those of the last look.
 
     `consult` mends by a backup what nothing in the table brings back. Without `accept_loss`,
-    whatever would lose rows after that waits.
+    whatever would lose rows after that waits. `intend` writes down what is about to be mended.
     """
 
     uri: str
@@ -124,6 +124,7 @@ class TableRepair:
     confirm: Callable[[Sequence[Damage]], bool]
     consult: Callable[[Sequence[Damage]], Sequence[Damage]] | None = None
     accept_loss: bool = False
+    intend: Callable[[Sequence[Damage]], None] = lambda damages: None
     limits: RepairLimits = RepairLimits()
     steps: Steps = no_steps
     first: Sequence[Damage] = ()
@@ -171,6 +172,8 @@ class TableRepair:
 
     def _mend(self, damages: Sequence[Damage]) -> bool:
         """Whether anything was tried; errors of one damage leave the others alone."""
+        if damages:
+            self.intend(damages)
         for damage in damages:
             error: MemWalError | None = None
             try:

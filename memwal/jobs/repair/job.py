@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memwal.config import check_options
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.model import Damage
-from memwal.jobs.repair.report import RepairTableReport, report_repair
+from memwal.jobs.repair.report import RepairTableReport, audit_item, report_repair
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.repair.store import StoredEvidence, StoredHands
 from memwal.jobs.repair.store.backups import BackedUp
@@ -77,6 +77,7 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
             ),
             consult=None if backed_up is None else backed_up.mend,
             accept_loss=options.request.accept_loss,
+            intend=lambda damages: table.intend([audit_item(d) for d in damages if d.effects]),
             take_lease=take_lease,
             before_commit=table.before_commit,
             confirm=lambda damages: options.confirm(table.resolved.name, damages),

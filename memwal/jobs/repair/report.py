@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -12,7 +12,7 @@ from memwal.format import layout
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.model import Action, Damage
 from memwal.jobs.repair.plan import was_looked_for
-from memwal.report import DONE, NOTHING_TO_DO, Section, TableReport
+from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport
 from memwal.text import count_of
 
 _NAMED_MAX = 5
@@ -54,6 +54,23 @@ class RepairTableReport(TableReport):
     warnings: tuple[str, ...] = ()
 
     SUMMARISED = ("mended", "left")
+
+    def audited(self) -> Iterable[AuditItem]:
+        """What was mended, or was to be."""
+        tried = (item for item in self.items if item.done or item.error is not None)
+        return (audit_item(item, done=item.done) for item in tried)
+
+
+def audit_item(found: DamageReport | Damage, *, done: bool | None = None) -> AuditItem:
+    """A damage as a line of the audit trail. What is lost may name keys, and stays out of it."""
+    return AuditItem(
+        action="replace",
+        kind=found.kind,
+        path=found.path,
+        shard_id=found.shard_id,
+        reason=found.evidence,
+        done=done,
+    )
 
 
 def report_repair(

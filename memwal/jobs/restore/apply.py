@@ -191,6 +191,8 @@ class Restorer:
     """Called before each writing step; raises LeaseHeld when the claim was lost."""
     keep: Callable[[str], str]
     """Makes a checkpoint of the table as it is, whose name ends in the text; returns its name."""
+    intend: Callable[[Restored], None] = lambda done: None
+    """Writes down what is about to be replaced."""
     start: Callable[[str, int, int], None] = lambda what, total, size: None
     done: Callable[[int, int], None] = lambda count, size: None
     steps: Steps = no_steps
@@ -212,6 +214,7 @@ class Restorer:
         )
         shards, rows = self.source.shards(done.backup), self.source.rows(done.backup, objects)
         was_table = place.mark is None and place.version > 0
+        self.intend(done)
         if not was_table:
             self._mark(request, done, place, mark)
         late = [f for f in missing if was_table and is_read_at_once(f, done.backup)]

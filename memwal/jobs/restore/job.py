@@ -12,7 +12,7 @@ from memwal.jobs.backup.store import check_apart
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.jobs.restore.apply import Restorer
-from memwal.jobs.restore.report import report_restore
+from memwal.jobs.restore.report import list_replaced, report_restore
 from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.restore.store import StoredBackupSource, StoredRestorePlace
 from memwal.model import MemWalState, TableView, VersionManifest
@@ -56,9 +56,10 @@ def run_restore(options: RestoreOptions, progress: Progress, steps: Steps = no_s
             source=StoredBackupSource(backup.objects),
             place=StoredRestorePlace(stores.objects, backup.objects, stores.clock),
             clock=stores.clock,
-            take_lease=partial(table.take_lease, NAME, options),
+            take_lease=partial(table.take_lease, NAME, options, mends=True),
             before_commit=table.before_commit,
             keep=_make_keep(table, stores),
+            intend=lambda found: table.intend(list_replaced(found)),
             start=progress.start,
             done=progress.done,
             steps=steps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -10,7 +11,7 @@ from rich.text import Text
 from memwal.format import layout
 from memwal.grid import Column, build_table, format_generations, format_size, numbers, words
 from memwal.jobs.restore.apply import Restored
-from memwal.report import DONE, Part, TableReport
+from memwal.report import DONE, AuditItem, Part, TableReport
 from memwal.text import count_of, iso_time, name_some
 
 _NAMED_MAX = 10
@@ -55,6 +56,28 @@ class RestoreTableReport(TableReport):
     requests_backup: dict[str, int] = {}
 
     SUMMARISED: ClassVar = ("objects_copied", "bytes_copied")
+
+    def audited(self) -> Iterable[AuditItem]:
+        """What was replaced or put aside, and the version that has the backup's rows."""
+        if self.version_after is not None and self.backup is not None:
+            paths = (*self.replaced, *self.put_aside)
+            yield from _list_items(self.backup, self.version_after, paths, done=True)
+
+
+def list_replaced(done: Restored) -> list[AuditItem]:
+    """What a restore is about to replace, as far as it is known before."""
+    return _list_items(done.backup.name, done.version, done.replaced, done=None)
+
+
+def _list_items(
+    backup: str, version: int, paths: Iterable[str], *, done: bool | None
+) -> list[AuditItem]:
+    names = [*dict.fromkeys(paths), f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}"]
+    why = f"restored from backup {backup!r}"
+    return [
+        AuditItem(action="replace", kind="object", path=name, reason=why, done=done)
+        for name in names
+    ]
 
 
 def report_restore(name: str, done: Restored, *, dry_run: bool) -> RestoreTableReport:

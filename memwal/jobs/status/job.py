@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from memwal.config import ResolvedTable
-from memwal.errors import Corruption, MemWalError, Unreachable
+from memwal.errors import MemWalError, Unreachable
 from memwal.jobs.status.plan import (
     AbandonedLimits,
     Condition,
@@ -32,7 +32,7 @@ from memwal.model import (
     ShardId,
     TableView,
 )
-from memwal.report import JobReport, LastBackupReport, TableReport, failed_report
+from memwal.report import JobReport, LastBackupReport, TableReport
 from memwal.rows.progress import warn_untouched
 from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
@@ -87,15 +87,12 @@ def run_status(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Look:
-    """All that was read of one table. `lease` is an error if the claim can't be read; `lost` says
-    that the newest version was lost.
-    """
+    """All that was read of one table. `lease` is an error if the claim can't be read."""
 
     view: TableView
     listed: Listed
     lease: LeaseClaim | MemWalError | None
     kept: Kept
-    lost: Corruption | None
 
 
 def _look(stores: Stores, consistency: Consistency) -> _Look:
@@ -114,12 +111,7 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
         return view
 
     view = look() if consistency == "latest" else stores.views.from_snapshot(look, sizes=True)
-    lost = None
-    try:
-        stores.views.check_newest()
-    except Corruption as error:
-        lost = error
-    return _Look(view=view, listed=listed, lease=lease, kept=read_kept(stores), lost=lost)
+    return _Look(view=view, listed=listed, lease=lease, kept=read_kept(stores, view.version))
 
 
 def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableReport:
@@ -150,7 +142,6 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
     kept = table.settings.retention is not None
     reclaimable = report.reclaimable and report.reclaimable.model_copy(update={"collected": kept})
     update: dict[str, Any] = {"compaction": compaction, "reclaimable": reclaimable}
-    if look.lost is not None:
-        update |= failed_report(table.name, look.lost).model_dump(include={"outcome", "error"})
-        update["exit_code"] = look.lost.exit_code
+    if (lost := look.kept.lost) is not None:
+        update |= {"outcome": lost.outcome, "exit_code": lost.exit_code, "error": str(lost)}
     return report.model_copy(update=update)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, Missing, StoreUnavailable
+from memwal.errors import Corruption, MemWalError, Missing, StoreUnavailable
 from memwal.format import layout
 from memwal.model import Checkpoint, Cursor, ShardManifest, StoredFile, TableView
 from memwal.report import LastBackupReport, RunRecord
@@ -68,15 +68,21 @@ def is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: St
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """Checkpoints and cursors, and what is to be said of them and of erasures that are open."""
+    """Checkpoints and cursors, and what is to be said of them and of erasures that are open.
+
+    `lost` is there if the newest version was lost.
+    """
 
     checkpoints: Sequence[Checkpoint]
     cursors: Sequence[Cursor]
     warnings: tuple[str, ...]
+    lost: Corruption | None = None
 
 
-def read_kept(stores: Stores) -> Kept:
-    """Read what is kept below `_maintenance/`; what can't be read is a warning."""
+def read_kept(stores: Stores, version: int) -> Kept:
+    """Read what is kept below `_maintenance/`; what can't be read is a warning. `version` is the
+    latest that was seen.
+    """
     warnings: list[str] = []
 
     def read(folder: str, find: Callable[[], Sequence[T]]) -> Sequence[T]:
@@ -95,4 +101,9 @@ def read_kept(stores: Stores) -> Kept:
             until = f", until {erasure.until} at least" if erasure.until else ""
             remedy = f"memwal erase TABLE --resume {erasure.erasure_id} --execute"
             warnings.append(f"erasure {erasure.erasure_id} is open{left}{until} ({remedy})")
-    return Kept(checkpoints=checkpoints, cursors=cursors, warnings=tuple(warnings))
+    lost = None
+    try:
+        stores.views.check_newest(version)
+    except Corruption as error:
+        lost = error
+    return Kept(checkpoints=checkpoints, cursors=cursors, warnings=tuple(warnings), lost=lost)

@@ -353,23 +353,26 @@ class StoredViews(StoredLineage):
         self._check_there()
         return int(self._tables.base().version)
 
-    def check_newest(self) -> None:
+    def check_newest(self, seen: int = 0) -> None:
         """Raise Corruption if Lance's hint proves a newer version than all that are there.
 
-        The next commit would take its number, and its rows would be gone for good. The hint is
-        written after its version, and read before the versions are listed.
+        They are listed only if the hint is beyond `seen`. The next commit would take its number,
+        and its rows would be gone for good. The hint is written after its version, and read before
+        the versions are listed.
         """
         try:
             hint = decode_version_hint(self._objects.get(layout.TABLE_HINT, DOCUMENT_BYTES_MAX))
         except (Missing, Corruption):
             return
+        if hint is not None and hint <= seen:
+            return
         there = self._manifests.attached_versions(layout.DETACHED_BIT)
         if hint is not None and there and hint > there[-1]:
             raise Corruption(
                 "MW-C08",
-                f"{self._objects.uri}: version {hint} was committed, and the newest that is there "
-                f"is {there[-1]}: somebody deleted its manifest. A commit now would take its place "
-                "for good: `memwal verify`, then `memwal repair --from BACKUP` or `memwal restore`",
+                f"{self._objects.uri}: version {hint} was committed, by Lance's hint, and the "
+                f"newest that is there is {there[-1]}. If its manifest is lost, a commit would "
+                "take its place for good: `memwal repair --from BACKUP`, or `memwal restore`",
             )
 
     def _check_there(self) -> None:

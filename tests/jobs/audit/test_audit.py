@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import memwal
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
@@ -33,6 +34,7 @@ from memwal.report import AuditEntry, AuditItem, JobReport
 from memwal.run.trail import describe_asked, open_trail
 from memwal.store.objects.opening import open_objects
 from tests.support import builders
+from tests.support.backups import back_up
 from tests.support.builders import Put, Table
 from tests.support.garbage_runs import expire, laid_out
 from tests.support.nursery import killed, run_memwal
@@ -662,3 +664,26 @@ def test_what_was_asked_has_no_texts_and_no_pairs() -> None:
         "limit": 7,
     }
     assert describe_asked(RescueRequest(shards=["ce5b"])) == {"shards": ["ce5b"]}
+
+
+def test_a_restore_and_a_repair_name_what_they_replace(tmp_path: Path, audit: Path) -> None:
+    table = laid_out(tmp_path / "t")
+    back_up(table, tmp_path / "copies")
+    damaged = next((tmp_path / "copies" / "data").iterdir()).name
+    (Path(table.uri) / "data" / damaged).write_bytes(b"x" * 100)
+    known = memwal.open_table(table.uri, audit=str(audit))
+    done = known.restore(str(tmp_path / "copies"), over=True)
+    *_, (intent, named), (outcome, items) = documents(table, audit)
+    assert (intent.phase, intent.job, outcome.phase) == ("intent", "restore", "outcome")
+    assert f"data/{damaged}" in {item.path for item in named} & {item.path for item in items}
+    assert any(f"{layout.VERSIONS}/" in item.path for item in items)
+
+    hint = Path(table.uri) / layout.version_hint_path(table.shards[0])
+    hint.write_text('{"version": 99999}')
+    mended = known.repair(execute=True, yes=True)
+    assert mended.mended == 1 and done.error is None
+    *_, (intent, named), (outcome, items) = documents(table, audit)
+    assert (intent.phase, intent.job, outcome.phase) == ("intent", "repair", "outcome")
+    assert [item.path for item in named] == [item.path for item in items]
+    assert items[0].done and items[0].path.startswith(layout.shard_folder(table.shards[0]))
+    assert verify(table, audit).findings == ()

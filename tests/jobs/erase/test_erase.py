@@ -320,10 +320,12 @@ def test_a_tag_or_a_checkpoint_stops_it(tmp_path: Path) -> None:
     table = make_people(tmp_path)
     lance.dataset(table.uri).tags.create("audit-2026", lance.dataset(table.uri).version)
     before = table.files()
-    report = erase(table, "person-0007")
-    assert (report.outcome, report.exit_code) == ("refused", 5)
-    assert "'audit-2026'" in str(report.error)
-    assert "MW-Z01" in str(report.error)
+    for execute in (True, False):
+        report = erase(table, "person-0007", execute=execute)
+        assert (report.outcome, report.exit_code) == ("refused", 5)
+        assert "'audit-2026'" in str(report.error)
+        assert "MW-Z01" in str(report.error)
+    assert (report.found.tags, report.found.rows) == (1, 1)
     assert table.files() == before
     report = erase(table, "person-0007", through_tags=True)
     assert report.erasure.state == "done"
@@ -395,6 +397,21 @@ def test_a_key_written_while_it_runs_is_not_erased(tmp_path: Path) -> None:
     assert report.error is None
     assert "person-0007" in table.rows()
     assert report.states.get("written_again"), report.states
+
+
+def test_a_tag_that_was_moved_since_is_not_deleted(tmp_path: Path) -> None:
+    table = make_people(tmp_path)
+    dataset = lance.dataset(table.uri)
+    dataset.tags.create("kept", dataset.version)
+
+    def move(step: str) -> None:
+        if step == "unpin":
+            latest = lance.dataset(table.uri)
+            latest.tags.update("kept", latest.version)
+
+    report = erase(table, "person-0007", through_tags=True, steps=move)
+    assert "names version" in (report.error or "")
+    assert "kept" in lance.dataset(table.uri).tags.list()
 
 
 # ---- killed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -153,11 +154,29 @@ def test_a_number_in_a_text_counts_beside_its_column(text: str, found: bool) -> 
         ("ann", False),
         ("name = 'xy'", True),
         ("a run xy", False),
+        ("it's so that name = 'xy' can't be", True),
+        ("'" * 100_000 + "name = 'xy'", True),
     ],
 )
 def test_a_text_in_a_text(text: str, found: bool) -> None:
     keys = Keys(pa.table({"name": ["O'Neil, Ann", "xy"]}))
     assert bool(keys.count_in_texts(text.encode())) is found
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ({"id": 42, "name": 'Zoë "Q" O\'Neil\n'}, True),
+        ({"row": {"id": 42, "name": 'Zoë "Q" O\'Neil\n'}, "error": "no"}, True),
+        ({"id": 41, "name": 'Zoë "Q" O\'Neil\n'}, False),
+        ({"id": 42, "name": "Zoë"}, False),
+    ],
+)
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_key_in_a_line_of_json(line: dict[str, Any], found: bool, ascii_only: bool) -> None:
+    keys = Keys(pa.table({"id": pa.array([42], pa.int64()), "name": ['Zoë "Q" O\'Neil\n']}))
+    text = json.dumps({"n": 1}) + "\n" + json.dumps(line, ensure_ascii=ascii_only) + "\n"
+    assert keys.count_in_documents(text.encode()) == found
 
 
 def test_short_retentions_are_refused(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_sizes_and_what_is_due_add_no_request(table: Table) -> None:
     stores.views.table_and_wal(reached=True)
     stores.leases.glance()
     stores.objects.list_folders("_maintenance")  # there is neither checkpoint, cursor nor erasure
+    stores.views.check_newest(int(table.dataset.version))
     stores.run_records.newest(8)  # as generations wait, and runs may tell why
     asked = run_status(RunOptions(tables=[resolved])).requests
     assert {k: asked[k] for k in ("list", "get", "put")} == {

@@ -162,8 +162,9 @@ def _make_eraser(
         confirm=partial(options.confirm, table.resolved.name),
         take_lease=partial(table.take_lease, NAME, options),
         before_commit=table.before_commit,
-        drop_pin=partial(drop_pin, stores),
-        delete=partial(delete_objects, stores),
+        drop_pin=lambda pin: drop_pin(stores, pin),
+        delete=lambda paths: delete_objects(stores, paths),
+        intend=table.intend,
         open_record=record,
         steps=options.steps,
     )

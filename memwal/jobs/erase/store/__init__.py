@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwal.errors import Refused
+from memwal.errors import LostRace, Refused
 from memwal.jobs.erase.plan import Pin
 from memwal.run.stores import Stores
 from memwal.store.tables.lance_calls import call_lance
@@ -17,8 +17,12 @@ def drop_pin(stores: Stores, pin: Pin) -> None:
             if found.version == pin.version:
                 stores.checkpoints.remove(found)
         return
-    dataset = stores.tables.base()
-    call_lance(lambda: dataset.tags.delete(pin.name))
+    tags = stores.tables.base().tags
+    now = call_lance(lambda: tags.list().get(pin.name))
+    if now is not None and int(now["version"]) != pin.version:
+        raise LostRace(f"{stores.uri}: tag {pin.name!r} names version {now['version']} by now")
+    if now is not None:
+        call_lance(lambda: tags.delete(pin.name))
 
 
 def delete_objects(stores: Stores, paths: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from memwal.text import count_of
 KEYS_MAX = 1_000_000
 _FILE_BYTES_MAX = 1024 * 1024 * 1024
 _SHORT = 4
+_QUOTED_CHARACTERS_MAX = 64 * 1024
 _RUN = re.compile(rb"[^\x00-\x1f]+")
 _WORD = re.compile(r"[\w.@+\-:/]+")
 _QUOTED = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
@@ -168,6 +169,21 @@ class Keys:
         """How many of a document's texts name a key."""
         return sum(self._names_key(run.decode("utf-8", "replace")) for run in _RUN.findall(data))
 
+    def count_in_documents(self, data: bytes) -> int:
+        """How many lines of JSON name a key, by fields and values; of other lines, by their texts.
+
+        In JSON a value may be written with escapes, and a number stands beside its field's name.
+        """
+        return sum(map(self._line_names_key, data.splitlines()))
+
+    def _line_names_key(self, line: bytes) -> bool:
+        text = line.decode("utf-8", "replace")
+        try:
+            values = set(_list_scalars(json.loads(text)))
+        except (ValueError, RecursionError):
+            return self._names_key(text)
+        return self._has_key(values.union(*map(_list_words, values))) or self._names_key(text)
+
     def count_in_errors(self, data: bytes) -> int:
         """How many texts in a JSON document name a key; its numbers and fields are its own."""
         try:
@@ -177,15 +193,40 @@ class Keys:
         return sum(map(self._names_key, _list_strings(document)))
 
     def _names_key(self, text: str) -> bool:
-        words = {w.strip(".:") for w in _WORD.findall(text)} | set(_WORD.findall(text)) | {text}
-        words |= {(a or b).replace("''", "'") for a, b in _QUOTED.findall(text)}
-        words |= {f"0x{digits.lower()}" for digits in _HEX.findall(text)}
+        return self._has_key(_list_words(text))
+
+    def _has_key(self, words: set[str]) -> bool:
         for name, known, numeric in zip(self.names, self._texts, self._numeric, strict=True):
             found = words & known
             named = name in words
             if not any(named or (len(word) >= _SHORT and not numeric) for word in found):
                 return False
         return True
+
+
+def _list_words(text: str) -> set[str]:
+    """What may be a value in a text: it itself, its words, and what stands between quotes."""
+    found = _WORD.findall(text)
+    words = {w.strip(".:") for w in found} | set(found) | {text}
+    # An apostrophe may be part of a word, so that quotes pair up wrongly: any two may be a pair.
+    words |= {part.replace("\0", "'") for part in text.replace("''", "\0").split("'")}
+    words |= set(text.split('"'))
+    if len(text) <= _QUOTED_CHARACTERS_MAX:  # the search takes quadratic time
+        words |= {(a or b).replace("''", "'") for a, b in _QUOTED.findall(text)}
+    return words | {f"0x{digits.lower()}" for digits in _HEX.findall(text)}
+
+
+def _list_scalars(value: object) -> Iterator[str]:
+    """The names of fields, and all values, as `_list_texts` has them."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from _list_scalars(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _list_scalars(item)
+    elif value is not None:
+        yield str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _list_texts(column: pa.ChunkedArray) -> set[str]:

@@ -74,13 +74,17 @@ class Look:
 
 @dataclass(kw_only=True)
 class _Names:
-    """What retained versions name: by path, the newest version and the pins that keep one."""
+    """What retained versions name: by path, the newest and the oldest version, and the pins that
+    keep one.
+    """
 
     newest: dict[str, int] = field(default_factory=dict)
+    oldest: dict[str, int] = field(default_factory=dict)
     pins: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, path: str, version: int, pins: Sequence[str]) -> None:
         self.newest[path] = max(version, self.newest.get(path, 0))
+        self.oldest[path] = min(version, self.oldest.get(path, version))
         if pins:
             self.pins.setdefault(path, set()).update(pins)
 
@@ -136,7 +140,10 @@ class TableSearch:
         for fragment in call_lance(dataset.get_fragments):
             for file in fragment.data_files():
                 path = f"data/{file.path}"
-                if (stored := self._count_data(path)) and isinstance(stored, int):
+                stored = self._count_data(path)
+                if isinstance(stored, MemWalError) and not isinstance(stored, _NoKey):
+                    raise stored  # nobody knows what it hides
+                if stored and isinstance(stored, int):
                     columns = list(self.keys.names)
                     batches = dataset.scanner(columns=columns, fragments=[fragment]).to_batches()
                     found += stored - self.keys.count_in(batches)
@@ -383,7 +390,7 @@ class TableSearch:
                 return self.keys.count_in(batches)
         except (pa.ArrowException, OSError, MemWalError):
             return None
-        return self.keys.count_in_texts(data) if path.endswith(_TEXTS) else None
+        return self.keys.count_in_documents(data) if path.endswith(_TEXTS) else None
 
     def _fits(self, schema: pa.Schema) -> bool:
         return set(self.keys.names) <= set(schema.names)
@@ -454,6 +461,7 @@ def _see_data(
     found = hits.get(owner)
     pins = tuple(sorted(names.pins.get(owner, ())))
     made = replace(made, kind=kind, newest=names.newest.get(owner, 0), pins=pins)
+    made = replace(made, oldest=names.oldest.get(owner, 0))
     if isinstance(found, Missing):
         raise found
     if found is None and kind is Kind.GENERATION:

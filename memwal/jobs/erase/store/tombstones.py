@@ -266,4 +266,5 @@ class TableTombstones:
 
 
 def _has_room(kind: pa.DataType) -> bool:
-    return not (pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind.bit_width < 32))
+    """Whether a drawn value is surely no row's: pending rows and those of the WAL are not asked."""
+    return not (pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind.bit_width < 64))

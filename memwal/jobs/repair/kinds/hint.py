@@ -55,4 +55,7 @@ def _tell_lost(hint: Hint) -> Damage:
         "gone: restore it from a backup, if there is one. If none followed, delete the hint",
         lost=(f"what was committed after version {hint.newest}",),
         checks=("hints",),
+        objects=tuple(
+            f"{layout.VERSIONS}/{name}" for name in layout.table_manifest_names(hint.found or 0)
+        ),
     )

@@ -42,4 +42,5 @@ def find(evidence: Evidence) -> Iterator[Damage]:
                 evidence="it is the newest version: restore it from a backup, if there is one",
                 lost=(f"what was committed as version {version}",),
                 checks=_CHECKS,
+                objects=(fault.path,),
             )
