@@ -15,7 +15,7 @@ class VerifyRequest:
     deep: Annotated[
         bool,
         Option(
-            meaning="Read all of the base, its indexes and generations, too: only that finds what is "
-            "garbled at its full length.",
+            meaning="Read all of the base, its indexes and generations, too: only that finds what "
+            "is garbled at its full length.",
         ),
     ] = False
