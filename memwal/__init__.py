@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from memwal.jobs.status.report import StatusTableReport
     from memwal.jobs.verify.report import VerifyTableReport
     from memwal.read import Nearest, Search
+    from memwal.report import CursorReport
 
 __all__ = [
     "BackupTableReport",
     "CheckpointTableReport",
     "CompactionTableReport",
+    "CursorReport",
     "EraseTableReport",
     "GarbageTableReport",
     "IndexCatchupTableReport",

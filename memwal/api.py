@@ -58,6 +58,7 @@ from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
+from memwal.jobs.verify.request import VerifyRequest
 from memwal.model import Consistency
 from memwal.options import narrow
 from memwal.read.plan.request import parse_consistency
@@ -308,7 +309,8 @@ class Table:
         options = self._make_options(RunOptions)
         return take_report(run_list(options, LogProgress()), EraseTableReport)
 
-    def verify(self) -> VerifyTableReport:
+    @takes(VerifyRequest)
+    def verify(self, request: VerifyRequest) -> VerifyTableReport:
         """Check the invariants on the table at rest, and change nothing.
 
         Raises Corruption if one is broken; the error's report has all `checks`.
@@ -316,7 +318,7 @@ class Table:
         from memwal.jobs.verify.job import run_verify
         from memwal.run.options import RunOptions
 
-        run = run_verify(self._make_options(RunOptions), LogProgress())
+        run = run_verify(self._make_options(RunOptions), LogProgress(), deep=request.deep)
         return take_report(run, VerifyTableReport)
 
     @takes(_Repair)
@@ -334,6 +336,7 @@ class Table:
             dry_run=request.dry_run,
             request=asked,
             confirm=lambda table, damages: asked.yes,
+            find_place=self._make_place,
         )
         return take_report(run_repair(options, LogProgress()), RepairTableReport)
 
@@ -384,11 +387,7 @@ class Table:
         """
         from memwal.jobs.backup.job import BackupOptions, run_backup
 
-        options = {**self._table.storage_options, **(dest_storage_options or {})}
-        options.pop(NAMESPACE_OPTION, None)  # that is where the table itself is
-        place = ResolvedTable(
-            name=dest, uri=dest, settings=self._table.settings, storage_options=options
-        )
+        place = self._make_place(dest, dest_storage_options)
         request = check_request(BackupRequest(name=name, keep=keep), lambda o: o.name)
         asked = self._make_options(BackupOptions, dest=place, request=request, dry_run=dry_run)
         return take_report(run_backup(asked, LogProgress()), BackupTableReport)
@@ -410,10 +409,7 @@ class Table:
         """
         from memwal.jobs.restore.job import RestoreOptions, run_restore
 
-        options = {**self._table.storage_options, **(backup_storage_options or {})}
-        place = ResolvedTable(
-            name=source, uri=source, settings=self._table.settings, storage_options=options
-        )
+        place = self._make_place(source, backup_storage_options)
         asked = RestoreRequest(over=over, backup=backup, version=version)
         request = check_request(asked, lambda o: o.name)
         made = self._make_options(RestoreOptions, source=place, request=request, dry_run=dry_run)
@@ -520,6 +516,16 @@ class Table:
         """Options of that kind. Its own request travels to executors, who may lack this module."""
         asked: object = narrow(request, type(cast(Any, kind).request))
         return self._make_options(kind, dry_run=request.dry_run, request=asked)
+
+    def _make_place(
+        self, uri: str, storage_options: Mapping[str, str] | None = None
+    ) -> ResolvedTable:
+        """A place of backups, with storage options over the table's own."""
+        options = {**self._table.storage_options, **(storage_options or {})}
+        options.pop(NAMESPACE_OPTION, None)  # that is where the table itself is
+        return ResolvedTable(
+            name=uri, uri=uri, settings=self._table.settings, storage_options=options
+        )
 
     def _make_options(self, kind: Callable[..., Options], **options: Any) -> Options:
         return kind(tables=[self._table], **self._options, **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -29,6 +30,7 @@ from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.verify.request import VerifyRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age
 
@@ -174,12 +176,12 @@ def ingest(table: OneTable, sources: Sources, *, request: IngestRequest, flags: 
 
 
 @command()
-def verify(tables: Tables, *, flags: ReadFlags) -> Job:
+def verify(tables: Tables, *, request: VerifyRequest, flags: ReadFlags) -> Job:
     """Check the invariants on a table at rest. Changes nothing; exit code 8 when one is broken."""
     from memwal.jobs.verify.job import run_verify
     from memwal.run.options import RunOptions
 
-    return flags.job(run_verify, RunOptions, tables)
+    return flags.job(partial(run_verify, deep=request.deep), RunOptions, tables)
 
 
 @command()
@@ -308,6 +310,7 @@ def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job
         request=request,
         dry_run=flags.dry_run,
         lease=not flags.no_lease,
+        find_place=replace(flags, everything=False).table,
         confirm=(lambda table, damages: True) if request.yes else ask_repair,
     )
 

@@ -193,6 +193,7 @@ def repair_table(place: Path) -> Look:
         tables=[resolve_table(str(place), Config(), {})],
         engine="local",
         confirm=lambda table, damages: True,
+        find_place=lambda name: resolve_table(name, Config(), {}),
         request=RepairRequest(execute=True, accept_loss=True, yes=True, idle_seconds=0),
     )
 

@@ -65,6 +65,47 @@ DAMAGE = (
         ),
     ),
     *mutations(
+        "memwal/store/records/checkpoints.py",
+        _FILES,
+        (
+            "damage: a checkpoint's tag may name another version",
+            'return tag["branch"] is None and tag["version"] == checkpoint.version\n',
+            "return True\n",
+        ),
+    ),
+    *mutations(
+        "memwal/store/tables/pages.py",
+        _FILES,
+        (
+            "damage: a deep look reads no page",
+            "    for _ in batches:\n        pass\n",
+            "    del batches\n",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/verify/checks.py",
+        _FILES,
+        (
+            "damage: a store that is away is taken for damage",
+            "            ok = False if isinstance(error, Corruption) else None\n",
+            "            ok = False\n",
+        ),
+        (
+            "damage: a flush during a look is taken for a lost manifest",
+            " if texts and not facts.has_moved(seen[s])}\n",
+            " if texts}\n",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/repair/plan.py",
+        "tests/jobs/repair/test_repair_apply.py",
+        (
+            "damage: what was not looked for again counts as mended",
+            "    return all(made.get(name, not failed) for name in damage.checks)\n",
+            "    return True\n",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/verify/plan.py",
         _FILES,
         (

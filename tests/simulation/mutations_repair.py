@@ -216,6 +216,25 @@ REPAIR: tuple[Mutation, ...] = (
             "copy_object(self.place, self.table, path, expected=wanted)\n            elif",
             "copy_object(self.place, self.table, path)\n            elif",
         ),
+        (
+            "repair: a number is taken from a backup of another history",
+            "        if phase_of(path) not in NUMBERED:",
+            "        if True:",
+        ),
+        (
+            "repair: a base file that is garbled is not looked for",
+            "        garbled = self._find_garbled(damaged)",
+            "        garbled: list[Damage] = []",
+        ),
+    ),
+    *mutations(
+        "memwal/store/shards/writers.py",
+        _REAL,
+        (
+            "repair: ingest gives a shard that lost its manifests a first one",
+            "        if latest is None and self._has_files(shard_id):",
+            "        if False:",
+        ),
     ),
     *mutations(
         "memwal/jobs/repair/job.py",

@@ -19,6 +19,7 @@ from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.rescue.request import RescueRequest
+from memwal.jobs.verify.request import VerifyRequest
 from memwal_airflow.operators.base import MemWalJobOperator, is_true
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class MemWalVerifyOperator(MemWalJobOperator):
     """
 
     default_job = "verify"
+    request = VerifyRequest
     common_options: ClassVar[Sequence[str]] = ("allow_untested_lance",)
 
 

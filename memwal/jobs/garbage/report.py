@@ -224,8 +224,8 @@ def _find_warnings(garbage: TableGarbage, seen: Seen) -> Iterable[str]:
         cursor = seen.followed
         yield (
             f"versions from {cursor.version} on are kept for cursor {cursor.name!r} of "
-            f"{cursor.holder}, which was moved last at {iso_time(cursor.moved_at_nanos)}: memwal "
-            "changes --cursor NAME --drop lets them go"
+            f"{cursor.holder}, which was moved last at {iso_time(cursor.moved_at_nanos)}: "
+            f"`memwal changes TABLE --cursor {cursor.name} --drop` lets them go"
         )
     claim = _describe_claim(garbage)
     if claim is not None and retention_seconds is not None:

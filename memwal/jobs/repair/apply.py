@@ -33,6 +33,7 @@ from memwal.jobs.repair.model import (
     TakeSnapshot,
 )
 from memwal.jobs.repair.plan import choose_next, find_damage, frees_lease, hold_losses
+from memwal.jobs.verify.plan import Check
 from memwal.model import Checkpoint, ShardId, ShardManifest
 from memwal.ports import Steps, no_steps
 
@@ -109,6 +110,8 @@ class Mended:
 class TableRepair:
     """Repairs one table. `first` and `last` are what the looks before and after found.
 
+    `checks` are those of the last look.
+
     `consult` mends by a backup what nothing in the table brings back. Without `accept_loss`,
     whatever would lose rows after that waits. `intend` writes down what is about to be mended.
     """
@@ -126,6 +129,7 @@ class TableRepair:
     steps: Steps = no_steps
     first: Sequence[Damage] = ()
     last: Sequence[Damage] = ()
+    checks: Sequence[Check] = ()
     mended: list[Mended] = field(default_factory=list)
 
     def list(self) -> None:
@@ -137,20 +141,23 @@ class TableRepair:
 
         Raises Refused if shards are not to be claimed, LeaseHeld, and what a look raises.
         """
-        self.first = damages = self._find()
-        if self._mend([d for d in damages if frees_lease(d)]):
-            damages = self._find()
-        if any(damage.effects for damage in damages):
-            self.take_lease()
-            for _ in range(self.limits.rounds_max):
-                damages = self._find()
-                self._ask(damages)
-                if not self._mend(choose_next(damages, [m.damage for m in self.mended])):
-                    break
+        self.first = self.last = self._find()
+        if self._mend([d for d in self.first if frees_lease(d)]):
+            self.last = self._find()
+        if not any(damage.effects for damage in self.last):
+            return
+        self.take_lease()
+        for _ in range(self.limits.rounds_max):
+            self.last = self._find()
+            self._ask(self.last)
+            if not self._mend(choose_next(self.last, [m.damage for m in self.mended])):
+                return
         self.last = self._find()
 
     def _find(self) -> Sequence[Damage]:
-        damages: Sequence[Damage] = find_damage(self.look())
+        evidence = self.look()
+        self.checks = evidence.checks
+        damages: Sequence[Damage] = find_damage(evidence)
         if self.consult is not None:
             damages = self.consult(damages)
         if self.accept_loss:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memwal.config import check_options
+from memwal.config import ResolvedTable, check_options
+from memwal.jobs.backup.store import check_apart
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.model import Damage
 from memwal.jobs.repair.report import RepairTableReport, audit_item, report_repair
 from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.repair.store import StoredEvidence, StoredHands
+from memwal.jobs.repair.store import StoredEvidence, StoredHands, read_newest
 from memwal.jobs.repair.store.backups import BackedUp
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.job import check_lease
@@ -35,10 +36,12 @@ Confirm = Callable[[str, Sequence[Damage]], bool]
 class RepairOptions(RunOptions):
     """The options of `repair`.
 
-    `confirm` is called with the damages that take a claim of their shards.
+    `confirm` is called with the damages that take a claim of their shards, `find_place` with the
+    name or address of the place of backups.
     """
 
     confirm: Confirm
+    find_place: Callable[[str], ResolvedTable]
     request: RepairRequest = RepairRequest()
 
     @property
@@ -53,13 +56,19 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         check_lease(options)
     if options.request.execute and options.dry_run:
         progress.warn("--dry-run wins over --execute: damage is listed, nothing is mended")
+    name = options.request.from_backup
+    source = None if name is None else options.find_place(name)
 
     def repair(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         evidence = StoredEvidence(
             stores=stores, progress=progress, idle_seconds=options.request.idle_seconds
         )
-
-        backed_up = _open_backups(stores, options.request)
+        backed_up = None
+        if source is not None:
+            more = check_options(dict(options.request.from_storage_options))
+            place = open_stores(source.find_uri(), {**source.storage_options, **more}).objects
+            check_apart(stores.objects, place)
+            backed_up = BackedUp.read(place, stores.objects, progress)
 
         def take_lease() -> None:
             StoredBackups(stores.objects).refuse_any()
@@ -84,7 +93,7 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
             steps=steps,
         )
         (work.run if options.acts else work.list)()
-        versions = (view.version, stores.views.table_version())
+        versions = (view.version, read_newest(stores).version)
         return report_repair(
             table.resolved.name, work, versions, options.run_id, acted=options.acts
         )
@@ -94,19 +103,11 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
 
     runner = JobRunner(
         name=NAME,
-        read=lambda stores, fanout: stores.views.base(),
+        read=lambda stores, fanout: read_newest(stores),
         engine=lambda fanout: None,
         is_recorded=is_recorded,
     )
     return runner.run_each(options, repair, progress)
-
-
-def _open_backups(stores: Stores, request: RepairRequest) -> BackedUp | None:
-    if request.from_backup is None:
-        return None
-    options = {**stores.storage_options, **check_options(dict(request.from_storage_options))}
-    place = open_stores(request.from_backup, options, clock=stores.clock)
-    return BackedUp.read(place.objects, stores.objects)
 
 
 def _refresh(table: OpenTable, stores: Stores) -> None:

@@ -15,6 +15,7 @@ from memwal.jobs.repair.model import (
     RaiseProgress,
     ReleaseClaim,
 )
+from memwal.jobs.verify.plan import Check
 from memwal.model import ShardId
 
 OTHER = "other"
@@ -38,6 +39,13 @@ def find_damage(evidence: Evidence) -> list[Damage]:
                 )
             )
     return found
+
+
+def was_looked_for(damage: Damage, checks: Sequence[Check]) -> bool:
+    """Whether these checks tell if there is such damage: none that would report it was not made."""
+    made = {check.name: check.error is None and not check.refused for check in checks}
+    failed = any(check.error is not None for check in checks)
+    return all(made.get(name, not failed) for name in damage.checks)
 
 
 def hold_losses(damages: Sequence[Damage], *, asked: bool) -> list[Damage]:

@@ -11,6 +11,7 @@ from memwal.errors import Corruption, MemWalError
 from memwal.format import layout
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.model import Action, Damage
+from memwal.jobs.repair.plan import was_looked_for
 from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport
 from memwal.text import count_of
 
@@ -23,7 +24,7 @@ class DamageReport(Section):
     `action` is mend (everything comes back), salvage (something is lost) or leave (nothing proves
     how it was). `evidence` says from what it is mended, or why not; `fences`: its shard is claimed
     for that, which fences a writer that is open. `done`: nothing of it was left at the end of this
-    run. `error`: why mending it failed.
+    run, as far as it was looked at. `error`: why mending it failed.
     """
 
     kind: str
@@ -42,7 +43,7 @@ class RepairTableReport(TableReport):
     """One table of a repair. `mended` counts what this run mended, `left` what is still damaged.
 
     `lost` is what this run gave up, or would, as far as that can be said. `quarantine` is the
-    folder with what it replaced.
+    folder with what it replaced. `warnings` name checks that were not made.
     """
 
     items: tuple[DamageReport, ...] = ()
@@ -85,8 +86,9 @@ def report_repair(
     )
     errors = {_name(m.damage): m.error for m in repair.mended if m.error is not None}
     known = {_name(d): d for d in (*repair.first, *(m.damage for m in repair.mended), *repair.last)}
+    gone = {k for k, d in known.items() if k not in left and was_looked_for(d, repair.checks)}
     items = tuple(
-        _report(damage, repair.uri, done=acted and key not in left, error=errors.get(key))
+        _report(damage, repair.uri, done=acted and key in gone, error=errors.get(key))
         for key, damage in known.items()
     )
     lost = tuple(
@@ -108,9 +110,14 @@ def report_repair(
         version_after=versions[1],
         items=items,
         mended=mended,
-        left=len(left),
+        left=len(items) - mended,
         lost=lost,
         quarantine=f"{layout.QUARANTINE}/{layout.name_run(run_id)}" if replaced else None,
+        warnings=tuple(
+            f"not checked: {check.name}: {check.detail}"
+            for check in repair.checks
+            if check.ok is None
+        ),
     )
 
 

@@ -28,7 +28,8 @@ def make_checks(steps: Mapping[str, Checks], progress: Progress) -> list[Check]:
             checks += make()
         except MemWalError as error:
             ok = False if isinstance(error, Corruption) else None
-            checks.append(Check(invariant=None, name=name, ok=ok, detail=str(error)))
+            failed = None if ok is False else error
+            checks.append(Check(invariant=None, name=name, ok=ok, detail=str(error), error=failed))
         progress.done(done)
     return checks
 
@@ -74,9 +75,7 @@ class TableChecks:
         facts, view = self.facts, self.view
         wals = {shard.shard_id: facts.read_wal(shard.shard_id) for shard in view.shards}
         hints = facts.read_hints(view)
-        newer = find_newer_manifests(view, hints, facts.read_named_versions(view), wals)
-        seen = {shard.shard_id: shard.manifest for shard in view.shards}
-        newer = {shard: why for shard, why in newer.items() if not facts.has_moved(seen[shard])}
+        newer = find_newer_manifests(facts, view, hints, facts.read_named_versions(view), wals)
         return (
             plan.check_wal(view.shards, wals),
             plan.check_sentinels(view.shards, wals),
@@ -113,12 +112,16 @@ class TableChecks:
 
 
 def find_newer_manifests(
+    facts: StoredFacts,
     view: TableView,
     hints: Sequence[Hint],
     named: Mapping[ShardId, int],
     wals: Mapping[ShardId, WalFacts],
 ) -> dict[ShardId, tuple[str, ...]]:
-    """By shard, what shows that it had a newer manifest than the newest that is there."""
+    """By shard, what shows that it had a newer manifest than the newest that is there.
+
+    What a live writer flushed since the view is there.
+    """
     hinted = {hint.shard_id: hint.found for hint in hints if hint.shard_id is not None}
     found = {
         shard.shard_id: plan.find_newer(
@@ -130,4 +133,5 @@ def find_newer_manifests(
         )
         for shard in view.shards
     }
-    return {shard: texts for shard, texts in found.items() if texts}
+    seen = {shard.shard_id: shard.manifest for shard in view.shards}
+    return {s: texts for s, texts in found.items() if texts and not facts.has_moved(seen[s])}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memwal.errors import Refused
+from memwal.grid import format_size
 from memwal.jobs.verify import plan
 from memwal.jobs.verify.checks import TableChecks, make_checks
 from memwal.jobs.verify.plan import Check
@@ -15,14 +16,15 @@ from memwal.rows.progress import warn_untouched
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.policy_choice import list_policy_warnings
-from memwal.run.progress import Progress
+from memwal.run.progress import SILENT, Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.store.tables.pages import Part
 from memwal.store.tables.policy_rows import check_fits
 
 
-def run_verify(options: RunOptions, progress: Progress) -> JobReport:
+def run_verify(options: RunOptions, progress: Progress, *, deep: bool = False) -> JobReport:
     """Check each table without changing it; exit code 8 means that an invariant is broken."""
 
     def verify(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
@@ -40,10 +42,21 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
         if view.policy_text is not None or table.resolved.policy is not None:
             steps["row-merge policy"] = lambda: [_check_policy(table, stores, view)]
         checks = make_checks(steps, progress)
+        parts: list[Part] = []
+
+        def read_pages() -> list[Check]:
+            parts.extend(facts.list_parts(view))
+            size = format_size(sum(part.size_bytes for part in parts))
+            fine = f"{len(parts)} fragments and files of indexes were read, {size}"
+            return [plan.check_files("pages", facts.read_parts(parts, progress), fine)]
+
+        if deep:
+            checks += make_checks({"pages": read_pages}, SILENT)
+        read_bytes = sum(part.size_bytes for part in parts)
         private = plan.warn_of_private_indexes(facts.read_private_indexes(view))
         warnings = (*warn_untouched(view), *private, *plan.warn_of_leavings(leavings))
         told = plan.limit_to_readable(checks, view)
-        return report_checks(table.resolved.name, view.version, told, warnings)
+        return report_checks(table.resolved.name, view.version, told, warnings, read_bytes)
 
     return JobRunner(name="verify", looks_only=True).run_each(options, verify, progress)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from memwal import invariants
+from memwal.errors import MemWalError
 from memwal.format import layout
 from memwal.format.replay import WalEntry, replay
 from memwal.model import (
@@ -45,9 +46,9 @@ _SNAPSHOT_FIELDS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One verdict. `ok` is None when there was nothing to judge by, or a limit forbade the check.
+    """One verdict. `ok` is None when there was nothing to judge by, or the check was not made.
 
-    `refused` is set when a limit forbade it.
+    `refused` is set when a limit forbade it, `error` when looking failed.
     """
 
     invariant: int | None
@@ -55,6 +56,7 @@ class Check:
     ok: bool | None
     detail: str
     refused: bool = False
+    error: MemWalError | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,21 +27,27 @@ class CheckReport(Section):
 
 
 class VerifyTableReport(TableReport):
-    """One table of `verify`. Warnings are no broken invariants: the exit code is as without."""
+    """One table of `verify`. Warnings are no broken invariants: the exit code is as without.
+
+    `read_bytes` is the size of what a deep look read.
+    """
 
     checks: tuple[CheckReport, ...] = ()
     warnings: tuple[str, ...] = ()
+    read_bytes: int = 0
 
 
 def report_checks(
-    name: str, version: int, checks: Sequence[Check], warnings: Sequence[str]
+    name: str, version: int, checks: Sequence[Check], warnings: Sequence[str], read_bytes: int = 0
 ) -> VerifyTableReport:
-    """A table's verdicts; what is broken weighs more than what a limit forbade to look at."""
+    """A table's verdicts; what is broken weighs more than what could not be looked at."""
     error: MemWalError | None = None
     if wrong := [check for check in checks if check.ok is False]:
         error = Corruption("MW-V01", _tell(wrong))
     elif wrong := [check for check in checks if check.refused]:
         error = Refused("MW-V02", _tell(wrong))
+    else:
+        error = next((check.error for check in checks if check.error is not None), None)
     return VerifyTableReport(
         table=name,
         outcome=DONE if error is None else error.outcome,
@@ -56,6 +62,7 @@ def report_checks(
             for check in checks
         ),
         warnings=tuple(warnings),
+        read_bytes=read_bytes,
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from typing import Any
 
 import pyarrow as pa
 
@@ -45,6 +44,7 @@ from memwal.model import (
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.progress import check_lineage
+from memwal.run.progress import Progress
 from memwal.store.records.backups import StoredBackups
 from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.store.records.former_merges import read_record
@@ -53,21 +53,18 @@ from memwal.store.records.runs import StoredRunRecords
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import (
-    GONE,
-    REWINDING,
-    LanceTables,
-    list_data_files,
-    list_deletions,
-)
-from memwal.store.tables.generations import Generations, is_reading_fault
+from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
+from memwal.store.tables.generations import Generations
 from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
-from memwal.store.tables.lance_calls import is_panic, tells_of_damage, tidy_text
+from memwal.store.tables.lance_calls import tidy_text
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
+from memwal.store.tables.pages import Part, find_fault, list_fragments, list_index_files
 from memwal.store.tables.view import StoredViews
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
+# Of those that read whole files, which takes memory.
+_DEEP_READERS_MAX = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -328,7 +325,7 @@ class StoredFacts:
                 continue
             found.append(checkpoint)
             if not stored.is_tagged(checkpoint):
-                text = f"checkpoint {checkpoint.name!r} has lost its tag"
+                text = f"checkpoint {checkpoint.name!r} has no tag that names its version"
                 path = layout.checkpoint_tag_path(key)
                 faults.append(FileFault(path=path, problem=text, name=key))
         return found, faults
@@ -432,6 +429,33 @@ class StoredFacts:
                 faults.append(FileFault(path=path, problem=problem))
         return faults
 
+    def list_parts(self, view: TableView) -> list[Part]:
+        """All that a deep look reads: base, listed generations, indexes. Raises as opening them."""
+        base = self.tables.seen(view.version)
+        parts = [*list_fragments(base), *list_index_files(self.objects, self.tables, base)]
+        for shard_id, generation in _list_listed(view):
+            path = layout.generation_folder(shard_id, generation.path, generation.generation)
+            with suppress(Missing, Corruption):  # which the other checks report
+                dataset = self.generations.open_dataset(shard_id, generation)
+                parts += list_fragments(dataset, f"{path}/")
+        return parts
+
+    def read_parts(self, parts: Sequence[Part], progress: Progress) -> list[FileFault]:
+        """Read all of these parts; what is wrong with any."""
+        faults, read = [], 0
+        progress.start("pages", len(parts), sum(part.size_bytes for part in parts))
+        for first in range(0, len(parts), _DEEP_READERS_MAX):
+            some = parts[first : first + _DEEP_READERS_MAX]
+            found = side_by_side(lambda part: part.find_fault(), some, _DEEP_READERS_MAX)
+            faults += [
+                FileFault(path=part.path, problem=problem)
+                for part, problem in zip(some, found, strict=True)
+                if problem is not None
+            ]
+            read += sum(part.size_bytes for part in some)
+            progress.done(first + len(some), read)
+        return faults
+
     def list_folders(self, view: TableView) -> Folders:
         """List the names under `_mem_wal/`."""
         found = Folders(inside={shard.shard_id: set() for shard in view.shards})
@@ -506,20 +530,6 @@ def read_generation(
         physical_rows=rows,
         error=error,
     )
-
-
-def find_fault(fragment: Any) -> str | None:
-    """What is wrong with a fragment: Lance looks at its files' lengths, rows and deletions."""
-    try:
-        fragment.validate()
-    except BaseException as error:  # a panic in Lance's Rust code is no Exception
-        if not is_reading_fault(error):
-            raise
-        text = tidy_text(error)
-        if not (is_panic(error) or tells_of_damage(error) or GONE.search(text)):
-            raise StoreUnavailable(f"fragment {fragment.fragment_id}: {text}") from None
-        return text
-    return None
 
 
 def read_private_index(

@@ -83,8 +83,13 @@ class StoredCheckpoints:
         self._objects.put(layout.checkpoint_path(checkpoint.key), json.dumps(document).encode())
 
     def is_tagged(self, checkpoint: Checkpoint) -> bool:
-        """Whether its tag is there."""
-        return self._objects.exists(layout.checkpoint_tag_path(checkpoint.key))
+        """Whether its tag is there, and names its version of main."""
+        try:
+            path = layout.checkpoint_tag_path(checkpoint.key)
+            tag = json.loads(self._objects.get(path, DOCUMENT_BYTES_MAX))
+            return tag["branch"] is None and tag["version"] == checkpoint.version
+        except (Missing, Corruption, ValueError, KeyError, TypeError, RecursionError):
+            return False
 
     def remove(self, checkpoint: Checkpoint) -> None:
         """Mark the checkpoint as expired, then delete its tag and its record.

@@ -238,6 +238,7 @@ class ShardWriters:
         """
         self._merged = merged
         self._schema = schema
+        self._objects = objects
         self._uri = objects.uri
         self._tables = tables
         self._settings = {**(settings or {}), **_DURABLE}
@@ -250,11 +251,14 @@ class ShardWriters:
     ) -> OpenShard:
         """Claim a shard for writing; one that does not exist is made, with these values.
 
-        Raises Refused for a SEALED shard, and one below progress that isn't its own; Unsupported
+        Raises Refused for a SEALED shard, and one below progress that isn't its own; Corruption for
+        one that has files and no manifest, which a first one would hide for good; Unsupported
         where the writer would drop what a newer Lance has stored; LostRace when another writer
         claimed it meanwhile, StoreUnavailable.
         """
         latest = self.manifests.latest(shard_id)
+        if latest is None and self._has_files(shard_id):
+            latest = self._find_manifest(shard_id)  # made since, or lost
         check_claim(shard_id, latest, self._merged)
         before = latest or self._create(shard_id, spec_id, entries)
         if before.status is ShardStatus.SEALED:
@@ -307,9 +311,22 @@ class ShardWriters:
         with suppress(LostRace):
             self.manifests.commit(None, first)
         # Read back: who created it with the very same bytes may have claimed it since.
+        return self._find_manifest(shard_id)
+
+    def _has_files(self, shard_id: ShardId) -> bool:
+        """Whether the shard has a WAL or generations."""
+        folder = f"{layout.shard_folder(shard_id)}/"
+        names = (f.path.removeprefix(folder).partition("/")[0] for f in self._objects.list(folder))
+        return any(n == "wal" or layout.parse_generation_folder(n) is not None for n in names)
+
+    def _find_manifest(self, shard_id: ShardId) -> ShardManifest:
         found = self.manifests.latest(shard_id)
         if found is None:
-            raise Corruption("MW-M06", f"{self._uri}: shard {shard_id}: its first manifest is gone")
+            raise Corruption(
+                "MW-M06",
+                f"{self._uri}: shard {shard_id}: its manifests are gone: `memwal repair` before a "
+                "writer opens it, with --from BACKUP if there is one",
+            )
         return found
 
     def _claim(self, shard_id: ShardId, before: ShardManifest) -> Claim:

@@ -41,7 +41,7 @@ _BATCH_ROWS_MAX = 8192
 GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.IGNORECASE)
 # What it says when it was denied access, which says nothing about the file.
 _REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
-_UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
+UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
 
 
 def lance_version() -> str:
@@ -329,15 +329,17 @@ class LanceTables:
         reader = self._open_file(path, None)
         return tuple(reader.metadata().schema.names)
 
-    def file_batches(self, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def file_batches(self, path: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """All rows of a single Lance file, those that a table's version hides included.
+
+        None: of all columns.
 
         Raises Missing, Corruption for a file that can't be read, and StoreUnavailable.
         """
-        reader = self._open_file(path, list(columns))
+        reader = self._open_file(path, None if columns is None else list(columns))
         try:
             yield from reader.read_all(batch_size=_BATCH_ROWS_MAX).to_batches()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise self._name_file_error(path, error) from None
         except BaseException as error:
             if is_panic(error):
@@ -359,7 +361,7 @@ class LanceTables:
         where, text = f"{self._uri}/{path}", tidy_text(error)
         if GONE.search(text):
             return Missing(f"{where}: no such file")
-        if _UNREACHED.search(text):
+        if UNREACHED.search(text):
             return StoreUnavailable(f"{where}: can't be read: {text}")
         return Corruption("MW-F06", f"{where}: can't be read: {text}")
 
@@ -382,7 +384,7 @@ class LanceTables:
             if GONE.search(text):
                 there = "no Lance table" if version is None else f"no version {version}"
                 raise Missing(f"{uri}: {there} there ({text})") from None
-            if isinstance(error, ValueError) and not _UNREACHED.search(text):
+            if isinstance(error, ValueError) and not UNREACHED.search(text):
                 raise Corruption("MW-F06", f"{uri}: can't be opened: {text}") from None
             raise StoreUnavailable(f"{uri}: can't be opened: {text}") from None
         except BaseException as error:

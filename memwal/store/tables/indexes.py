@@ -21,7 +21,7 @@ from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.ports import Objects
-from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.datasets import GONE, UNREACHED, LanceTables
 from memwal.store.tables.lance_calls import call_lance, is_panic, tidy_text
 
 # Of a vector index's statistics only the partition sizes are needed; its centroids are large.
@@ -41,6 +41,8 @@ _KINDS = {
 LET_GO_MESSAGE = "memwal: lets go of inherited merge progress"
 """The commit message that marks a commit which lowers progress on purpose."""
 _INDICES = "_indices"
+# What Lance raises over an index's files that are damaged, a panic aside.
+_UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError)
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
 
 
@@ -88,6 +90,16 @@ class LanceIndexes:
         return replace(facts, partition_rows=total, trained_partition_rows=trained)
 
 
+def list_index_folders(dataset: Any) -> list[str]:
+    """The folders of a version's indexes, one a segment, that lie in the table's own."""
+    return [
+        f"{_INDICES}/{segment.uuid}"
+        for index in describe_indexes(dataset)
+        for segment in index.segments
+        if segment.base_id is None
+    ]
+
+
 def find_index_faults(objects: Objects, dataset: Any) -> list[tuple[str, str, str]]:
     """What is wrong with a version's indexes: name, path of the segment, and what.
 
@@ -110,14 +122,16 @@ def find_index_faults(objects: Objects, dataset: Any) -> list[tuple[str, str, st
 
 
 def _try_open(dataset: Any, name: str) -> str | None:
-    """Why an index can't be opened; None if it can."""
+    """Why an index can't be opened; None if it can. Raises StoreUnavailable."""
     try:
         dataset.stats.index_stats(name)
     except BaseException as error:  # a panic in Lance's Rust code is no Exception
-        known = isinstance(error, OSError | ValueError | RuntimeError | KeyError | TypeError)
-        if not known and not is_panic(error):
+        if not is_panic(error) and not isinstance(error, _UNREADABLE):
             raise
-        return f"index {name!r} can't be opened: {tidy_text(error)}"
+        text = f"index {name!r} can't be opened: {tidy_text(error)}"
+        if UNREACHED.search(text) and not GONE.search(text):
+            raise StoreUnavailable(f"{dataset.uri}: {text}") from None
+        return text
     return None
 
 
@@ -169,8 +183,9 @@ def build_again(dataset: Any, name: str) -> None:
         )
         return
     details = described.details
-    packed = details.get("compression") or {}
+    packed, graph = details.get("compression") or {}, details.get("hnsw") or {}
     settings = {key: packed.get(key) for key in ("num_bits", "num_sub_vectors")}
+    settings |= {"m": graph.get("max_connections"), "ef_construction": graph.get("construction_ef")}
     found = _read_partition_rows(dataset, name, "")
     settings["num_partitions"] = len(found[0]) if found and found[0] else None
     given = {key: value for key, value in settings.items() if value is not None}
@@ -204,7 +219,9 @@ def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int,
             str(segment["uuid"]): tuple(int(p["size"]) for p in segment.get("partitions", ()))
             for segment in dataset.stats.index_stats(name)["indices"]
         }
-    except (OSError, ValueError, KeyError, RuntimeError):
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        if not is_panic(error) and not isinstance(error, _UNREADABLE):
+            raise
         return []
     sizes = [s for s in found.values() if s]
     if len({len(s) for s in sizes}) > 1:

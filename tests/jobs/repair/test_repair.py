@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 
 import memwal
+from memwal.config import ResolvedTable, Settings
 from memwal.errors import Corruption
 from memwal.format import layout
 from memwal.jobs.repair.job import RepairOptions, run_repair
@@ -21,6 +23,7 @@ from memwal.jobs.repair.store import StoredHands
 from memwal.jobs.verify.job import run_verify
 from memwal.ports import no_steps
 from memwal.run.options import RunOptions
+from memwal.store.shards.writers import ShardWriters
 from tests.jobs.repair.damages import (
     LOST,
     WHOLE,
@@ -32,7 +35,7 @@ from tests.jobs.repair.damages import (
     tear,
     wal_file,
 )
-from tests.support.builders import Put, Rows, Table, apply
+from tests.support.builders import Put, Rows, Table, apply, make_table, unlist_generation
 from tests.support.indexed import resolved
 from tests.support.nursery import run_memwal
 from tests.support.progress import Quiet
@@ -53,6 +56,10 @@ def table(ground: Table, tmp_path: Path) -> Table:
     return ground.copied(tmp_path / "t")
 
 
+def find_place(uri: str) -> ResolvedTable:
+    return ResolvedTable(name=uri, uri=uri, settings=Settings(), storage_options={})
+
+
 def repair(table: Table, *, execute: bool = True, **more: Any) -> RepairTableReport:
     more.setdefault("confirm", lambda name, damages: True)
     steps = more.pop("steps", no_steps)
@@ -63,6 +70,7 @@ def repair(table: Table, *, execute: bool = True, **more: Any) -> RepairTableRep
             accept_loss=more.pop("accept_loss", False),
             idle_seconds=more.pop("idle_seconds", 0.0),
         ),
+        find_place=find_place,
         **more,
     )
     (report,) = run_repair(options, Quiet(), steps).tables
@@ -282,6 +290,22 @@ def test_checkpoints(table: Table) -> None:
     assert table.keyed(opened.read(checkpoint="one").read_all()) == then
 
 
+def test_a_torn_tag_of_a_checkpoint(table: Table) -> None:
+    opened = memwal.open_table(table.uri)
+    opened.checkpoint("one")
+    then = table.keyed(opened.read(checkpoint="one").read_all())
+    (tag,) = Path(table.uri, "_refs/tags").iterdir()
+    whole = json.loads(tag.read_bytes())
+    tear(tag, 20)
+    torn = tag.read_bytes()
+    report = repair(table)
+    assert (report.exit_code, report.mended, report.left) == (0, 1, 0), report
+    assert json.loads(tag.read_bytes())["version"] == whole["version"]
+    assert Path(table.uri, str(report.quarantine), "_refs/tags", tag.name).read_bytes() == torn
+    assert broken(table) == []
+    assert table.keyed(opened.read(checkpoint="one").read_all()) == then
+
+
 @pytest.mark.parametrize("in_wal", [True, False])
 def test_a_checkpoint_follows_its_generation(table: Table, in_wal: bool) -> None:
     """The list says what `--execute` does: it saves the checkpoint if the WAL has all rows."""
@@ -430,7 +454,10 @@ def backed_up(table: Table, folder: Path) -> Table:
 def repair_from(table: Table, place: Path) -> RepairTableReport:
     request = RepairRequest(execute=True, idle_seconds=0.0, from_backup=str(place))
     options = RepairOptions(
-        tables=[resolved(table)], request=request, confirm=lambda name, damages: True
+        tables=[resolved(table)],
+        request=request,
+        confirm=lambda name, damages: True,
+        find_place=find_place,
     )
     (report,) = run_repair(options, Quiet()).tables
     assert isinstance(report, RepairTableReport), report
@@ -467,8 +494,116 @@ def test_a_version_that_a_backup_brings_back_is_not_lost(table: Table, tmp_path:
     assert lost in repair(table.copied(tmp_path / "without")).lost
     report = repair_from(table, tmp_path / "vault")
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert {(i.action, i.done) for i in report.items if i.kind == "hint"} == {("leave", True)}
+    assert {(i.action, i.done) for i in report.items if i.kind == "hint"} == {("mend", True)}
     assert table.dataset.version == newest
+    assert broken(table) == [] and read(table) == table.truth()
+
+
+@pytest.mark.parametrize("size", [None, 40])
+def test_the_newest_version_comes_back_by_a_backup(
+    table: Table, tmp_path: Path, size: int | None
+) -> None:
+    """Gone or torn: Lance opens an older version then, or none at all."""
+    backed_up(table, tmp_path / "vault")
+    newest = table.dataset.version
+    path = Path(table.uri, layout.VERSIONS, layout.table_manifest_names(newest)[0])
+    path.unlink() if size is None else tear(path, size)
+    without = repair(table.copied(tmp_path / "without"))
+    assert (without.exit_code, without.mended, without.left) == (8, 0, 1)
+    assert "--from" in without.items[0].evidence
+    report = repair_from(table, tmp_path / "vault")
+    assert (report.exit_code, report.mended, report.left) == (0, 1, 0), report
+    assert (report.lost, report.version_after) == ((), newest)
+    assert broken(table) == [] and read(table) == table.truth()
+
+
+def test_a_base_file_that_is_garbled_at_its_length(table: Table, tmp_path: Path) -> None:
+    backed_up(table, tmp_path / "vault")
+    file = max(Path(table.uri, "data").iterdir(), key=lambda path: path.stat().st_size)
+    sound = file.read_bytes()
+    garbled = bytes(255 - byte for byte in sound[:64]) + sound[64:]
+    file.write_bytes(garbled)
+    assert repair(table, execute=False).items == ()  # only a reading finds it
+    report = repair_from(table, tmp_path / "vault")
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert [(item.kind, item.done) for item in report.items] == [("base_file", True)]
+    assert file.read_bytes() == sound and read(table) == table.truth()
+    assert Path(table.uri, str(report.quarantine), "data", file.name).read_bytes() == garbled
+    again = repair_from(table, tmp_path / "vault")
+    assert (again.exit_code, again.items) == (0, ())
+
+
+def test_the_wal_of_a_copy_that_diverged_is_not_taken(tmp_path: Path) -> None:
+    """Each wrote rows of its own at the same positions since."""
+    table = make_damaged_ground(tmp_path / "t")
+    shard, copy = table.shards[0], table.copied(tmp_path / "copy")
+    copy.flush(shard, Put([300], 1))
+    put_tail(copy, shard)
+    backed_up(copy, tmp_path / "vault")
+    put_tail(table, shard)
+    tear(wal_file(table, shard, 10), 300)
+    torn = wal_file(table, shard, 10).read_bytes()
+    report = repair_from(table, tmp_path / "vault")
+    assert (report.exit_code, report.mended) == (8, 0), report
+    assert "is of another history" in report.items[0].evidence
+    assert wal_file(table, shard, 10).read_bytes() == torn
+
+
+def test_the_version_of_another_table_is_not_taken(table: Table, tmp_path: Path) -> None:
+    other = make_damaged_ground(tmp_path / "other")
+    assert other.dataset.version == table.dataset.version
+    backed_up(other, tmp_path / "vault")
+    name = layout.table_manifest_names(table.dataset.version)[0]
+    Path(table.uri, layout.VERSIONS, name).unlink()
+    report = repair_from(table, tmp_path / "vault")
+    assert (report.exit_code, report.mended) == (8, 0), report
+    assert "is of another history" in report.items[0].evidence
+    assert not Path(table.uri, layout.VERSIONS, name).exists()
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_merged_generation_that_a_checkpoint_needs_comes_back(
+    table: Table, tmp_path: Path, listed: bool
+) -> None:
+    """The table has its rows, and drops it: a backup has it for the checkpoint."""
+    opened = memwal.open_table(table.uri)
+    opened.checkpoint("one")
+    then = table.keyed(opened.read(checkpoint="one").read_all())
+    folder, shard = folder_of(table, table.shards[0], 2), table.shards[0]
+    table.merge_all()
+    backed_up(table, tmp_path / "vault")
+    if not listed:
+        unlist_generation(table, shard, 2)
+    shutil.rmtree(folder)
+    report = repair_from(table, tmp_path / "vault")
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert table.keyed(opened.read(checkpoint="one").read_all()) == then
+
+
+def test_the_manifests_of_the_only_shard_come_back_by_a_backup(tmp_path: Path) -> None:
+    """Nothing else says to which spec it belongs; no writer of ours makes another first one."""
+    table = make_table(tmp_path / "t", rows=range(5))
+    dataset = lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
+    dataset.initialize_mem_wal(bucket_column=table.kind.names[0], num_buckets=1)
+    shard = table.shards[0]
+    table.flush(shard, Put([1, 301], 1))
+    table.merge_all()
+    table.flush(shard, Put([2, 302], 2))
+    backed_up(table, tmp_path / "vault")
+    table.flush(shard, Put([303], 3))
+    for path in manifest_files(table, shard):
+        path.unlink()
+    before = snap(table)
+    for merged in ({}, table.progress()):
+        writers = ShardWriters(table.stores.objects, table.stores.tables, merged=merged)
+        with pytest.raises(Corruption, match=r"memwal repair.*MW-M06"):
+            writers.open(shard)
+    without = repair(table)
+    assert (without.exit_code, without.mended) == (8, 0)
+    assert "WAL entries 1 to" in without.lost[0] and "_gen_2" in without.lost[0]
+    assert {n: d for n, d in snap(table).items() if n in before} == before
+    report = repair_from(table, tmp_path / "vault")
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
     assert broken(table) == [] and read(table) == table.truth()
 
 
@@ -495,6 +630,7 @@ def test_a_place_of_backups_is_not_repaired(table: Table, tmp_path: Path) -> Non
         tables=[resolved(table).model_copy(update={"uri": str(place)})],
         request=RepairRequest(execute=True),
         confirm=lambda name, damages: True,
+        find_place=find_place,
     )
     (report,) = run_repair(options, Quiet()).tables
     assert report.exit_code == 5 and "(MW-A10)" in str(report.error)
@@ -510,7 +646,10 @@ def test_no_shard_is_claimed_unasked(table: Table) -> None:
         return False
 
     options = RepairOptions(
-        tables=[resolved(table)], request=RepairRequest(execute=True), confirm=refuse
+        tables=[resolved(table)],
+        request=RepairRequest(execute=True),
+        confirm=refuse,
+        find_place=find_place,
     )
     (report,) = run_repair(options, Quiet()).tables
     assert report.exit_code == 5 and "(MW-J01)" in str(report.error)
@@ -553,6 +692,32 @@ def test_the_command(table: Table) -> None:
     (report,) = json.loads(done.stdout)["tables"]
     assert (done.returncode, report["mended"], report["left"]) == (0, 1, 0)
     assert [item["done"] for item in report["items"]] == [True]
+
+
+def test_a_place_of_backups_by_its_name(table: Table, tmp_path: Path) -> None:
+    place = tmp_path / "vault"
+    backed_up(table, place)
+    config = tmp_path / "memwal.toml"
+    config.write_text(f'[tables.t]\nuri = "{table.uri}"\n[tables.vault]\nuri = "{place}"\n')
+    file = next(Path(table.uri, "data").iterdir())
+    file.unlink()
+    done = run_memwal(
+        "repair",
+        "--all",
+        "--execute",
+        "--yes",
+        "--from",
+        "vault",
+        "--config",
+        str(config),
+        "--json",
+    )
+    reports = {report["table"]: report for report in json.loads(done.stdout)["tables"]}
+    assert (reports["t"]["mended"], reports["t"]["left"]) == (1, 0)
+    assert file.exists()
+    assert "is the table itself" in reports["vault"]["error"]
+    unknown = run_memwal("repair", table.uri, "--from", "volt", "--config", str(config))
+    assert unknown.returncode == 2 and "volt" in unknown.stderr
 
 
 def test_the_python_api(table: Table) -> None:

@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 
 import memwal
-from memwal.errors import LostRace
+from memwal.errors import LostRace, MemWalError, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.job import RepairOptions, run_repair
-from memwal.jobs.repair.model import MoveAway
+from memwal.jobs.repair.model import Action, Damage, MoveAway
+from memwal.jobs.repair.report import report_repair
 from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.repair.store import StoredHands, digest_of
+from memwal.jobs.repair.store import StoredEvidence, StoredHands, digest_of
 from memwal.jobs.verify.job import run_verify
+from memwal.jobs.verify.plan import Check
 from memwal.model import ShardManifest
 from memwal.report import TableReport
 from memwal.run.options import RunOptions
+from memwal.run.progress import SILENT
 from tests.jobs.repair.damages import LOST, WHOLE, keys_of, make_damaged_ground, put_tail
 from tests.support.builders import Table
 from tests.support.indexed import resolved
@@ -43,6 +46,7 @@ def repair(table: Table, steps: Callable[[str], None]) -> TableReport:
         tables=[resolved(table)],
         request=RepairRequest(execute=True, accept_loss=True, idle_seconds=0.0),
         confirm=lambda name, damages: True,
+        find_place=lambda name: resolved(table),
     )
     (report,) = run_repair(options, Quiet(), steps).tables
     return report
@@ -112,6 +116,58 @@ def test_a_manifest_that_somebody_else_wrote_first(ground: Table, tmp_path: Path
     )
     with pytest.raises(LostRace, match="was written by someone else"):
         hands_of(table).put_manifest(other)
+
+
+def test_a_sound_table_is_looked_at_once(ground: Table, tmp_path: Path) -> None:
+    table = ground.copied(tmp_path / "t")
+    evidence = StoredEvidence(stores=table.stores, progress=SILENT, idle_seconds=0.0)
+    looks = iter([evidence.look])
+    run = TableRepair(
+        uri=table.uri,
+        look=lambda: next(looks)(),
+        hands=hands_of(table),
+        take_lease=lambda: pytest.fail("there is no work"),
+        before_commit=lambda: None,
+        confirm=lambda damages: True,
+    )
+    run.run()
+    assert run.last == [] and {check.ok for check in run.checks} == {True}
+
+
+def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
+    """A check that would report a damage could not be made again, so nobody knows."""
+    run = TableRepair(
+        uri=ground.uri,
+        look=lambda: pytest.fail("no look is needed"),
+        hands=hands_of(ground),
+        take_lease=lambda: None,
+        before_commit=lambda: None,
+        confirm=lambda damages: True,
+        first=[
+            Damage(
+                kind="other",
+                path="x",
+                action=Action.MEND,
+                finding="broken",
+                evidence="y",
+                checks=("hints",),
+            )
+        ],
+    )
+    for checks, done in (
+        ([make_check("hints", ok=True)], True),
+        ([make_check("hints", ok=None)], True),
+        ([make_check("WAL", ok=None, error=StoreUnavailable("away"))], False),
+        ([make_check("hints", ok=None, error=StoreUnavailable("away"))], False),
+    ):
+        run.checks = checks
+        report = report_repair("t", run, (1, 1), "a" * 32, acted=True)
+        assert (report.items[0].done, report.mended, report.left) == (done, done, not done)
+        assert bool(report.warnings) is (checks[0].ok is None)
+
+
+def make_check(name: str, *, ok: bool | None, error: MemWalError | None = None) -> Check:
+    return Check(invariant=None, name=name, ok=ok, detail="", error=error)
 
 
 def test_nothing_is_done_before_what_it_replaces_is_kept(ground: Table, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import lance
 import pyarrow as pa
@@ -14,21 +15,29 @@ import pytest
 import memwal
 from memwal.errors import Corruption, Missing, Refused, StoreUnavailable
 from memwal.format import layout
+from memwal.jobs.verify.checks import TableChecks, find_newer_manifests, make_checks
 from memwal.jobs.verify.plan import Hint, check_hints
+from memwal.jobs.verify.report import report_checks
 from memwal.jobs.verify.store import StoredFacts
+from memwal.ports import Objects
 from memwal.read.plan.request import Moment
 from memwal.read.store import faults
+from memwal.run.progress import SILENT
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.lance_calls import tells_of_damage
+from memwal.store.tables.manifests import TableManifests
+from memwal.testing.objects import Fault, FaultyObjects
 from tests.support import wal_tables
 from tests.support.builders import Delete, Put, Table, make_table, unlist_generation
 
 pytestmark = pytest.mark.integration
 
 
-def broken(table: Table) -> dict[str, str]:
+def broken(table: Table, *, deep: bool = False) -> dict[str, str]:
     """The broken checks of a table, with what they say."""
     try:
-        report = memwal.open_table(table.uri, engine="local").verify()
+        report = memwal.open_table(table.uri, engine="local").verify(deep=deep)
     except Corruption as error:
         report = error.report
     return {check.name: check.detail for check in report.checks if check.ok is False}
@@ -99,6 +108,63 @@ def test_a_generation_that_only_a_checkpoint_lists(table: Table) -> None:
     assert "checkpoint 'kept' needs it" in broken(table)["checkpoints"]
 
 
+@pytest.mark.parametrize("data", [b"", b'{"branch": null', b'{"branch": null, "version": 1}'])
+def test_a_tag_of_a_checkpoint_that_does_not_name_its_version(table: Table, data: bytes) -> None:
+    memwal.open_table(table.uri, engine="local").checkpoint("kept")
+    [tag] = files(table, "_refs/tags/*")
+    tag.write_bytes(data)
+    assert "'kept' has no tag that names its version" in broken(table)["checkpoints"]
+
+
+@pytest.mark.parametrize("pattern", ["data/*", "_indices/*/*", "_mem_wal/*/*_gen_2/data/*"])
+def test_what_is_garbled_at_its_full_length(table: Table, pattern: str) -> None:
+    table.dataset.create_scalar_index("k", "BTREE")
+    report = memwal.open_table(table.uri, engine="local").verify(deep=True)
+    [pages] = (check for check in report.checks if check.name == "pages")
+    assert pages.ok and report.read_bytes == sum(
+        file.stat().st_size
+        for kind in ("data/*", "_indices/*/*.lance", "_mem_wal/*/*_gen_*/data/*")
+        for file in files(table, kind)
+    )
+    garbled = files(table, pattern)[0]
+    data = garbled.read_bytes()
+    half = len(data) // 2
+    garbled.write_bytes(Random(1).randbytes(half) + data[half:])
+    assert garbled.name in broken(table, deep=True)["pages"]
+    if pattern == "data/*":
+        assert broken(table) == {}
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_shard_without_any_manifest(tmp_path: Path, merged: bool) -> None:
+    """It is the table's only one, so that a view has none."""
+    table = make_table(tmp_path / "t", rows=range(5))
+    table.flush(table.shards[0], Put([30], 1))
+    if merged:
+        table.merge_all()
+    for file in files(table, "_mem_wal/*/manifest/*"):
+        file.unlink()
+    found = broken(table)
+    assert set(found) <= {"a manifest for each shard", "shard manifests"}
+    assert table.shards[0] in str(found)
+
+
+def test_a_store_that_is_away_is_no_damage(table: Table) -> None:
+    """Whichever request it does not answer: no check fails, and the run does."""
+    memwal.open_table(table.uri, engine="local").checkpoint("kept")
+    view = table.stores.views.table()
+    objects = FaultyObjects(table.stores.objects)
+    make_checks(TableChecks(facts_of(table, objects), view, []).list_steps(), SILENT)
+    for operation, path in sorted(set(objects.calls)):
+        away = Fault(operation=operation, path=path, nth=None, error=StoreUnavailable("away"))
+        facts = facts_of(table, FaultyObjects(table.stores.objects, away))
+        checks = make_checks(TableChecks(facts, view, []).list_steps(), SILENT)
+        assert not [check for check in checks if check.ok is False], (operation, path)
+        if any(check.error for check in checks):
+            report = report_checks("t", 1, checks, ())
+            assert (report.exit_code, report.error) == (1, "away")
+
+
 def test_an_older_version_under_the_newest_name(table: Table) -> None:
     newest, before = files(table, "_versions/*.manifest")[:2]
     shutil.copy(before, newest)
@@ -149,24 +215,33 @@ def test_a_schema_that_lance_panics_over(table: Table) -> None:
             look()
 
 
+def facts_of(table: Table, objects: Objects) -> StoredFacts:
+    """The facts of a table, whose objects are read through these."""
+    stores = table.stores
+    return StoredFacts(
+        objects=objects,
+        tables=stores.tables,
+        views=stores.views,
+        manifests=TableManifests(objects),
+        wal=WalEntries(objects),
+        shard_manifests=ShardManifests(objects),
+        clock=stores.clock,
+    )
+
+
 def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
     """A view is older than the hints that are read after it."""
     stores = table.stores
-    facts = StoredFacts(
-        objects=stores.objects,
-        tables=stores.tables,
-        views=stores.views,
-        manifests=stores.table_manifests,
-        wal=stores.wal,
-        shard_manifests=stores.shard_manifests,
-        clock=stores.clock,
-    )
+    facts = facts_of(table, stores.objects)
     view = stores.views.table()
+    wals = {shard: facts.read_wal(shard) for shard in table.shards}
     table.flush(table.shards[0], Put([50], 7))
     table.merge_all()
     hints = facts.read_hints(view)
     assert len(hints) == 2 and check_hints(hints).ok
     assert facts.has_moved(view.shards[0].manifest)
+    newer = find_newer_manifests(facts, view, facts.read_hints(view), {}, wals)
+    assert newer == {}
     assert check_hints([replace(hint, newest=hint.newest - 1) for hint in hints]).ok is False
     assert not check_hints([Hint(path="x", shard_id=None, found=None, newest=1)]).ok
 

@@ -1,6 +1,7 @@
-"""A data file of the base table that is gone, or not as long as the table's manifest says.
+"""A file of the base table that is gone, or not as the table's manifest or a backup has it.
 
-Evidence: a backup, if one is given: nothing else has the rows of a data file.
+Evidence: a backup, if one is given: nothing else has the rows of a data file. Only a comparison
+with a backup finds one that is damaged at its full length.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ def find(evidence: Evidence) -> Iterator[Damage]:
     for fault in evidence.base_faults:
         if fault.path.startswith(f"{layout.MEM_WAL}/"):
             continue  # a generation that a checkpoint needs, which is of another kind
-        yield Damage(
-            kind=NAME,
-            path=fault.path,
-            action=Action.LEAVE,
-            finding=fault.problem,
-            evidence="only a backup can have its rows (--from)",
-            lost=(f"{fault.path} {fault.problem}: reads of the table fail",),
-            checks=("base table's files",),
-            objects=(fault.path,),
-        )
+        yield make(fault.path, fault.problem)
+
+
+def make(path: str, problem: str) -> Damage:
+    """The damage of a file."""
+    return Damage(
+        kind=NAME,
+        path=path,
+        action=Action.LEAVE,
+        finding=problem,
+        evidence="only a backup can have its rows (--from)",
+        lost=(f"{path} {problem}: reads of the table fail",),
+        checks=("base table's files",),
+        objects=(path,),
+    )

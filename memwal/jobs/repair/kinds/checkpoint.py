@@ -1,9 +1,10 @@
-"""A checkpoint that has lost its tag or a generation, or whose record can't be read.
+"""A checkpoint that has lost its tag or a generation, or whose tag or record can't be read.
 
 Evidence: the record, and the version that it names. Gate: for a tag, that this version is there and
 is still the one of the checkpoint, by its time of commit; for a generation, that the shard lists
 one of the same number and as many rows, as it does once it was flushed again (before that, that
-this look has it flushed); for a record, that no newer memwal wrote it. Cure: the tag is made again;
+this look has it flushed); for a record, that no newer memwal wrote it. Cure: the tag is made again,
+after one that can't be read, or names another version, was moved into quarantine;
 the record names the folder that the rows are in now; a record that can't be read is moved into
 quarantine, as garbage refuses to work beside it.
 """
@@ -59,11 +60,13 @@ def _judge_tag(evidence: Evidence, fault: FileFault, found: Damage) -> Damage:
             evidence=f"version {checkpoint.version} {why}; drop the checkpoint",
             lost=(f"checkpoint {checkpoint.name!r} can't be read any more",),
         )
+    torn = evidence.digests.get(fault.path)
+    aside = () if torn is None else (MoveAway(path=fault.path, digest=torn),)
     return replace(
         found,
         action=Action.MEND,
         evidence=f"version {checkpoint.version}, which its record names, is there",
-        effects=(Tag(key=checkpoint.key, version=checkpoint.version),),
+        effects=(*aside, Tag(key=checkpoint.key, version=checkpoint.version)),
     )
 
 

@@ -16,6 +16,8 @@ from memwal.jobs.repair.model import Action, Damage, Evidence, Replace
 from memwal.jobs.verify.plan import Hint
 
 NAME = "hint"
+# A hint is written unchecked: so many versions above the newest are looked for in a backup.
+_VERSIONS_MAX = 1000
 
 
 def find(evidence: Evidence) -> Iterator[Damage]:
@@ -46,16 +48,16 @@ def find(evidence: Evidence) -> Iterator[Damage]:
 
 
 def _tell_lost(hint: Hint) -> Damage:
+    last = min(hint.found or 0, hint.newest + _VERSIONS_MAX)
+    gone = [layout.table_manifest_names(v) for v in range(hint.newest + 1, last + 1)]
     return Damage(
         kind=NAME,
         path=hint.path,
         action=Action.LEAVE,
         finding=hint.problem or "",
         evidence=f"a commit was begun from version {hint.newest}, so one that followed may be "
-        "gone: restore it from a backup, if there is one. If none followed, delete the hint",
+        "gone, which only a backup can have (--from). If none followed, delete the hint",
         lost=(f"what was committed after version {hint.newest}",),
         checks=("hints",),
-        objects=tuple(
-            f"{layout.VERSIONS}/{name}" for name in layout.table_manifest_names(hint.found or 0)
-        ),
+        objects=tuple(f"{layout.VERSIONS}/{name}" for names in gone for name in names),
     )

@@ -30,7 +30,8 @@ def find(evidence: Evidence) -> Iterator[Damage]:
             path=paths[0] if paths else f"index {name}",
             action=Action.MEND,
             finding="; ".join(texts),
-            evidence="built again from the table's rows, with its parameters",
+            evidence="built again from the table's rows, with its parameters; Lance chooses the "
+            "number of partitions where the files of a vector index don't tell it",
             effects=(BuildIndex(name=name),),
             checks=("indexes open", "index catch-up claims"),
         )

@@ -30,10 +30,12 @@ from memwal.jobs.repair.model import (
     ShardEvidence,
     describe_span,
 )
-from memwal.jobs.repair.shards import set_back
+from memwal.jobs.repair.shards import list_rows, set_back
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
+from memwal.text import name_some
 
 NAME = "shard_manifest"
+_NAMED_MAX = 10
 _CHECKS = (
     "shard manifests",
     "newest shard manifests",
@@ -75,7 +77,14 @@ def _judge(evidence: Evidence, shard: ShardEvidence, error: Exception | None) ->
     base = _choose_base(evidence, shard)
     if base is None:
         why = "no manifest of the shard can be read, and nothing else says to which spec it belongs"
-        return replace(left, evidence=why)
+        manifests = layout.shard_manifest_path(shard.shard_id, 1).rpartition("/")[0]
+        return replace(
+            left,
+            evidence=f"{why}: --from BACKUP, or restore one. Without any, ingest the rows of "
+            "generations, which are Lance tables, before the folder is moved away",
+            lost=(_name_left(shard),),
+            objects=(manifests,),
+        )
     listed, floor = _list_generations(shard, base)
     found = set_back(shard, base, listed, floor)
     if found is None:
@@ -90,6 +99,17 @@ def _judge(evidence: Evidence, shard: ShardEvidence, error: Exception | None) ->
         loses_rows=bool(found.lost),
         fences=True,
         effects=found.effects,
+    )
+
+
+def _name_left(shard: ShardEvidence) -> str:
+    """What a shard has beside its manifests, and nobody reads without one."""
+    folders = ", ".join(name_some(sorted(shard.folders), _NAMED_MAX, "more")) or "none"
+    rows = list_rows(shard)
+    entries = describe_span([e.position for e in rows]) if rows else "none"
+    return (
+        f"shard {shard.shard_id}: generations {folders}; rows of WAL entries {entries}, as far as "
+        f"they are not merged (up to generation {shard.merged})"
     )
 
 

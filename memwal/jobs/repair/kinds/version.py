@@ -39,7 +39,7 @@ def find(evidence: Evidence) -> Iterator[Damage]:
                 path=fault.path,
                 action=Action.LEAVE,
                 finding=fault.problem,
-                evidence="it is the newest version: restore it from a backup, if there is one",
+                evidence="it is the newest version, which only a backup can have (--from)",
                 lost=(f"what was committed as version {version}",),
                 checks=_CHECKS,
                 objects=(fault.path,),

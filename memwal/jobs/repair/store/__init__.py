@@ -137,6 +137,17 @@ class RememberedFacts(StoredFacts):
         return self._once("base", lambda: StoredFacts.read_base_faults(self, view))
 
 
+def read_newest(stores: Stores) -> TableView:
+    """The newest version that can be read, without its shards. Raises Corruption without any."""
+    try:
+        return stores.views.base()
+    except Corruption:
+        for version in reversed(stores.table_manifests.attached_versions(layout.DETACHED_BIT)):
+            with suppress(Corruption, Missing):
+                return stores.views.base(version)
+        raise
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoredEvidence:
     """Looks at one table."""
@@ -188,12 +199,12 @@ class StoredEvidence:
         return self._add_files(found)
 
     def _look_at_versions(self) -> Evidence:
-        """A look at a table whose shards can't be viewed: older versions tell of them.
+        """A look at a table whose shards can't be viewed: its versions tell of them.
 
         Raises what it can't be viewed for where these are sound.
         """
-        view = self.stores.views.base()
-        versions = self.stores.table_manifests.attached_versions(view.version)
+        view = read_newest(self.stores)
+        versions = self.stores.table_manifests.attached_versions(layout.DETACHED_BIT)
         history, faults = self._read_versions(versions)
         if not faults:
             self.stores.views.table()
@@ -270,10 +281,7 @@ class StoredEvidence:
         hinted = {hint.shard_id: hint.found for hint in hints if hint.shard_id is not None}
         named = facts.read_named_versions(view)
         wals = {shard.shard_id: facts.read_wal(shard.shard_id) for shard in view.shards}
-        newer = find_newer_manifests(view, hints, named, wals)
-        seen = {shard.shard_id: shard.manifest for shard in view.shards}
-        # What a live writer flushed since the view is not lost.
-        newer = {shard: why for shard, why in newer.items() if not facts.has_moved(seen[shard])}
+        newer = find_newer_manifests(facts, view, hints, named, wals)
         listed: dict[ShardId, list[GenerationFacts]] = {}
         for generation in facts.read_generations(view):
             listed.setdefault(generation.shard_id, []).append(generation)

@@ -3,22 +3,30 @@
 An object is taken only if its own digest is that of the backup's list. By its path it is known
 where Lance and MemWAL writers give a name once. Manifests and WAL entries have numbers for names:
 one is taken only if those next to it are the backup's, too. In a table that was made again or
-restored since, or in another one, the same number is something else.
+restored since, or in another one, the same number is something else. Files of the base that both
+have are compared: a file that is damaged at its full length is found by reads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from memwal.errors import Corruption, LostRace, Missing
 from memwal.format import layout
 from memwal.jobs.backup.plan import NUMBERED, phase_of
+from memwal.jobs.repair.kinds import base_file
 from memwal.jobs.repair.model import Action, Damage, Fetch
-from memwal.model import BackupObject
+from memwal.model import BackupObject, StoredFile
 from memwal.ports import PART_BYTES, Objects
+from memwal.run.progress import Progress
 from memwal.store.objects.copying import ObjectParts, copy_object, digest_object
 from memwal.store.records.backups import StoredBackups
+from memwal.threads import side_by_side
+
+_READERS_MAX = 4
+_BASE_FOLDERS = ("data", "_deletions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +40,12 @@ class BackedUp:
     table: Objects
     found: Mapping[str, BackupObject]
     names: Mapping[str, str]
+    progress: Progress
     _listed: dict[str, list[str]] = field(default_factory=dict)
+    _sound: set[StoredFile] = field(default_factory=set)
 
     @classmethod
-    def read(cls, place: Objects, table: Objects) -> BackedUp:
+    def read(cls, place: Objects, table: Objects, progress: Progress) -> BackedUp:
         """Read the lists of all backups of the place. Raises Usage without any, Corruption."""
         backups = StoredBackups(place)
         backups.find()
@@ -44,19 +54,61 @@ class BackedUp:
         for backup in backups.list():
             for one in backups.objects_of(backup):
                 found[one.path], names[one.path] = one, backup.name
-        return cls(place=place, table=table, found=found, names=names)
+        return cls(place=place, table=table, found=found, names=names, progress=progress)
 
     def mend(self, damages: Sequence[Damage]) -> list[Damage]:
-        """The damages, mended by what the backups have of their objects, if they have any."""
+        """The damages, mended by what the backups have of their objects, if they have any.
+
+        With those that only a comparison with the backups finds.
+        """
         damaged = {path for damage in damages for path in damage.objects}
-        return [self._mend(damage, damaged) for damage in damages]
+        garbled = self._find_garbled(damaged)
+        return [self._mend(damage, damaged) for damage in (*garbled, *damages)]
+
+    def _find_garbled(self, damaged: Set[str]) -> list[Damage]:
+        """Files of the base with other bytes than the backups have, found by reading all of them.
+
+        A name of theirs is given once, so both are the same file. Each is read once by a repair.
+        """
+        files = [
+            file
+            for folder in _BASE_FOLDERS
+            for file in self.table.list(folder)
+            if file.path in self.found and file.path not in damaged and file not in self._sound
+        ]
+        if files:
+            total = sum(file.size_bytes for file in files)
+            self.progress.start("files of the base, compared with the backups", len(files), total)
+        differ = side_by_side(self._is_garbled, files, _READERS_MAX)
+        return [
+            base_file.make(
+                file.path, f"has other bytes than backup {self.names[file.path]} has of it"
+            )
+            for file, differs in zip(files, differ, strict=True)
+            if differs
+        ]
+
+    def _is_garbled(self, file: StoredFile) -> bool:
+        try:
+            there = digest_object(self.table, file.path)
+        except Missing:
+            return False  # collected since it was listed; a look finds it if it is needed
+        self.progress.done(1, file.size_bytes)
+        if there != self.found[file.path]:
+            return True
+        self._sound.add(file)
+        return False
 
     def _mend(self, damage: Damage, damaged: Set[str]) -> Damage:
         if damage.action is Action.MEND or not damage.objects:
             return damage
-        effects = [fetch for path in damage.objects for fetch in self._list_other(path, damaged)]
+        wanted = [self.found[path] for path in self._list_there(damage.objects)]
+        ours = [one for one in wanted if self._is_ours(one.path, damaged)]
+        effects = [fetch for one in ours if (fetch := self._fetch_other(one)) is not None]
         if not effects:
-            return damage
+            names = ", ".join(sorted({self.names[one.path] for one in wanted if one not in ours}))
+            why = f"{damage.evidence}; what backup {names} has there is of another history"
+            return replace(damage, evidence=why) if names else damage
         names = ", ".join(sorted({self.names[fetch.path] for fetch in effects}))
         return replace(
             damage,
@@ -69,11 +121,13 @@ class BackedUp:
         )
 
     def _is_ours(self, path: str, damaged: Set[str]) -> bool:
-        """Whether the backup's object of a numbered name is the table's.
+        """Whether the backup's object of that name is the table's.
 
-        The nearest neighbours that both have are compared; without any, there has to be a file in
-        both that Lance or a writer named at random.
+        Of a number, the nearest neighbours that both have are compared; without any, there has to
+        be a file in both that Lance or a writer named at random.
         """
+        if phase_of(path) not in NUMBERED:
+            return True
         here = _number_of(path) or 0
         there = {
             number: other
@@ -94,21 +148,20 @@ class BackedUp:
             self._listed[folder] = [path for path in files if path in self.found]
         return self._listed[folder]
 
-    def _list_other(self, path: str, damaged: Set[str]) -> list[Fetch]:
-        """The objects at a path, or in its folder, that the table lacks or has other bytes of."""
-        wanted = [o for p, o in self.found.items() if p == path or p.startswith(f"{path}/")]
-        fetches = []
-        for one in wanted:
-            if phase_of(one.path) in NUMBERED and not self._is_ours(one.path, damaged):
-                continue
-            try:
-                there = digest_object(self.table, one.path)
-            except Missing:
-                fetches.append(Fetch(wanted=one))
-                continue
-            if there.sha256 != one.sha256:
-                fetches.append(Fetch(wanted=one, digest=there.sha256.hex()))
-        return fetches
+    def _list_there(self, paths: Sequence[str]) -> list[str]:
+        """What the backups have at these paths, or in folders of these names."""
+        wanted = set(paths)
+        return [path for path in self.found if not wanted.isdisjoint(_list_folders(path))]
+
+    def _fetch_other(self, wanted: BackupObject) -> Fetch | None:
+        """Fetches what the table lacks or has other bytes of."""
+        try:
+            there = digest_object(self.table, wanted.path)
+        except Missing:
+            return Fetch(wanted=wanted)
+        if there.sha256 == wanted.sha256:
+            return None
+        return Fetch(wanted=wanted, digest=there.sha256.hex())
 
     def fetch(self, effect: Fetch) -> None:
         """Copy an object into the table. What was in its place is in quarantine by now.
@@ -132,6 +185,11 @@ class BackedUp:
         except Missing:
             text = f"{self.place.uri}/{effect.path} is gone, and the backup's list names it"
             raise Corruption("MW-A07", text) from None
+
+
+def _list_folders(path: str) -> Iterator[str]:
+    """The path, and the folders above it."""
+    return accumulate(path.split("/"), lambda folder, name: f"{folder}/{name}")
 
 
 def _number_of(path: str) -> int | None:
