@@ -33,13 +33,14 @@ _BASE_FOLDERS = ("data", "_deletions")
 class BackedUp:
     """The objects of a place's backups by path, each as the newest backup has it.
 
-    `names` are those of the backups.
+    `names` are those of the backups, `own` those that were made of the table at its address.
     """
 
     place: Objects
     table: Objects
     found: Mapping[str, BackupObject]
     names: Mapping[str, str]
+    own: Set[str]
     progress: Progress
     _listed: dict[str, list[str]] = field(default_factory=dict)
     _sound: set[StoredFile] = field(default_factory=set)
@@ -54,7 +55,8 @@ class BackedUp:
         for backup in backups.list():
             for one in backups.objects_of(backup):
                 found[one.path], names[one.path] = one, backup.name
-        return cls(place=place, table=table, found=found, names=names, progress=progress)
+        own = frozenset(b.name for b in backups.list() if b.source == table.uri)
+        return cls(place=place, table=table, found=found, names=names, own=own, progress=progress)
 
     def mend(self, damages: Sequence[Damage]) -> list[Damage]:
         """The damages, mended by what the backups have of their objects, if they have any.
@@ -124,7 +126,8 @@ class BackedUp:
         """Whether the backup's object of that name is the table's.
 
         Of a number, the nearest neighbours that both have are compared; without any, there has to
-        be a file in both that Lance or a writer named at random.
+        be a file in both that Lance or a writer named at random. Where none follows, histories may
+        have parted just there: then only a backup that was made of this very place tells.
         """
         if phase_of(path) not in NUMBERED:
             return True
@@ -136,10 +139,11 @@ class BackedUp:
         }
         there.pop(here, None)
         if not there:
-            return bool(self._list("data"))
+            return self.names[path] in self.own and bool(self._list("data"))
         below, above = [n for n in there if n < here], [n for n in there if n > here]
         near = [there[n] for n in (*sorted(below)[-1:], *sorted(above)[:1])]
-        return all(digest_object(self.table, p).sha256 == self.found[p].sha256 for p in near)
+        agrees = all(digest_object(self.table, p).sha256 == self.found[p].sha256 for p in near)
+        return agrees and bool(above or self.names[path] in self.own)
 
     def _list(self, folder: str) -> list[str]:
         """What both have in a folder."""
