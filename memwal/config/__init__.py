@@ -70,8 +70,8 @@ class ResolvedTable(BaseModel):
     """A TABLE argument after the configuration was looked up.
 
     `backup` is where its backups go, with storage options as `storage_options` has them;
-    `backup_problem` why these can't be told. `unknown`
-    is why a name can lead nowhere: it is in no configuration.
+    `backup_problem` why these can't be told. `unknown` is why a name can lead nowhere: it is in no
+    configuration.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)

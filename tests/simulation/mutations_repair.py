@@ -222,6 +222,11 @@ REPAIR: tuple[Mutation, ...] = (
             "        if True:",
         ),
         (
+            "repair: what a copy wrote last is taken",
+            "        own = frozenset(b.name for b in backups.list() if b.source == table.uri)",
+            "        own = frozenset(names.values())",
+        ),
+        (
             "repair: a base file that is garbled is not looked for",
             "        garbled = self._find_garbled(damaged)",
             "        garbled: list[Damage] = []",

@@ -364,10 +364,10 @@ class StoredViews(StoredLineage):
             hint = decode_version_hint(self._objects.get(layout.TABLE_HINT, DOCUMENT_BYTES_MAX))
         except (Missing, Corruption):
             return
-        if hint is not None and hint <= seen:
+        if hint is None or hint <= seen:
             return
         there = self._manifests.attached_versions(layout.DETACHED_BIT)
-        if hint is not None and there and hint > there[-1]:
+        if there and hint > there[-1]:
             raise Corruption(
                 "MW-C08",
                 f"{self._objects.uri}: version {hint} was committed, by Lance's hint, and the "

@@ -549,6 +549,23 @@ def test_the_wal_of_a_copy_that_diverged_is_not_taken(tmp_path: Path) -> None:
     assert wal_file(table, shard, 10).read_bytes() == torn
 
 
+def test_what_a_copy_wrote_last_is_not_taken(tmp_path: Path) -> None:
+    """They part just at the end: nothing follows that would differ."""
+    table = make_damaged_ground(tmp_path / "t")
+    shard, copy = table.shards[0], table.copied(tmp_path / "copy")
+    table.flush(shard, Put([210], 1))
+    copy.flush(shard, Put([777], 2))
+    for one in (table, copy):
+        one.merge_all()
+    name = layout.table_manifest_names(table.dataset.version)[0]
+    mine, other = (Path(one.uri, layout.VERSIONS, name) for one in (table, copy))
+    backed_up(copy, tmp_path / "vault")
+    tear(mine, 40)
+    torn = mine.read_bytes()
+    report = repair_from(table, tmp_path / "vault")
+    assert report.exit_code == 8 and mine.read_bytes() == torn != other.read_bytes()
+
+
 def test_the_version_of_another_table_is_not_taken(table: Table, tmp_path: Path) -> None:
     other = make_damaged_ground(tmp_path / "other")
     assert other.dataset.version == table.dataset.version
