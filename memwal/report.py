@@ -57,8 +57,8 @@ class Part(Section):
 class AuditItem(Section):
     """What a run did to one thing, or is about to do, with its evidence: a line of an audit trail.
 
-    `action` is delete, drop, expire, merge, rewrite, replace, break, rescue or quiesce. `path` is
-    below the table's folder. `generations` are the first and last of a merge or a rescue;
+    `action` is delete, drop, expire, merge, rewrite, replace, break, claim, rescue or quiesce.
+    `path` is below the table's folder. `generations` are the first and last of a merge or a rescue;
     `fragments` were rewritten; `version` is the one that expired, or that has the change. No
     value of any row is in it: the trail outlives them.
     """

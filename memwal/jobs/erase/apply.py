@@ -10,8 +10,8 @@
    indexes anew. Then the version is noted as clean.
 6. Delete tags and checkpoints, if that was asked for, and run records that name a key.
 7. Expire versions and collect garbage, by the gates that garbage always has.
-8. Look again at everything, and judge: the proof. Where nothing holds a key any more, delete the
-   stored keys, and then note that the erasure is done.
+8. Look again at everything, and judge: the proof. Where nothing holds a key any more, note that,
+   delete the stored keys, and then note that the erasure is done.
 
 It may be killed anywhere (invariant 8): the record says which steps are behind it, and a step that
 was cut short is made again. A shard's tombstones that landed unnoted are written twice, which at
@@ -150,8 +150,8 @@ class Chain:
 
 @dataclass(kw_only=True)
 class Erased:
-    """What a run came to. `look` is the last one before anything was rewritten; `stopped` says why
-    it went no further.
+    """What a run came to. `look` is the last one before anything was rewritten; `dropped` are tags,
+    checkpoints and run records; `stopped` says why it went no further.
     """
 
     record: Erasure | None = None
@@ -160,6 +160,7 @@ class Erased:
     findings: Sequence[Finding] = ()
     elsewhere: Sequence[str] = ()
     claimed: Sequence[ShardId] = ()
+    dropped: list[AuditItem] = field(default_factory=list)
     jobs: list[JobOnTable] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stopped: MemWalError | None = None
@@ -197,9 +198,9 @@ class Eraser:
         look = self.search.look(view)
         found = Erased(record=self.open_record, holders=self._count(look), elsewhere=look.elsewhere)
         found.warnings += look.problems
-        if found.holders.any and not self._has_written(self.open_record):
-            found.claimed = self.tombstones.plan(view, look).shards
         try:
+            if found.holders.any and not self._has_written(self.open_record):
+                found.claimed = self.tombstones.plan(view, look).shards
             check_pins(self.uri, look.pins, through_tags=self.request.through_tags)
         except Refused as error:  # with all that holds the keys beside it
             found.stopped = error
@@ -240,12 +241,10 @@ class Eraser:
 
     def _begin(self, view: TableView) -> Erasure:
         for other in self.erasures.list():
-            begun = other.planned or other.marks
-            if (
-                other.state == "open"
-                and not begun
-                and self.erasures.read_keys(other.erasure_id) is None
-            ):
+            stored = self.erasures.read_keys(other.erasure_id) if other.state == "open" else None
+            if stored is not None and self.open_record is None and self.keys.same_as(stored):
+                return other  # of a run that began it since this one looked
+            if other.state == "open" and stored is None and not (other.planned or other.marks):
                 self.erasures.drop(other.erasure_id)
         if self.open_record is not None:
             return self._reread(self.open_record.erasure_id)
@@ -322,7 +321,7 @@ class Eraser:
                 written=(*record.written, str(shard)),
                 marks={**record.marks, str(shard): mark},
             )
-        erased.claimed = todo
+            erased.claimed = (*erased.claimed, shard)
 
     def _note(self, erased: Erased, **changed: Any) -> Erasure:
         self.before_commit()
@@ -413,9 +412,11 @@ class Eraser:
             self.before_commit()
             self.steps("unpin")
             self.drop_pin(pin)
+            erased.dropped.append(describe_pin(pin))
         if named:
             self.before_commit()
             self.delete(named)
+            erased.dropped += map(describe_record, named)
 
     def _collect(self, erased: Erased) -> None:
         """Step 7. What one pass drops the next one may delete, and then the WAL below it."""
@@ -459,17 +460,12 @@ class Eraser:
         left = sum(not is_over([f]) for f in findings)
         now = str(iso_time(self.clock.now_nanos(), "milliseconds"))
         over = erased.stopped is None and record.clean_version is not None and not left
+        self._note(erased, looked_at=now, left=left, until=iso_time(until))
         if over:
             self.steps("forget")
             self.erasures.forget_keys(record.erasure_id)
-        self._note(
-            erased,
-            looked_at=now,
-            left=left,
-            until=iso_time(until),
-            **({"ended_at": now} if over else {}),
-        )
-        if over:
+            self.steps("end")
+            self._note(erased, ended_at=now)
             own = layout.erasure_folder(record.erasure_id)
             erased.findings = [f for f in findings if not f.path.startswith(f"{own}/keys")]
 
@@ -496,10 +492,12 @@ def _of(erased: Erased) -> Erasure:
 
 def describe_pin(pin: Pin) -> AuditItem:
     """A tag or a checkpoint that goes, as a line of the audit trail."""
-    kind = "checkpoint" if pin.checkpoint else "tag"
-    path = f"{layout.CHECKPOINTS}/{pin.name}" if pin.checkpoint else layout.tag_path(pin.name)
     return AuditItem(
-        action="drop", kind=kind, path=path, version=pin.version, reason="--through-tags"
+        action="drop",
+        kind="checkpoint" if pin.checkpoint else "tag",
+        path=layout.tag_path(pin.tag),
+        version=pin.version,
+        reason="--through-tags",
     )
 
 

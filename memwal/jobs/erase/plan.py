@@ -79,10 +79,14 @@ class Sighting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """A tag or a checkpoint that keeps rows: its version, and its generations, if any."""
+    """A tag or a checkpoint that keeps rows: its version, and its generations, if any.
+
+    `tag` is the name of the tag; that of a checkpoint ends in the checkpoint's key.
+    """
 
     name: str
     version: int
+    tag: str
     checkpoint: bool = False
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.errors import EXIT_PARTIAL, MemWalError
+from memwal.format import layout
 from memwal.grid import Column, build_table, numbers, words
 from memwal.jobs.erase.apply import Erased
 from memwal.jobs.erase.plan import Finding, Holders, State
-from memwal.model import Erasure
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, JobOnTable, Section, TableReport
+from memwal.model import Erasure, ShardId
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable, Section, TableReport
 from memwal.text import count_of, iso_time
 
 _SHOWN_MAX = 20
@@ -68,19 +69,29 @@ class EraseTableReport(TableReport):
     """One table of `erase`. `found` is what held the keys; `objects` is the proof.
 
     `erasure` is null for a dry run, and where nothing had to be done. `claimed` are the shards that
-    were claimed, or would be. `not_looked_at` names what may hold the keys elsewhere.
+    were claimed, or would be; `dropped` are the tags, checkpoints and run records that went.
+    `not_looked_at` names what may hold the keys elsewhere.
     """
 
     erasure: ErasureReport | None = None
     keys: int = 0
     found: HoldersReport | None = None
     claimed: tuple[str, ...] = ()
+    dropped: tuple[AuditItem, ...] = ()
     jobs: tuple[JobOnTable, ...] = ()
     states: dict[str, int] = {}
     objects: tuple[ObjectReport, ...] = ()
     not_looked_at: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     erasures: tuple[ErasureReport, ...] = ()
+
+    def audited(self) -> Iterable[AuditItem]:
+        """The shards that were claimed, and what was dropped; the jobs say what they did."""
+        for item in self.dropped:
+            yield item.model_copy(update={"done": True})
+        for shard in self.claimed if self.erasure is not None else ():
+            path = layout.shard_folder(ShardId(shard))
+            yield AuditItem(action="claim", kind="shard", path=path, shard_id=shard, done=True)
 
 
 def describe_erasure(record: Erasure) -> ErasureReport:
@@ -107,6 +118,7 @@ def report_erase(table: str, erased: Erased, *, keys: int, version: int) -> Eras
         keys=keys,
         found=_report_holders(erased.holders),
         claimed=tuple(map(str, erased.claimed)),
+        dropped=tuple(erased.dropped),
         jobs=tuple(erased.jobs),
         states=count_states(erased.findings),
         objects=tuple(map(report_finding, erased.findings)),

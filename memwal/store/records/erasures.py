@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,10 @@ class StoredErasures:
                 f"{self._objects.uri}: {path} can't be read as an erasure: was it made by a newer "
                 "memwal? If not, move the file away",
             )
+        over = found.state == "open" and found.clean_version is not None and found.left == 0
+        if over and self.read_keys(erasure_id) is None:
+            # Only the run that ends it forgets the keys: killed before its last word, it is done.
+            return replace(found, ended_at=found.looked_at)
         return found
 
 

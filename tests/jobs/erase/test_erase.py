@@ -17,6 +17,8 @@ import pytest
 import memwal
 from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
+from memwal.jobs.audit.job import run_audit
+from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.erase.job import (
     EraseOptions,
@@ -88,6 +90,7 @@ class People:
 
     uri: str
     shard: str = field(default_factory=lambda: str(uuid.uuid4()))
+    settings: Settings = Settings()
     open_writers: list[Any] = field(default_factory=list)
 
     def write(self, *parts: pa.Table, closes: bool = True) -> None:
@@ -103,7 +106,7 @@ class People:
 
     @property
     def resolved(self) -> ResolvedTable:
-        return ResolvedTable(name="t", uri=self.uri, settings=Settings(), storage_options={})
+        return ResolvedTable(name="t", uri=self.uri, settings=self.settings, storage_options={})
 
     def run(self, job: Any, kind: Any, **more: Any) -> Any:
         (report,) = job(kind(tables=[self.resolved], engine="local", **more), Quiet()).tables
@@ -150,15 +153,19 @@ def erase(
     execute: bool = True,
     steps: Steps = no_steps,
     lease: bool = True,
+    confirm: Any = None,
     **asked: Any,
 ) -> Any:
     request = EraseRequest(
-        key=[f"id={key}" for key in keys], execute=execute, yes=True, **{**NOW, **asked}
+        key=[f"id={key}" for key in keys],
+        execute=execute,
+        yes=confirm is None,
+        **{**NOW, **asked},
     )
     options = EraseOptions(
         tables=[table.resolved],
         request=request,
-        confirm=lambda name, shards: True,
+        confirm=confirm or (lambda name, shards: True),
         steps=steps,
         lease=lease,
     )
@@ -414,6 +421,26 @@ def test_a_tag_that_was_moved_since_is_not_deleted(tmp_path: Path) -> None:
     assert "kept" in lance.dataset(table.uri).tags.list()
 
 
+def test_the_trail_says_which_shards_were_claimed_and_what_was_dropped(tmp_path: Path) -> None:
+    table = make_people(tmp_path)
+    table.settings = Settings(audit=str(tmp_path / "trail"))
+    dataset = lance.dataset(table.uri)
+    dataset.tags.create("kept", dataset.version)
+    dry = erase(table, "person-0007", through_tags=True, execute=False)
+    assert list(dry.audited()) == []
+    report = erase(table, "person-0007", through_tags=True)
+    assert [item.path for item in report.dropped] == ["_refs/tags/kept.json"]
+    (told,) = run_audit([table.resolved], AuditRequest(path="_refs/tags/kept.json")).tables
+    [(state, item)] = [(d.state, i) for d in told.documents for i in d.items]
+    assert (state, item.action, item.done) == ("outcome", "drop", True)
+    (told,) = run_audit([table.resolved], AuditRequest()).tables
+    own = [d for d in told.documents if d.job == "erase"]
+    assert {(i.action, i.shard_id) for d in own for i in d.items} == {
+        ("drop", None), ("claim", table.shard)
+    }  # fmt: skip
+    assert "person-0007" not in told.model_dump_json()
+
+
 # ---- killed
 
 
@@ -443,6 +470,31 @@ def test_a_killed_run_is_finished_by_the_next(tmp_path: Path, step: str) -> None
     (listed,) = run_list(RunOptions(tables=[table.resolved]), Quiet()).tables
     assert [e.state for e in listed.erasures] == ["done"]
     assert len(table.rows()) == 301
+
+
+def test_killed_at_its_last_word_it_is_done(tmp_path: Path) -> None:
+    table = make_people(tmp_path)
+    with pytest.raises(Stop):
+        erase(table, "person-0007", steps=StopAt("end"))
+    (listed,) = run_list(RunOptions(tables=[table.resolved]), Quiet()).tables
+    assert [(e.state, e.ended_at) for e in listed.erasures] == [
+        ("done", e.looked_at) for e in listed.erasures
+    ]
+    check_gone(table, "person-0007")
+
+
+def test_two_runs_of_one_key_are_one_erasure(tmp_path: Path) -> None:
+    table = make_people(tmp_path)
+
+    def another(name: str, shards: Sequence[str]) -> bool:
+        erase(table, "person-0007", retention_seconds=86_400.0)
+        return True
+
+    report = erase(table, "person-0007", confirm=another)
+    (listed,) = run_list(RunOptions(tables=[table.resolved]), Quiet()).tables
+    assert [e.state for e in listed.erasures] == ["done"]
+    assert report.erasure.erasure_id == listed.erasures[0].erasure_id
+    check_gone(table, "person-0007")
 
 
 def test_a_record_without_keys_is_of_a_run_that_did_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +158,11 @@ def test_a_number_in_a_text_counts_beside_its_column(text: str, found: bool) -> 
         ("a run xy", False),
         ("it's so that name = 'xy' can't be", True),
         ("'" * 100_000 + "name = 'xy'", True),
+        ("-" * 100_000 + json.dumps({"name": 'a "b" c\\'}), True),
     ],
 )
 def test_a_text_in_a_text(text: str, found: bool) -> None:
-    keys = Keys(pa.table({"name": ["O'Neil, Ann", "xy"]}))
+    keys = Keys(pa.table({"name": ["O'Neil, Ann", "xy", 'a "b" c\\']}))
     assert bool(keys.count_in_texts(text.encode())) is found
 
 
@@ -176,6 +179,31 @@ def test_a_text_in_a_text(text: str, found: bool) -> None:
 def test_a_key_in_a_line_of_json(line: dict[str, Any], found: bool, ascii_only: bool) -> None:
     keys = Keys(pa.table({"id": pa.array([42], pa.int64()), "name": ['Zoë "Q" O\'Neil\n']}))
     text = json.dumps({"n": 1}) + "\n" + json.dumps(line, ensure_ascii=ascii_only) + "\n"
+    assert keys.count_in_documents(text.encode()) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "found"),
+    [
+        ("ann-1", '{\n "id":\n "ann-1"\n}\n', 1),
+        ("Zoë-1", '[\n {"id": "Zo\\u00eb-1"},\n {"id": "x"}\n]', 1),
+        ("ann-1", '{"id": "bob-1"}\n{"id": "ann', None),
+        ("Zoë-1", '{"id": "Zo\\u00', None),
+        ("ann-1", '{"id": "ann-1"}\n{"id": "bo', 1),
+        ("ann-1", '{"id": "bob-1"}\n\n', 0),
+        (Decimal("1.50"), '{"id": 1.5}', 1),
+        (Decimal("1.50"), '{"id": "1.500"}', 1),
+        (Decimal("1.50"), '{"id": 1.51}', 0),
+        (2.0, '{"id": 2}', 1),
+        (b"\x00\xff\x01", '{"id": "00FF01"}', 1),
+        (b"\x00\xff\x01", '{"id": "0x00ff01"}', 1),
+        (b"\x00\xff\x01", '{"id": "AP8B"}', 1),
+        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05"}', 1),
+        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02 03:04:05"}', 1),
+    ],
+)
+def test_values_that_are_written_otherwise(value: object, text: str, found: int | None) -> None:
+    keys = Keys(pa.table({"id": [value]}))
     assert keys.count_in_documents(text.encode()) == found
 
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, time
+from decimal import Context, Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,11 +30,12 @@ from memwal.text import count_of
 KEYS_MAX = 1_000_000
 _FILE_BYTES_MAX = 1024 * 1024 * 1024
 _SHORT = 4
-_QUOTED_CHARACTERS_MAX = 64 * 1024
+_TORN = object()
 _RUN = re.compile(rb"[^\x00-\x1f]+")
 _WORD = re.compile(r"[\w.@+\-:/]+")
-_QUOTED = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
-_HEX = re.compile(r"[xX]'([0-9a-fA-F]*)'")
+_NUMBER = re.compile(r"[+-]?[\d.][\d.eE+-]*")
+_HEX = re.compile(r"\b(?:[xX]'|0[xX])?((?:[0-9a-fA-F]{2})+)\b")
+_DIGITS = Context(prec=400)
 
 
 def read_keys(
@@ -169,27 +174,32 @@ class Keys:
         """How many of a document's texts name a key."""
         return sum(self._names_key(run.decode("utf-8", "replace")) for run in _RUN.findall(data))
 
-    def count_in_documents(self, data: bytes) -> int:
-        """How many lines of JSON name a key, by fields and values; of other lines, by their texts.
+    def count_in_documents(self, data: bytes) -> int | None:
+        """How many lines of JSON name a key, by fields and values; None where one is torn.
 
-        In JSON a value may be written with escapes, and a number stands beside its field's name.
+        In JSON a value may be written with escapes, and a number stands beside its field's name. A
+        document that goes over several lines counts once.
         """
-        return sum(map(self._line_names_key, data.splitlines()))
+        parts = [data] if _parse(data) is not _TORN else data.splitlines()
+        found = [self._document_names_key(part) for part in parts if part.strip()]
+        named = sum(one or False for one in found)
+        return None if None in found and not named else named
 
-    def _line_names_key(self, line: bytes) -> bool:
-        text = line.decode("utf-8", "replace")
-        try:
-            values = set(_list_scalars(json.loads(text)))
-        except (ValueError, RecursionError):
-            return self._names_key(text)
+    def _document_names_key(self, data: bytes) -> bool | None:
+        document, text = _parse(data), data.decode("utf-8", "replace")
+        if document is _TORN:
+            return self._names_key(text) or None
+        values = set(_list_scalars(document))
         return self._has_key(values.union(*map(_list_words, values))) or self._names_key(text)
 
-    def count_in_errors(self, data: bytes) -> int:
-        """How many texts in a JSON document name a key; its numbers and fields are its own."""
-        try:
-            document = json.loads(data)
-        except (ValueError, RecursionError):
-            return self.count_in_texts(data)
+    def count_in_errors(self, data: bytes) -> int | None:
+        """How many texts in a JSON document name a key; its numbers and fields are its own.
+
+        None for a torn one that names none as far as it goes.
+        """
+        document = _parse(data)
+        if document is _TORN:
+            return self.count_in_texts(data) or None
         return sum(map(self._names_key, _list_strings(document)))
 
     def _names_key(self, text: str) -> bool:
@@ -204,6 +214,13 @@ class Keys:
         return True
 
 
+def _parse(data: bytes) -> object:
+    try:
+        return json.loads(data, parse_float=Decimal)
+    except (ValueError, RecursionError):
+        return _TORN
+
+
 def _list_words(text: str) -> set[str]:
     """What may be a value in a text: it itself, its words, and what stands between quotes."""
     found = _WORD.findall(text)
@@ -211,13 +228,26 @@ def _list_words(text: str) -> set[str]:
     # An apostrophe may be part of a word, so that quotes pair up wrongly: any two may be a pair.
     words |= {part.replace("\0", "'") for part in text.replace("''", "\0").split("'")}
     words |= set(text.split('"'))
-    if len(text) <= _QUOTED_CHARACTERS_MAX:  # the search takes quadratic time
-        words |= {(a or b).replace("''", "'") for a, b in _QUOTED.findall(text)}
+    escaped = text.replace("\\\\", "\1").replace('\\"', "\0").split('"')
+    words |= {part.replace("\0", '"').replace("\1", "\\") for part in escaped}
+    words |= {spelt for word in found if (spelt := _spell_number(word)) is not None}
     return words | {f"0x{digits.lower()}" for digits in _HEX.findall(text)}
 
 
+def _spell_number(text: str) -> str | None:
+    """A number in digits, the same for 1.5, 1.50 and 15e-1; None for what is none."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    try:
+        number = _DIGITS.create_decimal(text).normalize(_DIGITS)
+    except ArithmeticError:
+        return None
+    # An exponent may ask for more digits than memory has.
+    return f"{number:f}" if abs(number.adjusted()) <= _DIGITS.prec else None
+
+
 def _list_scalars(value: object) -> Iterator[str]:
-    """The names of fields, and all values, as `_list_texts` has them."""
+    """The names of fields, and all values, each in the spellings that a key's value has."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield str(key)
@@ -226,19 +256,28 @@ def _list_scalars(value: object) -> Iterator[str]:
         for item in value:
             yield from _list_scalars(item)
     elif value is not None:
-        yield str(value).lower() if isinstance(value, bool) else str(value)
+        yield from _spell(value)
 
 
 def _list_texts(column: pa.ChunkedArray) -> set[str]:
-    values = pc.unique(column).to_pylist()
-    return {
-        f"0x{v.hex()}"
-        if isinstance(v, bytes)
-        else str(v).lower()
-        if isinstance(v, bool)
-        else str(v)
-        for v in values
-    }
+    return {text for value in pc.unique(column).to_pylist() for text in _spell(value)}
+
+
+def _spell(value: Any) -> Iterator[str]:
+    """A value as documents and errors have it, which is not always as memwal writes it."""
+    match value:
+        case bool():
+            yield str(value).lower()
+        case bytes():
+            yield from (f"0x{value.hex()}", b64encode(value).decode())
+        case date() | time():
+            yield from (str(value), value.isoformat())
+        case int() | float() | Decimal():
+            yield str(value)
+            if (spelt := _spell_number(str(value))) is not None:
+                yield spelt
+        case _:
+            yield str(value)
 
 
 def _list_strings(value: object) -> Iterator[str]:

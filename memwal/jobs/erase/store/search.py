@@ -489,13 +489,14 @@ def _find_pins(
     ours = layout.checkpoint_tag("")
     for name, version in sorted(tags.items()):
         if version in held_at and not name.startswith(ours):
-            yield Pin(name=name, version=version)
+            yield Pin(name=name, version=version, tag=name)
     for found in checkpoints:
         folders = {
             f"{layout.shard_folder(s.shard_id)}/{g.path}" for s in found.shards for g in s.pending
         }
         if found.version in held_at or any(folder in groups for folder in folders):
-            yield Pin(name=found.name, version=found.version, checkpoint=True)
+            tag = layout.checkpoint_tag(found.key)
+            yield Pin(name=found.name, version=found.version, tag=tag, checkpoint=True)
 
 
 def _open_arrow(data: bytes) -> Callable[[], Iterator[pa.RecordBatch]]:
