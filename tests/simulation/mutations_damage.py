@@ -21,7 +21,7 @@ DAMAGE = (
         "tests/jobs/merge/test_lost_version.py -k 'status'",
         (
             "damage: a hint beyond the newest version proves nothing",
-            "if hint is not None and there and hint > there[-1]:",
+            "if there and hint > there[-1]:",
             "if False:",
         ),
     ),

@@ -175,6 +175,7 @@ class Eraser:
     keys: Any
     read_view: Callable[[], TableView]
     search: Search
+    look_at_copies: Callable[[], Sequence[Finding]]
     erasures: Erasures
     tombstones: Tombstones
     rebuild: Rebuild
@@ -198,6 +199,7 @@ class Eraser:
         look = self.search.look(view)
         found = Erased(record=self.open_record, holders=self._count(look), elsewhere=look.elsewhere)
         found.warnings += look.problems
+        found.findings = self.look_at_copies()
         try:
             if found.holders.any and not self._has_written(self.open_record):
                 found.claimed = self.tombstones.plan(view, look).shards
@@ -212,7 +214,8 @@ class Eraser:
         check_pins(self.uri, look.pins, through_tags=self.request.through_tags)
         holders = self._count(look)
         if self.open_record is None and not holders.any and not _has_unread_index(look):
-            return Erased(holders=holders, elsewhere=look.elsewhere)
+            copies = self.look_at_copies()
+            return Erased(holders=holders, elsewhere=look.elsewhere, findings=copies)
         confirmed = self._confirm(view, look)
         self.take_lease()
         record = self._begin(view)
@@ -453,9 +456,10 @@ class Eraser:
                 record,
             )
         )
-        erased.findings, erased.version_after = findings, view.version
+        copies = self.look_at_copies()
+        erased.findings, erased.version_after = [*findings, *copies], view.version
         self.steps("prove")
-        self.erasures.put_proof(record.erasure_id, map(write_finding, findings))
+        self.erasures.put_proof(record.erasure_id, map(write_finding, erased.findings))
         until = find_until(findings)
         left = sum(not is_over([f]) for f in findings)
         now = str(iso_time(self.clock.now_nanos(), "milliseconds"))
@@ -467,7 +471,7 @@ class Eraser:
             self.steps("end")
             self._note(erased, ended_at=now)
             own = layout.erasure_folder(record.erasure_id)
-            erased.findings = [f for f in findings if not f.path.startswith(f"{own}/keys")]
+            erased.findings = [f for f in erased.findings if not f.path.startswith(f"{own}/keys")]
 
 
 def _has_unread_index(look: Any) -> bool:

@@ -173,6 +173,20 @@ def _judge(seen: Sighting, around: Surroundings, erasure: Erasure) -> tuple[Stat
     return State.HELD, f"{what}; {why}", until
 
 
+def judge_copy(sightings: Iterable[Sighting]) -> Iterable[Finding]:
+    """The same of another table that may have copies of the rows: it has an erasure of its own."""
+    for seen in sightings:
+        state, why = State.ABSENT, seen.how
+        if seen.rows:
+            state, why = State.HELD, f"{seen.how}: {seen.rows} with an erased key; erase there"
+        elif seen.rows is None:
+            outside = seen.kind in (Kind.INDEX, Kind.BRANCH)
+            state = State.OUTSIDE if outside else State.UNKNOWN
+        yield Finding(
+            path=seen.path, kind=seen.kind, state=state, why=why, size_bytes=seen.size_bytes
+        )
+
+
 def _judge_index(
     seen: Sighting, around: Surroundings, erasure: Erasure
 ) -> tuple[State, str, int | None]:

@@ -29,6 +29,14 @@ class KeysRequest:
             metavar="FILE",
         ),
     ] = None
+    also: Annotated[
+        Sequence[str],
+        Option(
+            meaning="Look at this clone, backup or copy of the table, too; erase there with "
+            "memwal erase URI. May be given several times.",
+            metavar="URI",
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

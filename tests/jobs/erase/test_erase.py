@@ -172,11 +172,11 @@ def erase(
     return run_erase(options, Quiet()).tables[0]
 
 
-def verify(table: People, erasure_id: str, *keys: str) -> Any:
+def verify(table: People, erasure_id: str, *keys: str, also: Sequence[str] = ()) -> Any:
     options = ProofOptions(
         tables=[table.resolved],
         erasure_id=erasure_id,
-        request=KeysRequest(key=[f"id={key}" for key in keys]),
+        request=KeysRequest(key=[f"id={key}" for key in keys], also=also),
     )
     return run_verify(options, Quiet()).tables[0]
 
@@ -594,3 +594,23 @@ def test_an_open_erasure_shows_in_status_and_from_python(tmp_path: Path) -> None
     made.erase(resume=done.erasure.erasure_id, execute=True, **NOW)
     assert [e.state for e in made.erasures().erasures] == ["done"]
     assert not [w for w in made.status().warnings if "erasure" in w]
+
+
+def test_copies_are_looked_at_when_asked(tmp_path: Path) -> None:
+    table = make_people(tmp_path)
+    copy, backup, elsewhere = (str(tmp_path / name) for name in ("copy", "backup", "elsewhere"))
+    lance.dataset(table.uri).deep_clone(copy, None)
+    memwal.open_table(table.uri).backup(backup)
+    also = [copy, backup, elsewhere]
+    first = erase(table, "person-0007", also=also)
+    assert first.erasure.state == "done"
+    found = {uri: {o.state for o in first.objects if o.path.startswith(uri)} for uri in also}
+    assert "held" in found[copy] and "absent" in found[copy]
+    assert "held" in found[backup]
+    assert found[elsewhere] == {"unknown"}
+    shown = verify(table, first.erasure.erasure_id, "person-0007", also=also)
+    assert shown.exit_code == 6
+    assert not any(held(verify(table, first.erasure.erasure_id, "person-0007")))
+    dry = erase(table, "person-0007", also=[copy], execute=False)
+    assert dry.found.rows == 0
+    assert any(path.startswith(f"{copy}/data/") for path in held(dry))

@@ -10,7 +10,7 @@ from memwal.errors import Refused, Usage
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.erase.apply import Chain, Eraser
-from memwal.jobs.erase.job.proofs import collecting, open_search
+from memwal.jobs.erase.job.proofs import collecting, leave_out, look_at_copies, open_search
 from memwal.jobs.erase.report import (
     report_erase,
 )
@@ -72,6 +72,7 @@ def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
         record, keys = _choose_keys(options.request, stores, view)
         eraser = _make_eraser(options, progress, table, stores, keys, record)
         erased = eraser.run(view) if options.acts else eraser.foresee(view)
+        erased.elsewhere = leave_out(erased.elsewhere, options.request)
         return report_erase(table.resolved.name, erased, keys=keys.count, version=view.version)
 
     runner = JobRunner(
@@ -144,6 +145,7 @@ def _make_eraser(
         keys=keys,
         read_view=stores.views.table,
         search=open_search(table, stores, keys),
+        look_at_copies=lambda: look_at_copies(request, table, stores, keys),
         erasures=stores.erasures,
         tombstones=TableTombstones(stores, keys, seed=stores.clock.new_id()),
         rebuild=LanceRebuild(stores.tables),

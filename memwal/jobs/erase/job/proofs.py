@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from memwal.errors import Usage
+from memwal.errors import MemWalError, Usage
 from memwal.jobs.erase.apply import find_kept
-from memwal.jobs.erase.plan import Surroundings, judge
+from memwal.jobs.erase.plan import Finding, Kind, State, Surroundings, judge, judge_copy
 from memwal.jobs.erase.report import EraseTableReport, describe_erasure, report_proof
 from memwal.jobs.erase.request import EraseRequest, KeysRequest
 from memwal.jobs.erase.store.keys import Keys, read_keys
@@ -20,7 +21,7 @@ from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress, Quiet
 from memwal.run.runner import JobRunner
-from memwal.run.stores import Stores
+from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
 from memwal.text import mask_address
 
@@ -60,12 +61,13 @@ def run_verify(options: ProofOptions, progress: Progress) -> JobReport:
             kept=find_kept(found),
             retention_seconds=record.retention_seconds,
         )
-        findings = list(judge(look.sightings, around, record))
+        copies = look_at_copies(options.request, table, stores, keys)
+        findings = [*judge(look.sightings, around, record), *copies]
         return report_proof(
             table.resolved.name,
             record,
             findings,
-            look.elsewhere,
+            leave_out(look.elsewhere, options.request),
             version=view.version,
             keys=keys.count,
         )
@@ -101,6 +103,29 @@ def open_search(table: OpenTable, stores: Stores, keys: Keys) -> TableSearch:
     place = table.resolved.backup
     backups = None if place is None else mask_address(place.uri)
     return TableSearch(stores=stores, keys=keys, backups=backups)
+
+
+def look_at_copies(
+    request: KeysRequest, table: OpenTable, stores: Stores, keys: Keys
+) -> list[Finding]:
+    """What other tables that were asked for hold of the keys, by their whole addresses."""
+    found: list[Finding] = []
+    for uri in request.also:
+        address = mask_address(uri)
+        try:
+            other = open_stores(uri, table.resolved.storage_options, clock=stores.clock)
+            sightings = TableSearch(stores=other, keys=keys).look(other.views.table()).sightings
+            found += (replace(f, path=f"{address}/{f.path}") for f in judge_copy(sightings))
+        except MemWalError as error:
+            why = f"can't be looked at: {error}"
+            found.append(Finding(path=address, kind=Kind.OTHER, state=State.UNKNOWN, why=why))
+    return found
+
+
+def leave_out(elsewhere: Iterable[str], request: KeysRequest) -> list[str]:
+    """What was not looked at, without what `also` names."""
+    looked_at = tuple(f"{mask_address(uri)}: " for uri in request.also)
+    return [text for text in elsewhere if not text.startswith(looked_at)]
 
 
 def collecting(
