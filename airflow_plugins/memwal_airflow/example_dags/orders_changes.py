@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow.sdk import dag, task
 from memwal_airflow.assets.events import build_table_asset, find_changed_range
+from memwal_airflow.settings import read_settings
 
 
 @task
@@ -25,7 +26,7 @@ def find_range(triggering_asset_events: Any = None) -> tuple[int | None, int | N
 
 
 @task.external_python(python="{{ var.value.memwal_python }}", expect_airflow=False)
-def copy_changes(found: Any, config: str, database: str) -> dict[str, int]:
+def copy_changes(found: Any, config: str | None, database: str) -> dict[str, int]:
     """Bring the copy up to the newest version. Runs in the environment that has memwal."""
     import json
     import sqlite3
@@ -68,8 +69,7 @@ def copy_changes(found: Any, config: str, database: str) -> dict[str, int]:
 )
 def orders_changes() -> None:
     """The table, into the copy."""
-    config = "{{ conf.get('memwal', 'config_file') }}"
-    copy_changes(find_range(), config, "{{ var.value.orders_copy }}")
+    copy_changes(find_range(), read_settings().config_file, "{{ var.value.orders_copy }}")
 
 
 orders_changes()
