@@ -37,21 +37,22 @@ def copy_changes(found: Any, config: str | None, database: str) -> dict[str, int
     table = memwal.open_table("orders", config=config)
     copy = sqlite3.connect(database)
     with copy:  # one transaction
-        copy.execute("CREATE TABLE IF NOT EXISTS orders (id PRIMARY KEY, row)")
+        copy.execute("CREATE TABLE IF NOT EXISTS orders (key PRIMARY KEY, row)")
         copy.execute("CREATE TABLE IF NOT EXISTS done (version)")
         done = copy.execute("SELECT coalesce(max(version), 0) FROM done").fetchone()[0]
         start = done if since is None else min(done, since)
         end = None if until is None else max(done, until)
         changes = table.changes(since=start, until=end)
         end = int(changes.schema.metadata[b"memwal.until"])
+        key = changes.schema.names[3]  # after _change, _version and _time
         rows = 0
         for batch in changes:
             for row in batch.to_pylist():
                 rows += 1
                 if row["_change"] == "delete":
-                    copy.execute("DELETE FROM orders WHERE id = ?", [row["id"]])
+                    copy.execute("DELETE FROM orders WHERE key = ?", [row[key]])
                 else:
-                    values = [row["id"], json.dumps(row, default=str)]
+                    values = [row[key], json.dumps(row, default=str)]
                     copy.execute("INSERT OR REPLACE INTO orders VALUES (?, ?)", values)
         copy.execute("DELETE FROM done")
         copy.execute("INSERT INTO done VALUES (?)", [end])
