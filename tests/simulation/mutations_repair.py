@@ -119,6 +119,11 @@ REPAIR: tuple[Mutation, ...] = (
             "            if True:",
         ),
         (
+            "repair: progress is raised over versions that have expired",
+            "            if after.version > before.version + 1:\n",
+            "            if False:\n",
+        ),
+        (
             "repair: progress is raised over a restore",
             "        if after.version in evidence.rewound or before.mem_wal is None",
             "        if before.mem_wal is None",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,24 @@ def test_the_old_rows_outlive_garbage_until_their_checkpoint_is_dropped(world: W
     with table.writer(world.shard) as writer:
         writer.put(world.rows(3, 300))
     assert table.lsm_rows()[table.kind.key(3)]["n"] == 300
+
+
+def test_a_restore_that_has_expired_is_no_fall_of_progress(world: World) -> None:
+    world.go_on()
+    world.table.merge_all()
+    check_done(restore(world.place, world.path, over=True))
+    restored = int(world.table.dataset.version)
+    world.table.dataset.create_scalar_index("n", "BTREE")
+    world.table.dataset.cleanup_old_versions(
+        older_than=timedelta(0), error_if_tagged_old_versions=False
+    )
+    assert restored not in {version["version"] for version in world.table.dataset.versions()}
+    (report,) = run_verify(RunOptions(tables=[resolve(world.path)]), SILENT).tables
+    assert report.error is None
+    assert f"turned back on purpose at {restored + 1}" in str(report)
+    repaired = memwal.open_table(world.table.uri).repair(execute=True, yes=True)
+    assert repaired.outcome == "nothing_to_do"
+    assert read_all(world.table) == world.truth
 
 
 def test_a_writer_of_memwal_is_fenced(world: World) -> None:
