@@ -355,7 +355,7 @@ def test_over_a_broken_table(world: World, what: str) -> None:
     if what == "version":
         assert report.kept_checkpoint is None
         assert "no checkpoint" in report.warnings[0]
-        assert any(path.startswith(layout.VERSIONS) for path in report.put_aside)
+        assert any(path.startswith(layout.VERSIONS) for path in report.removed)
     with pytest.raises(OSError):
         world.writer.put(world.rows(8, 92))
         world.writer.close()
