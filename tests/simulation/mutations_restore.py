@@ -140,8 +140,8 @@ RESTORE = (
         f"{_REAL} 'never_merged'",
         (
             "restore: an index is taken to be as old as the backup says, proven or not",
-            '    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"} if mem_wal_since_nanos else {}',
-            '    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"}',
+            "    return int(found[2]) or None if found",
+            "    return int(found[2]) if found",
         ),
     ),
     *mutations(
