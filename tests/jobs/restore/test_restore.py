@@ -29,6 +29,7 @@ from memwal.store.shards.writers import ShardWriters
 from tests.support import garbage_runs as runs
 from tests.support.backups import back_up, resolve, restore
 from tests.support.builders import PAYLOAD, Put, Rows, Table, make_table
+from tests.support.policy_tables import make_policy_table
 from tests.support.sampling import many
 from tests.support.stopping import Stop, Stopper
 from tests.support.stores import ON_S3, make_address
@@ -169,6 +170,30 @@ def test_a_shard_that_was_never_merged_is_merged_in_a_new_place(tmp_path: Path) 
     check_done(restore(tmp_path / "backups", since, backup="unproven"))
     refused = replace(table, uri=str(since)).merge_all()[1].error
     assert "MW-H04" in str(refused)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_operands_count_once_after_a_restore(tmp_path: Path, over: bool) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1, 2])
+    table.flush((1, table.row(1, 5)), (3, table.row(3, 7)))
+    table.merge()
+    table.flush((1, table.row(1, 11)), (2, None))
+    operand = (1, table.row(1, 13))
+    writer = table.dataset.mem_wal_writer(table.shards[0], max_wal_flush_interval_ms=1)
+    writer.put(pa.Table.from_pylist([operand[1]], schema=table.dataset.schema))
+    table.written[table.shards[0]].append([operand])
+    truth = table.by_key(table.truth())
+    back_up(table, tmp_path / "copies")
+    writer.put(pa.Table.from_pylist([table.row(1, 17)], schema=table.dataset.schema))
+    writer.close()
+    table.merge()
+    path = tmp_path / ("t" if over else "new")
+    check_done(restore(tmp_path / "copies", path, over=over))
+    restored = replace(table, uri=str(path))
+    assert restored.keyed(open_table(str(path)).read(with_wal=True).read_all()) == truth
+    restored.flush((1, table.row(1, 19)))
+    restored.merge()
+    assert restored.base_rows() == restored.by_key(restored.truth())
 
 
 def test_where_its_folder_was_deleted_an_old_writer_is_told_when_it_flushes(world: World) -> None:
