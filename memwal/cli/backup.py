@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from memwal.cli.console import RunProgress
-from memwal.cli.flags import Job, RescueFlags, command
+from memwal.cli.flags import DefaultGroup, Job, RescueFlags, command
 from memwal.cli.options import OneTable
 from memwal.config import ResolvedTable
 from memwal.errors import Usage
@@ -38,22 +37,8 @@ Keep = Annotated[
 ]
 
 
-class BackupGroup(TyperGroup):
-    """Takes the words TABLE DEST for those of its command `create`."""
-
-    default_command = "create"
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, with the command's word where it was left out."""
-        word = next((word for word in args if not word.startswith("-")), None)
-        helps = not args or (set(args) & {"--help", "-h"} and word is None)
-        if not helps and word not in self.commands:
-            args = [self.default_command, *args]
-        return super().parse_args(ctx, args)
-
-
 backup_app = typer.Typer(
-    cls=BackupGroup,
+    cls=DefaultGroup,
     help="Copy one moment of a table to another place.\n\nmemwal backup TABLE DEST is short for "
     "memwal backup create TABLE DEST.",
     no_args_is_help=True,

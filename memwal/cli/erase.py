@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from memwal.cli.flags import Job, JobFlags, ReadFlags, command
+from memwal.cli.flags import DefaultGroup, Job, JobFlags, ReadFlags, command
 from memwal.cli.jobs import check_terminal
 from memwal.cli.options import OneTable, Tables
 from memwal.jobs.erase.request import EraseRequest, KeysRequest
@@ -16,27 +15,15 @@ from memwal.jobs.erase.request import EraseRequest, KeysRequest
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="As `erase list` shows it.")]
 
 
-class EraseGroup(TyperGroup):
-    """Lets `run` be left out, as it is what one mostly asks for."""
-
-    default_command = "run"
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, with a command in front of a table or an option."""
-        if args and args[0] not in (*self.commands, "--help", "-h"):
-            args = [self.default_command, *args]
-        return super().parse_args(ctx, args)
-
-
 erase_app = typer.Typer(
-    cls=EraseGroup,
+    cls=DefaultGroup,
     help="Erase rows for good, and prove it.\n\nmemwal erase TABLE --key K=V lists what holds the "
     "row; with --execute it is erased.",
     no_args_is_help=True,
 )
 
 
-@erase_app.command(EraseGroup.default_command)
+@erase_app.command("run")
 @command(JobFlags, job="erase")
 def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
     """Erase the rows of keys from all that holds them.

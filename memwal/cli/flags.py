@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from typer.core import TyperGroup
+
 from memwal.cli import gc_pause
 from memwal.cli.console import RunProgress, stderr
 from memwal.cli.options import (
@@ -251,6 +253,18 @@ class RescueFlags(AuditFlags):
 
     dry_run: DryRun = False
     no_lease: NoLease = False
+
+
+class DefaultGroup(TyperGroup):
+    """Takes words that begin with none of its commands for those of its first one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, with the command's word where it was left out."""
+        word = next((word for word in args if not word.startswith("-")), None)
+        helps = not args or (set(args) & {"--help", "-h"} and word is None)
+        if not helps and word not in self.commands:
+            args = [next(iter(self.commands)), *args]
+        return super().parse_args(ctx, args)
 
 
 def command(
