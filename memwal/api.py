@@ -36,6 +36,8 @@ from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
+from memwal.jobs.audit.report import AuditTableReport
+from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.backup.report import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
@@ -308,6 +310,19 @@ class Table:
 
         options = self._make_options(RunOptions)
         return take_report(run_list(options, LogProgress()), EraseTableReport)
+
+    @takes(AuditRequest)
+    def audit(self, request: AuditRequest) -> AuditTableReport:
+        """What the audit trail says was done to the table, newest first.
+
+        `key` has pairs of a column and its value as a text. Raises Usage without a trail.
+        """
+        from memwal.jobs.audit.job import run_audit
+        from memwal.read.job import find_other_shards
+
+        tables = [self._table]
+        others = {t.name: find_other_shards(t, request.key) for t in tables if request.key}
+        return take_report(run_audit(tables, request, others), AuditTableReport)
 
     @takes(VerifyRequest)
     def verify(self, request: VerifyRequest) -> VerifyTableReport:

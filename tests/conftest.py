@@ -15,7 +15,7 @@ from tests.support.stores import address, open_any_store, open_store
 
 __all__ = ["address", "open_any_store", "open_store"]
 
-pytest_plugins = ["tests.support.durations", "tests.support.levels"]
+pytest_plugins = ["tests.support.durations", "tests.support.levels", "tests.support.writers"]
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("memwal", deadline=None)

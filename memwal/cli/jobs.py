@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -15,7 +15,7 @@ from memwal.cli.console import RunProgress
 from memwal.cli.flags import AuditFlags, Job, JobFlags, ReadFlags, RescueFlags, command, load
 from memwal.cli.options import OneTable, Tables
 from memwal.cli.output import Output
-from memwal.config import CompactionMode, ResolvedTable, read_environment_settings
+from memwal.config import CompactionMode, read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
@@ -209,10 +209,11 @@ def audit(tables: Trails, *, request: AuditRequest, flags: AuditFlags) -> JobRep
     are missing or were changed.
     """
     from memwal.jobs.audit.job import run_audit, run_audit_verify, run_audit_verify_place
+    from memwal.read.job import find_other_shards
 
     if tables[:1] != [_VERIFY]:
         found = flags.tables(tables)
-        others = {t.name: find_other_shards(t, request) for t in found if request.key}
+        others = {t.name: find_other_shards(t, request.key) for t in found if request.key}
         return run_audit(found, request, others)
     if request != AuditRequest():
         raise Usage("audit verify checks whole trails: it takes no --path, --run, --key or --limit")
@@ -351,17 +352,3 @@ def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
         return typer.confirm("Claim?", default=False, err=True)
     except typer.Abort:
         return False
-
-
-def find_other_shards(table: ResolvedTable, request: AuditRequest) -> Set[str]:
-    """The shards that can't hold a row of the key, by the table's write spec. Raises Usage."""
-    from memwal.read.plan.request import ReadRequest
-    from memwal.read.table import check_keys, parse_keys, prune_shards
-    from memwal.run.stores import open_stores
-
-    stores = open_stores(table.find_uri(), table.storage_options)
-    view = stores.views.table()
-    schema = stores.tables.base(view.version).schema
-    key = parse_keys([f"{name}={value}" for name, value in request.key], schema)
-    keys = check_keys(key, view.primary_key, schema)
-    return prune_shards(view, ReadRequest(keys=keys), lambda: schema).keys()

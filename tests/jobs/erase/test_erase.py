@@ -439,6 +439,10 @@ def test_the_trail_says_which_shards_were_claimed_and_what_was_dropped(tmp_path:
         ("drop", None), ("claim", table.shard)
     }  # fmt: skip
     assert "person-0007" not in told.model_dump_json()
+    made = memwal.open_table(table.uri, audit=str(tmp_path / "trail"))
+    [document] = made.audit(path="_refs/tags/kept.json").documents
+    assert [item.action for item in document.items] == ["drop"]
+    assert made.audit(key=[("id", "person-0007")]).shards_left_out == ()
 
 
 # ---- killed
