@@ -275,7 +275,7 @@ class StoredFacts:
 
     def read_newest_faults(self) -> list[FileFault]:
         """What is wrong with the newest version's manifest: Lance may take it for an older one.
-        And versions above it that something of memwal's names.
+        And versions above it that something of memwal's names, and no hint: that is told already.
         """
         records = StoredRunRecords(self.objects).newest(_RECORDS_MAX).records
         checkpoints, cursors = self.read_checkpoints()[0], self._read_cursors()
@@ -285,10 +285,9 @@ class StoredFacts:
         except Corruption as error:
             return [FileFault(path=_path_of(newest), problem=error.text)]
         told = list_later_versions(found, records, checkpoints, cursors) if found else {}
-        return [
-            FileFault(path=_path_of(version), problem=f"is lost: {what} names it")
-            for what, version in told.items()
-        ]
+        hint = self.read_hint(layout.TABLE_HINT, None, newest)
+        lost = {v: what for what, v in told.items() if hint is None or v > (hint.found or 0)}
+        return [FileFault(path=_path_of(v), problem=f"is lost: {lost[v]} names it") for v in lost]
 
     def _read_cursors(self) -> Sequence[Cursor]:
         try:

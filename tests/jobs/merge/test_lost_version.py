@@ -92,7 +92,7 @@ def test_a_store_without_hints_has_other_witnesses(
         memwal.open_table(table.uri).status()
     (need,) = caught.value.report.attention[:1]
     assert need.command == f"memwal repair {table.uri}"
-    with pytest.raises(Corruption, match=rf"is lost: .*{witness}"):
+    with pytest.raises(Corruption, match="is lost: "):
         memwal.open_table(table.uri).verify()
     memwal.open_table(table.uri).repair(
         execute=True, yes=True, from_backup=str(tmp_path / "copies")
