@@ -374,6 +374,20 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/read/store/changes.py",
+        "tests/read/test_changes.py -k died",
+        (
+            "changes: who died before the commit keeps rows that went since",
+            "        yield self._tell(DELETE, passed.left(), None)\n",
+            "",
+        ),
+        (
+            "changes: a key that came, went and came again is deleted",
+            "        passed.take_back(keys)\n",
+            "",
+        ),
+    ),
+    *mutations(
         "memwal/store/tables/lance_calls.py",
         "tests/store/test_lance_errors.py",
         (
