@@ -20,6 +20,7 @@ PASSWORDS = {
 STARTER = "starter:user"
 """A role that may start runs of DAGs, and read no connection."""
 DAGS = ROOT / "dags"
+EXAMPLES = ROOT / "airflow_plugins" / "memwal_airflow" / "example_dags"
 
 
 class TestAirflow(AirflowServer):
@@ -87,6 +88,8 @@ def server_settings(folder: Path) -> dict[str, str]:
     return {
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users,
         "AIRFLOW__MEMWAL__COMMAND": str(folder / "memwal"),
+        "AIRFLOW_VAR_MEMWAL_PYTHON": str(JOBS_BIN / "python"),
+        "AIRFLOW_VAR_ORDERS_COPY": str(folder / "copy.db"),
         # No test changes a DAG file, and parsing them costs the other tests. On a busy machine one
         # that is parsed again may be cut off, and its DAG would be stale until the next time.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "7200",

@@ -27,6 +27,7 @@ from local_airflow.home import JOBS_BIN, ROOT, AirflowHome
 
 from tests.airflow.airflow_server import (
     DAGS,
+    EXAMPLES,
     PASSWORDS,
     InProcessAirflow,
     TestAirflow,
@@ -134,14 +135,18 @@ def airflow_home(
 def airflow_server(
     database_template: Path, table_maker: TableMaker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TestAirflow]:
-    """A real Airflow with our DAGs, all paused, and the tables `orders` and `events`."""
+    """A real Airflow with our DAGs, an example, all paused, and the tables `orders`, `events`."""
     folder = tmp_path_factory.mktemp("airflow")
+    dags = folder / "dags"
+    dags.mkdir()
+    for file in (*DAGS.glob("*.py"), EXAMPLES / "orders_changes.py"):
+        (dags / file.name).symlink_to(file)
     tables = Tables(table_maker, folder / "tables", folder / "memwal.toml")
-    tables.make("orders", shards=2, generations=5)
+    tables.make("orders", shards=2, generations=5, stable=True)
     tables.make("events", generations=2)
     home = AirflowHome(
         folder=folder / "home",
-        dags=DAGS,
+        dags=dags,
         config_file=tables.config_file,
         settings=server_settings(folder / "home"),
     )

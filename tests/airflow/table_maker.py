@@ -25,9 +25,11 @@ TABLES: dict[str, Table] = {}
 LEASES: dict[str, HeldLease] = {}
 
 
-def make(uri: str, rows: int, shards: int, indexed: bool, kind: str) -> list[str]:
+def make(uri: str, rows: int, shards: int, indexed: bool, kind: str, stable: bool) -> list[str]:
     """A table at `uri` with keys 0 up to `rows`; the ids of its shards."""
-    TABLES[uri] = make_table(uri, kind, rows=range(rows), shards=shards, indexed=indexed)
+    TABLES[uri] = make_table(
+        uri, kind, rows=range(rows), shards=shards, indexed=indexed, enable_stable_row_ids=stable
+    )
     return [str(shard) for shard in TABLES[uri].shards]
 
 

@@ -159,11 +159,16 @@ class Tables:
         generations: int = 0,
         indexed: bool = True,
         kind: str = "int64",
+        stable: bool = False,
         settings: Mapping[str, str | int | float | bool] | None = None,
     ) -> TestTable:
-        """Make a table, with `generations` pending in every shard, and name it in the file."""
+        """Make a table, with `generations` pending in every shard, and name it in the file.
+
+        With `stable` row ids its changes can be followed.
+        """
         uri = str(self.folder / name)
-        ids = self.maker.ask("make", uri=uri, rows=rows, shards=shards, indexed=indexed, kind=kind)
+        how = {"rows": rows, "shards": shards, "indexed": indexed, "kind": kind, "stable": stable}
+        ids = self.maker.ask("make", uri=uri, **how)
         table = TestTable(
             name=name, uri=uri, shards=tuple(ids), maker=self.maker, numbers=self._numbers
         )

@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, task
-from local_airflow.home import ROOT
 from memwal_airflow.assets.events import INGESTED, build_asset
 from memwal_airflow.operators.base import SUMMARY_KEY
 from memwal_airflow.operators.jobs import MemWalIngestOperator
 from memwal_airflow.task_groups import memwal_ingest_group
 
-from tests.airflow.airflow_server import InProcessAirflow
+from tests.airflow.airflow_server import EXAMPLES, InProcessAirflow
 from tests.airflow.dag_runs import Ran, asset_events, run_shipped, run_tasks
 from tests.airflow.tables import TestTable
 
-EXAMPLES = ROOT / "airflow_plugins" / "memwal_airflow" / "example_dags"
 FIELDS: dict[str, Any] = {
     "format": "csv",
     "source_options": {"header": "{{ 'tr' ~ 'ue' }}"},

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.airflow.airflow_server import DAGS
+from tests.airflow.airflow_server import DAGS, EXAMPLES
 
-EXAMPLES = DAGS.parent / "airflow_plugins" / "memwal_airflow" / "example_dags"
 # The client of Kubernetes, which the other example imports, takes a second alone.
-FILES = [*sorted(DAGS.glob("memwal_*.py")), EXAMPLES / "orders_ingest.py"]
+LIGHT = (EXAMPLES / "orders_changes.py", EXAMPLES / "orders_ingest.py")
+FILES = [*sorted(DAGS.glob("memwal_*.py")), *LIGHT]
 SECONDS_MAX = 1.0
 HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "boto3", "datafusion", "py4j"}
 OF_REQUESTS = re.compile(r"memwal\.(jobs\.\w+(\.request)?|ingest(\.request)?)")
@@ -64,7 +64,8 @@ def parsed(config: Path) -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("parsing") / "memwal.toml"
-    file.write_text("".join(f'[tables.t{n}]\nuri = "s3://lake/t{n}"\n' for n in range(50)))
+    names = ["orders", *(f"t{n}" for n in range(49))]
+    file.write_text("".join(f'[tables.{name}]\nuri = "s3://lake/{name}"\n' for name in names))
     return file
 
 

@@ -38,6 +38,7 @@ SOURCES = {
     "garbage": INDEXED,
 }
 """The step whose result each job works on."""
+_ROWS = ("rows_inserted", "rows_updated", "rows_deleted", "rows_written")
 
 
 def build_table_asset(table: str) -> Asset:
@@ -114,9 +115,10 @@ def add_events(
     """Add one event for each table that moved, and return the names of these tables.
 
     If the summaries cover several jobs on each table, `part` names the job that counts. An event's
-    `extra` holds {"table", "step", "version", "generation", "watermark": {shard: generation},
-    "watermark_shards", "at"}. A watermark of very many shards is cut; `watermark_shards` is the
-    number of all shards, `generation` the highest generation in the cut watermark.
+    `extra` holds {"table", "step", "version_before", "version", "counts": {"rows_updated": …},
+    "generation", "watermark": {shard: generation}, "watermark_shards", "at"}. A watermark of very
+    many shards is cut; `watermark_shards` is the number of all shards, `generation` the highest
+    generation in the cut watermark.
     """
     moved = _find_moved(summaries, part)
     events = context["outlet_events"][build_alias(step)]
@@ -166,10 +168,13 @@ def _find_moved(summaries: Iterable[Any], part: str | None) -> dict[str, Mapping
 
 def _describe(step: str, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
     marks = table.get("watermark") or {}
+    counts = table.get("counts") or {}
     return {
         "table": name,
         "step": step,
+        "version_before": table.get("version_before"),
         "version": table.get("version_after"),
+        "counts": {kind: counts[kind] for kind in _ROWS if kind in counts},
         "generation": max(marks.values(), default=None),
         "watermark": marks,
         "watermark_shards": table.get("watermark_shards", 0),
@@ -187,3 +192,15 @@ def find_triggering_tables(triggering_asset_events: Any) -> list[str]:
             if table:
                 names[str(table)] = None
     return list(names)
+
+
+def find_changed_range(triggering_asset_events: Any) -> tuple[int | None, int | None]:
+    """Return the versions before and after what the events that started a run tell of.
+
+    Several events make one range; without any that has versions, both are None. An event may be
+    lost, or come twice: go on from where you are, if that is before the range.
+    """
+    extras = [e.extra or {} for es in (triggering_asset_events or {}).values() for e in es]
+    since = [x["version_before"] for x in extras if x.get("version_before") is not None]
+    until = [x["version"] for x in extras if x.get("version") is not None]
+    return min(since, default=None), max(until, default=None)

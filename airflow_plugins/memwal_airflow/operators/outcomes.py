@@ -15,6 +15,7 @@ tries the rest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -152,6 +153,10 @@ def _carry(part: Mapping[str, Any], old: Mapping[str, Any], is_unseen: bool) -> 
     if old.get("progress"):
         marks = ("version_after", "watermark", "watermark_shards")
         whole |= {"progress": True, **{mark: part[mark] or old[mark] for mark in marks}}
+        # Together they changed what came after the first, and each counted its own.
+        whole["version_before"] = old.get("version_before") or part.get("version_before")
+        counted = Counter(part.get("counts", {})) + Counter(old.get("counts", {}))
+        whole["counts"] = dict(counted)
     if is_unseen and part["outcome"] == NOTHING_TO_DO:
         whole["progress"] = True
     return whole

@@ -1,0 +1,99 @@
+"""The example that follows a table by its events, in a running Airflow."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from local_airflow.home import JOBS_BIN
+from local_airflow.rest import AirflowClient
+from memwal_airflow.assets.events import find_changed_range
+
+from tests.airflow.airflow_server import TestAirflow
+from tests.airflow.tables import TestTable
+
+DAG = "orders_changes"
+
+
+@pytest.fixture
+def admin(airflow_server: TestAirflow) -> Iterator[AirflowClient]:
+    client = airflow_server.client("admin")
+    client.wait_for_dags(DAG, "memwal_merge")
+    for dag_id in (DAG, "memwal_merge"):
+        client.set_paused(dag_id, False)
+    yield client
+    for dag_id in (DAG, "memwal_merge"):
+        client.set_paused(dag_id, True)
+
+
+def read_copy(airflow_server: TestAirflow) -> dict[Any, Any]:
+    with sqlite3.connect(airflow_server.command_file.parent / "copy.db") as copy:
+        return {key: json.loads(row)["n"] for key, row in copy.execute("SELECT * FROM orders")}
+
+
+def merge(admin: AirflowClient) -> dict[str, Any]:
+    """Merge in Airflow; what the table's event tells."""
+    run = admin.trigger("memwal_merge")
+    assert admin.wait_for_run("memwal_merge", run) == "success"
+    events = [e for e in admin.asset_events() if e["uri"].startswith("file://")]
+    found: dict[str, Any] = max(events, key=lambda event: event["id"])["extra"]
+    return found
+
+
+def merge_elsewhere(orders: TestTable) -> None:
+    """Merge as an operator would, so that Airflow knows nothing of it."""
+    subprocess.run([JOBS_BIN / "memwal", "merge", orders.uri, "--engine", "local"], check=True)
+
+
+def test_nothing_is_missed_and_nothing_comes_twice(
+    airflow_server: TestAirflow, admin: AirflowClient
+) -> None:
+    orders = airflow_server.tables["orders"]
+    known = admin.runs(DAG)
+    orders.fill(1)
+    event = merge(admin)
+    assert event["version_before"] < event["version"]
+    assert event["counts"]["rows_updated"] >= 10
+    first, state = admin.wait_for_new_run(DAG, known)
+    assert (state, read_copy(airflow_server)) == ("success", orders.read())
+    begun = admin.xcom(DAG, first, "copy_changes")
+    assert (begun["since"], begun["until"]) == (0, event["version"])
+
+    # A merge without an event, and then one with: the run reads what both made.
+    orders.fill(1, shard=1)
+    merge_elsewhere(orders)
+    orders.fill(1)
+    event = merge(admin)
+    known = {**known, first: state}
+    second, state = admin.wait_for_new_run(DAG, known)
+    assert (state, read_copy(airflow_server)) == ("success", orders.read())
+    found = admin.xcom(DAG, second, "copy_changes")
+    assert found["since"] == begun["until"] < event["version_before"]
+    assert found["until"] == event["version"]
+
+    # The first one's task is made again, after the table went on: the copy is not taken back.
+    clear = {"dry_run": False, "dag_run_id": first, "only_failed": False, "reset_dag_runs": True}
+    admin.post(f"/dags/{DAG}/clearTaskInstances", clear)
+    assert admin.wait_for_run(DAG, first) == "success"
+    assert admin.xcom(DAG, first, "copy_changes")["until"] == event["version"]
+    assert read_copy(airflow_server) == orders.read()
+
+    # By hand, it has no event, and goes on from where it is.
+    orders.fill(1)
+    merge_elsewhere(orders)
+    run = admin.trigger(DAG)
+    assert admin.wait_for_run(DAG, run) == "success"
+    assert read_copy(airflow_server) == orders.read()
+
+
+def test_events_that_start_one_run_make_one_range() -> None:
+    extras = [{"version_before": 7, "version": 9}, {}, {"version_before": 5, "version": 7}, None]
+    events = [SimpleNamespace(extra=extra) for extra in extras]
+    assert find_changed_range({"a": events[:2], "b": events[2:]}) == (5, 9)
+    assert find_changed_range({"a": events[1:2]}) == (None, None)
+    assert find_changed_range(None) == (None, None)
