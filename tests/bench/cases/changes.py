@@ -56,6 +56,8 @@ def run(bench: Bench) -> None:
                 raise RuntimeError(f"{name}: changes are missing")
             seen[name] = server.seen()
 
+        follow()  # imports, and connections
+        compare()
         seconds = bench.side_by_side(
             {
                 "changes": lambda: counted("changes", follow),
