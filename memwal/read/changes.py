@@ -114,7 +114,11 @@ def find_range(stores: Stores, options: ChangesOptions) -> tuple[ChangesRequest,
     elif options.checkpoint is not None:
         since = stores.checkpoints.find(options.checkpoint, stores.clock.now_nanos()).version
     request = ChangesRequest(
-        since=since or 0, until=options.until, columns=options.columns, before=options.before
+        since=since or 0,
+        until=options.until,
+        columns=options.columns,
+        before=options.before,
+        passing=cursor is not None,
     )
     return request, cursor
 

@@ -42,6 +42,7 @@ CASES = (
     "wide_rows",
     "garbage",
     "backup",
+    "changes",
     "sweeps",
     "index_catchup",
     "read",

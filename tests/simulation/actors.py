@@ -326,7 +326,7 @@ class Jobs:
                     uri=stores.objects.uri,
                     views=stores,
                     evidence=stores.evidence,
-                    expiry=SimExpiry(stores, retention_seconds=RETENTION_SECONDS),
+                    expiry=SimExpiry(stores, RETENTION_SECONDS, self.truth.cursors),
                     manifests=stores.manifests,
                     objects=stores.objects,
                     clock=stores.clock,

@@ -350,8 +350,8 @@ READ: tuple[Mutation, ...] = (
         "tests/read/test_changes.py -k 'copy_the_same or came_back'",
         (
             "changes: a key that came back is an insert",
-            "        places = gone.take_back(new.select(self.shape.keys).columns)",
-            "        places = np.full(len(new), -1)",
+            "        places = gone.take_back(keys)\n",
+            "        places = np.full(len(new), -1)\n",
         ),
         (
             "changes: a row that got another key is an update",
@@ -370,6 +370,34 @@ READ: tuple[Mutation, ...] = (
         (
             "changes: no version is kept for a cursor",
             "        old -= held\n",
+            "",
+        ),
+        (
+            "changes: only the cursor's own version is kept",
+            "v >= cursor.version)",
+            "v == cursor.version)",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/plan.py",
+        "",
+        (
+            "simulated: changes: a cursor that moved is not looked at",
+            "    moved = (c for c in cursors if c.moved_at_nanos >= since)",
+            "    moved = (c for c in cursors if c.moved_at_nanos < since)",
+        ),
+    ),
+    *mutations(
+        "memwal/read/store/changes.py",
+        "tests/read/test_changes.py -k died",
+        (
+            "changes: who died before the commit keeps rows that went since",
+            "        yield self._tell(DELETE, passed.left(), None)\n",
+            "",
+        ),
+        (
+            "changes: a key that came, went and came again is deleted",
+            "        passed.take_back(keys)\n",
             "",
         ),
     ),

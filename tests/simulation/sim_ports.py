@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -455,10 +455,14 @@ def data_path(shard_id: ShardId, generation: FlushedGeneration) -> str:
 
 @dataclass(frozen=True)
 class SimExpiry:
-    """Lance's own cleanup of old versions. With a retention, none may go that is younger."""
+    """Lance's own cleanup of old versions.
+
+    With a retention, none may go that is younger, or that a cursor needs.
+    """
 
     stores: SimStores
     retention_seconds: float | None = None
+    cursors: Mapping[str, int] = field(default_factory=dict)
 
     def check_expirable(self) -> None:
         """No links here."""
@@ -467,6 +471,7 @@ class SimExpiry:
         def expire() -> int:
             gone = self.stores.lake.expire(versions)
             self._check(max((v.at_nanos for v in gone), default=0))
+            self._check_cursors(max((v.number for v in gone), default=0))
             return len(gone)
 
         count = self.stores.actor.step("expire versions", expire)
@@ -479,3 +484,11 @@ class SimExpiry:
             return
         if age < self.retention_seconds:
             raise Violation(f"6: a version of {age:g} s was expired")
+
+    def _check_cursors(self, newest: int) -> None:
+        injected = self.stores.actor.scheduler.injected
+        if injected["clock_jump"] or injected["stale_listing"]:
+            return
+        for name, version in self.cursors.items():
+            if newest >= version:
+                raise Violation(f"6: version {newest} was expired, cursor {name} is at {version}")

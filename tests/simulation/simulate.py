@@ -19,6 +19,7 @@ from rich.console import Console
 from memwal.format import layout
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.model import ShardId
+from memwal.store.records.cursors import StoredCursors
 from memwal.testing import MemoryBucket
 from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, RETENTION_SECONDS, Jobs, decode_entry
@@ -32,7 +33,7 @@ from tests.simulation.sim_ports import SimStores
 from tests.simulation.table_users import TableUsers
 from tests.simulation.totals import Totals
 from tests.simulation.truth import Auditor, Truth, Violation
-from tests.simulation.upkeep_actors import UPKEEP, Upkeep
+from tests.simulation.upkeep_actors import CURSOR, UPKEEP, Upkeep
 from tests.simulation.weather import Setup
 
 Body = Callable[[Actor], None]
@@ -121,6 +122,8 @@ class Simulation:
 
     def _judge(self, actor: str, path: str, data: bytes | None) -> None:
         parts = path.split("/")
+        if (cursor := layout.parse_cursor_path(path)) is not None:
+            self.truth.move_cursor(cursor, data, self.lake.latest.number)
         if data is None:
             self.auditor.watch_delete(actor, path)
             if parts[:2] == ["_refs", "tags"]:
@@ -299,6 +302,8 @@ class Simulation:
 
     def _drop_checkpoints(self, actor: Actor) -> None:
         checkpoint_actors.drop_all(self.jobs, actor)
+        if self.truth.cursors:
+            StoredCursors(self.jobs.open(actor).objects).drop(CURSOR)
 
     def _check_rescued(self) -> None:
         """Every acknowledged row is in a generation, without a writer."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from memwal.jobs.garbage import look
+from memwal.jobs.garbage import apply, look
 from memwal.jobs.rescue import plan as rescue
 from memwal.jobs.wait import apply as wait
 from tests.simulation import checkpoint_actors, simulate
@@ -59,6 +59,7 @@ ACTS = (
     "status-",
     "wait-",
     " as memwal-checkpoint.",
+    "put _maintenance/cursors/",
 )
 
 
@@ -126,6 +127,17 @@ def test_garbage_that_overlooks_checkpoints_is_noticed(monkeypatch: pytest.Monke
     monkeypatch.setattr(look.Gates, "checkpoint_holds", lambda *_: None)
     found = (failure for seed in range(2, 100) if (failure := run_with_checkpoints(seed)))
     assert "and gone" in next(found)
+
+
+def test_garbage_that_overlooks_cursors_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int) -> str | None:
+        quick = replace(setup(seed, "follower", rates=FaultRates(delay=0.02)), pace=10.0)
+        return simulate.run_setup(quick).failure
+
+    assert [run(seed) for seed in range(3)] == [None] * 3
+    monkeypatch.setattr(apply, "find_cursor", lambda *_: None)
+    found = (failure for seed in range(30) if (failure := run(seed)))
+    assert "cursor mart is at" in next(found)
 
 
 def test_a_rescue_of_a_shard_that_is_not_idle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -58,6 +59,17 @@ class Truth:
     """Those that were made, by key, with the rows that each shard had."""
     checkpointed: set[int] = field(default_factory=set)
     """Versions that a checkpoint was made of, ever."""
+    cursors: dict[str, int] = field(default_factory=dict)
+    """Where those stand that follow the changes."""
+
+    def move_cursor(self, name: str, document: bytes | None, latest: int) -> None:
+        """A cursor is stored or dropped. A new one counts if its version can't have expired."""
+        if document is None:
+            self.cursors.pop(name, None)
+            return
+        version = int(json.loads(document)["version"])
+        if name in self.cursors or version == latest:
+            self.cursors[name] = version
 
     def state(self, shard: ShardId, generation: int, version: int | None = None) -> State:
         """What the shard's rows are when generations up to this one were flushed.

@@ -22,8 +22,9 @@ from memwal.jobs.status.plan import WalSize
 from memwal.jobs.status.report import StatusTableReport, report_status
 from memwal.jobs.wait.apply import Waiter
 from memwal.jobs.wait.plan import Until, choose_target
-from memwal.model import ShardId, TableView
+from memwal.model import Cursor, ShardId, TableView
 from memwal.read.store.wal_rows import StoredWalRows
+from memwal.store.records.cursors import StoredCursors
 from memwal.store.shards.wal import WalEntries, WalLimits
 from memwal.store.shards.writers import ShardClaim
 from tests.simulation import checkpoint_actors
@@ -36,6 +37,7 @@ from tests.simulation.truth import USER_KEYS, PlainWrite, State, Violation
 from tests.simulation.upkeep_ports import SimCompactionTable
 
 IDLE_SECONDS = 20.0
+CURSOR = "mart"
 TAGS = ("monday", "tuesday")
 BRANCHES = ("side", "other/side")
 ONE_READER = WalLimits(entries_in_flight_max=1)
@@ -52,6 +54,7 @@ UPKEEP = (
     "status",
     "wait",
     "checkpoint",
+    "follower",
 )
 """Their names, which are those of the methods that run them."""
 
@@ -131,6 +134,23 @@ class Upkeep:
     def checkpoint(self, actor: Actor) -> None:
         """`memwal checkpoint`."""
         checkpoint_actors.keep_or_drop(self.jobs, actor)
+
+    def follower(self, actor: Actor) -> None:
+        """`memwal changes --commit`: moves its cursor to the latest version, or makes it there."""
+        stores = self.jobs.open(actor)
+        cursors = StoredCursors(stores.objects)
+        try:
+            version, before = stores.table().version, cursors.read(CURSOR)
+            if before is None or before.version < version:
+                cursors.put(
+                    Cursor(
+                        name=CURSOR, version=version, moved_at_nanos=stores.clock.now_nanos(),
+                        holder=actor.name, transaction=None,
+                    )
+                )  # fmt: skip
+                self.jobs.seen["cursors moved"] += 1
+        except OUTCOMES:
+            return
 
     # ---- users with plain Lance
 

@@ -78,10 +78,14 @@ class Place:
     def dataset(self, version: int | None = None) -> Any:
         return lance.dataset(self.uri, version=version, storage_options=dict(self.storage))
 
+    @property
+    def names(self) -> list[str]:
+        """The columns that a history has of a row."""
+        return ["i", "n", *(["total", "log"] if self.policy else [])]
+
     def told(self, rows: pa.Table) -> list[list[Any]]:
         """Rows as a history has them."""
-        names = ["i", "n", *(["total", "log"] if self.policy else [])]
-        return [list(row.values()) for row in rows.select(names).to_pylist()]
+        return [list(row.values()) for row in rows.select(self.names).to_pylist()]
 
 
 def write(

@@ -9,6 +9,7 @@ The clock is the machine's monotonic one, in nanoseconds, which all of its proce
     job      table, name, args, begin, exit, said, final
     restore  table, begin, version
     read     table, level, by, begin, exit, rows ([key, id] or [key, id, total, log]), keys, moment
+    copy     table, begin, version, rows, base: a consumer of the changes has come to that version
     stop     table, who, signal: a process was killed or stalled
 
 `at` is when the line was written: the end of what has a `begin`.

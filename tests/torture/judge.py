@@ -186,6 +186,8 @@ class Table:
                 self._judge_exit(event)
                 if event["name"] == "init" and event["exit"] == 0:
                     self.is_clone = False  # adopted: it is a table as any other
+            if event["kind"] == "copy":
+                self._judge_copy(event)
             if event["kind"] != "read":
                 continue
             self._judge_exit(event)
@@ -220,10 +222,20 @@ class Table:
             self._find("sound table called corrupt", event, what)
         elif event.get("final") and event["exit"] != 0:
             self._find("not healed", event, what)
-        elif event.get("name") == "ingest" and event["exit"] in _REFUSED:
-            self._find("ingest that can't go on", event, what)
+        elif event.get("name") in ("ingest", "changes") and event["exit"] in _REFUSED:
+            self._find(f"{event['name']} that can't go on", event, what)
         elif "Traceback (most recent" in event["said"]:
             self._find("unexpected error", event, what)
+
+    def _judge_copy(self, event: Event) -> None:
+        """Who applies changes has the rows of the base, which the consumer read beside it."""
+        self.judged["copy"] += 1
+        if event["base"] is None:
+            self._find("version gone that a cursor needs", event, f"version {event['version']}")
+        elif sorted(event["rows"]) != sorted(event["base"]):
+            more = [row for row in event["rows"] if row not in event["base"]]
+            less = [row for row in event["base"] if row not in event["rows"]]
+            self._find("copy unlike the base", event, f"more {more[:3]}, less {less[:3]}")
 
     def _judge_moment(self, event: Event) -> None:
         rows = json.dumps(sorted(event["rows"]))

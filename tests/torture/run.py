@@ -58,6 +58,8 @@ class World:
         self.at_work.set()
         self.moved: dict[str, str] = {}
         """The shard that what was this shard's is written to now."""
+        self.copy: dict[tuple[Any, ...], list[Any]] = {}
+        """What the consumer of the changes has, by key."""
 
     # -- tables
 
@@ -71,7 +73,10 @@ class World:
         if scenario.lancedb:  # it alone knows which shard a key is in
             place = replace(place, shards=[f"of key {key}" for key in range(scenario.keys)])
         keys = range(0, scenario.keys * scenario.shards, 2) if scenario.keyed else range(-20, 0)
-        dataset = lance.write_dataset(place.rows(keys, 0), uri, storage_options=dict(storage))
+        dataset = lance.write_dataset(
+            place.rows(keys, 0), uri, storage_options=dict(storage),
+            enable_stable_row_ids=scenario.follows,
+        )  # fmt: skip
         if scenario.indexed:
             dataset.create_scalar_index("text", "INVERTED")
         if scenario.lancedb:
@@ -86,6 +91,8 @@ class World:
                 'total = "sum"\nlog = "list_append"\n'
             )
             self.command(place, "merge --engine local", config=True, final=True)
+        if scenario.follows:
+            self.follow(place, "--since 0")
         return place
 
     def begin(self, place: Place, rows: Sequence[Sequence[int]], *, clone: bool = False) -> None:
@@ -179,8 +186,7 @@ class World:
         rows, moment, keys, level = [], None, None, "latest"
         if code == 0:
             found = json.loads(text)["tables"][0]
-            names = ["i", "n", *(["total", "log"] if place.policy else [])]
-            rows = [[row[name] for name in names] for row in found["rows"]]
+            rows = [[row[name] for name in place.names] for row in found["rows"]]
         if "--with-wal" in words:
             level = "wal"
         elif "snapshot" in words and code == 0:
@@ -343,6 +349,36 @@ class World:
                 self.command(place, line + _options(line, chance), chance=chance)
             time.sleep(chance.random() * 0.2)
 
+    def follow(self, place: Place, since: str, chance: random.Random | None = None) -> None:
+        """What a consumer does that may die anywhere: read, apply in any order, then commit."""
+        code, text = self.command(place, f"changes {since}", chance=chance, final=chance is None)
+        if code != 0:
+            return
+        found = json.loads(text)["tables"][0]
+        rows, until = found["rows"], found["until"]
+        dies = chance is not None and chance.random() < 0.3
+        if chance is not None:
+            chance.shuffle(rows)
+        for row in rows[: len(rows) // 2] if dies else rows:
+            key = tuple(row[name] for name, _ in actors.KEYS[place.key])
+            if row["_change"] == "delete":
+                self.copy.pop(key, None)
+            else:
+                self.copy[key] = [row[name] for name in place.names]
+        if dies:
+            return
+        begin, base = now(), None
+        with suppress(OSError, ValueError):  # expired, which the cursor has to prevent
+            base = place.told(place.dataset(until).to_table())
+        rows = list(self.copy.values())
+        self.history.add("copy", table=place.name, begin=begin, version=until, rows=rows, base=base)
+        self.command(place, f"changes --cursor mart --commit {until}", chance=chance)
+
+    def _follow(self, place: Place, seed: str, until: float) -> None:
+        chance = random.Random(seed)
+        while time.monotonic() < until:
+            self.follow(place, "--cursor mart", chance)
+
     def _checkpoint(self, place: Place, chance: random.Random) -> None:
         kept = self.checkpoints[place.name]
         if len(kept) > 2:
@@ -474,6 +510,8 @@ class World:
             all_.append(lambda: self.use_lance(place, f"{name} lance", until))
         if self.scenario.clones:
             all_.append(lambda: self.clone(place, f"{name} clone", until))
+        if self.scenario.follows:
+            all_.append(lambda: self._follow(place, f"{name} follow", until))
         if self.scenario.renews:
             all_.append(lambda: self.renew(place, f"{name} renew", until))
         self._run(*all_)
@@ -499,6 +537,8 @@ class World:
             *(f"read --checkpoint {name}" for name in self.checkpoints[place.name]),
         ):
             self.command(place, line, final=True)
+        if self.scenario.follows:
+            self.follow(place, "--cursor mart")
         process = self.start(actors.read_base, place, 0.1)
         process.join(20)
         self.command(place, "verify", final=True)

@@ -58,6 +58,8 @@ class Scenario:
     stalls: float = 0.1
     """The part of processes that are stopped for a while."""
     clones: bool = False
+    follows: bool = False
+    """Whether a consumer follows the changes, with a cursor, and keeps a copy."""
     renews: bool = False
     """Comes to rest now and then, to get a new MemWAL."""
     ingests: float = 0.2
@@ -146,6 +148,16 @@ def _clone(chance: random.Random) -> Scenario:
     return replace(_mixed(chance), name="clone", clones=True, moves=0, pause_ms=5)
 
 
+def _followed(chance: random.Random) -> Scenario:
+    """A consumer of the changes, which Lance's own cleanup knows nothing of."""
+    found = chance.choice([_mixed, _counters])(chance)
+    lance = {what: weight for what, weight in LANCE.items() if what != "cleanup"}
+    return replace(
+        found, name="followed", follows=True, clones=False, moves=0, pause_ms=5, keys=10,
+        lance={**lance, "add_column": 0.3}, jobs={**JOBS, f"{_COLLECT} --retention 0s": 2.0},
+    )  # fmt: skip
+
+
 def _renewed(chance: random.Random) -> Scenario:
     """Nothing may stay that needs an old version, else it never comes to rest."""
     found = chance.choice([_mixed, _counters])(chance)
@@ -184,6 +196,7 @@ def _s3(chance: random.Random) -> Scenario:
 
 SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "clone": _clone,
+    "followed": _followed,
     "renewed": _renewed,
     "restore": _restore,
     "wal": _wal,

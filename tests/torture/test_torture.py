@@ -29,6 +29,7 @@ SEED = int(os.environ.get("MEMWAL_TORTURE_SEED", "1"))
         ("clone", {"merge", "writes of pylance"}),
         ("restore", {"snapshot", "restore"}),
         ("wal", {"writes of pylance", "writes of ingest"}),
+        ("followed", {"merge", "changes"}),
         ("renewed", {"quiesce", "drop MemWAL", "init"}),
         pytest.param("lancedb", {"merge", "writes of LanceDB"}, marks=NEEDS_LANCEDB),
     ],

@@ -2,7 +2,7 @@
 
 With stable row ids, Lance marks each row with the versions that made it and last changed it, so
 what changed between two versions is found without reading the rest. The result is net: a key has
-one row, an insert, an update or a delete, and none if it came and went in between.
+one row, an insert, an update or a delete, and none if it came and went in between, unless asked.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ _TAKES_ROWS = frozenset(("Delete", "Update", "Merge"))
 class ChangesRequest:
     """Which changes: those of the versions after `since`, up to `until` (None: the latest).
 
-    From 0, each row of `until` is an insert. `before` adds the row as it was at `since`.
+    From 0, each row of `until` is an insert. `before` adds the row as it was at `since`. `passing`
+    tells keys that came and went in between as deletes: who applied an earlier part may hold them.
     """
 
     since: int
     until: int | None = None
     columns: tuple[str, ...] | None = None
     before: bool = False
+    passing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,6 +78,7 @@ class Shape:
     keys: tuple[str, ...]
     columns: tuple[str, ...]
     before: bool
+    passing: bool
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -111,7 +112,9 @@ def shape_changes(tables: LanceTables, until: int | None, request: ChangesReques
         raise Unsupported(
             "MW-Y06", f"{uri}: column {min(blobs)!r} has blobs: leave it out of --columns"
         )
-    return Shape(new=new, keys=keys, columns=columns, before=request.before)
+    return Shape(
+        new=new, keys=keys, columns=columns, before=request.before, passing=request.passing
+    )
 
 
 def _type_of(dataset: Any, column: str) -> pa.DataType | None:
@@ -171,11 +174,13 @@ class Changes:
 
     def _read(self) -> Iterator[pa.Table]:
         delta = self.shape.new.delta(begin_version=self.since, end_version=self.until)
+        deleted, passed = self._find_deleted()
         fresh: list[pa.Table] = []  # rows that have another key now; only a plain update does that
-        gone = [self._none()]
+        gone = [self._none(self.shape.new if self.old is None else self.old, self._names_before)]
         for batch in delta.get_updated_rows() if self.old is not None else ():
             new = pa.Table.from_batches([batch])
-            old = self._look_up(new[_ROW_ID])
+            old = self._look_up(self.old, new[_ROW_ID], self._names_before)
+            passed.take_back(new.select(self.shape.keys).columns)
             same = np.ones(len(new), dtype=bool)
             for key in self.shape.keys:
                 same &= pc.equal(new[key], old[key]).to_numpy()
@@ -184,17 +189,18 @@ class Changes:
                 fresh.append(new.filter(~same))
                 gone.append(self._at(old.filter(~same), fresh[-1][_CHANGED_AT]))
         moved = sum(map(len, gone))
-        rows = GoneRows(pa.concat_tables([*gone, *self._find_deleted()]), self.shape.keys)
+        rows = GoneRows(pa.concat_tables([*gone, *deleted]), self.shape.keys)
         if not rows.is_sound:
             raise Refused(
                 "MW-Y03", f"{self.tables.uri}: two rows of version {self.since} have the same key"
             )
+        passed.take_back(rows.rows.select(self.shape.keys).columns)
         inserted = 0
         for batch in delta.get_inserted_rows():
             inserted += batch.num_rows
-            yield from self._tell_new(pa.Table.from_batches([batch]), rows)
+            yield from self._tell_new(pa.Table.from_batches([batch]), rows, passed)
         for table in fresh:
-            yield from self._tell_new(table, rows)
+            yield from self._tell_new(table, rows, passed)
         check_sum(
             self.tables.uri,
             rows=self.shape.new.count_rows(),
@@ -204,19 +210,30 @@ class Changes:
         )
         left = rows.left()
         yield self._tell(DELETE, left, left)
+        yield self._tell(DELETE, passed.left(), None)
 
-    def _find_deleted(self) -> Iterator[pa.Table]:
-        """Rows of the old version that a commit deleted, and that commit's version."""
+    def _find_deleted(self) -> tuple[list[pa.Table], GoneRows]:
+        """Rows of the old version that a commit deleted, and keys that came after it and went."""
+        keys, found = self.shape.keys, list[pa.Table]()
+        passed = [self._none(self.shape.new, keys)]
         for commit in self.commits if self.old is not None else ():
             if commit.takes_rows:
-                at = self.tables.base(commit.version)
-                delta = at.delta(begin_version=commit.version - 1, end_version=commit.version)
+                at, before = self.tables.base(commit.version), commit.version - 1
+                delta = at.delta(begin_version=before, end_version=commit.version)
                 for batch in delta.get_deleted_row_ids():
-                    rows = self._look_up(batch.column(_ROW_ID))
-                    yield self._at(rows, pa.array([commit.version] * len(rows), pa.uint64()))
+                    ids = batch.column(_ROW_ID)
+                    rows = self._look_up(self.old, ids, self._names_before)
+                    found.append(self._at(rows, commit.version))
+                    if self.shape.passing and len(rows) < len(ids):
+                        rows = self._look_up(self.tables.base(before), ids, keys)
+                        passed.append(self._at(rows, commit.version))
+        last = pa.concat_tables(passed).group_by(keys).aggregate([(_CHANGED_AT, "max")])
+        return found, GoneRows(last.rename_columns([*keys, _CHANGED_AT]), keys)
 
-    def _tell_new(self, new: pa.Table, gone: GoneRows) -> Iterator[pa.Table]:
-        places = gone.take_back(new.select(self.shape.keys).columns)
+    def _tell_new(self, new: pa.Table, gone: GoneRows, passed: GoneRows) -> Iterator[pa.Table]:
+        keys = new.select(self.shape.keys).columns
+        passed.take_back(keys)
+        places = gone.take_back(keys)
         replaces = places >= 0
         yield self._tell(UPDATE, new.filter(replaces), gone.rows.take(places[replaces]))
         new = new.filter(~replaces)
@@ -255,32 +272,33 @@ class Changes:
 
     @cached_property
     def _names_before(self) -> list[str]:
-        names = self.shape.names if self.shape.before else self.shape.keys
-        return [name for name in names if name in self.old.schema.names]
+        names = self.shape.names if self.shape.before and self.old is not None else self.shape.keys
+        return [name for name in names if self.old is None or name in self.old.schema.names]
 
-    def _look_up(self, row_ids: Any) -> pa.Table:
-        """Rows of the old version, in the order of the ids, without those that it does not have."""
+    def _look_up(self, source: Any, row_ids: Any, names: Sequence[str]) -> pa.Table:
+        """Rows of a version, in the order of the ids, without those that it does not have."""
         ids = np.asarray(row_ids.to_numpy())
-        parts = []
+        parts = [self._none(source, names).drop_columns([_CHANGED_AT])]
         for start in range(0, len(ids), _LOOKED_UP_MAX):
             some = ids[start : start + _LOOKED_UP_MAX]
-            found = self.old.scanner(
-                columns=self._names_before,
+            found = source.scanner(
+                columns=list(names),
                 filter=f"{_ROW_ID} IN ({','.join(map(str, some))})",
                 with_row_id=True,
             ).to_table()
             places = pc.index_in(pa.array(some, pa.uint64()), value_set=found[_ROW_ID])
             parts.append(found.take(places.drop_null()))
-        return pa.concat_tables(parts) if parts else self._none().drop_columns([_CHANGED_AT])
+        return pa.concat_tables(parts)
 
-    def _none(self) -> pa.Table:
-        """No row of the old version."""
-        source = self.shape.new if self.old is None else self.old
-        names = self.shape.keys if self.old is None else self._names_before
+    @staticmethod
+    def _none(source: Any, names: Sequence[str]) -> pa.Table:
+        """No row of a version."""
         fields = [source.schema.field(name) for name in names]
         fields += [pa.field(_ROW_ID, pa.uint64()), pa.field(_CHANGED_AT, pa.uint64())]
         return pa.schema(fields).empty_table()
 
     @staticmethod
     def _at(rows: pa.Table, versions: Any) -> pa.Table:
+        if isinstance(versions, int):
+            versions = pa.array([versions] * len(rows), pa.uint64())
         return rows.append_column(pa.field(_CHANGED_AT, pa.uint64()), versions)
