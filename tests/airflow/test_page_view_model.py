@@ -449,5 +449,5 @@ def test_cursors_are_listed_with_when_they_cease_to_keep_versions() -> None:
     cursor = {"name": "mart", "version": 7, "behind": 2, "holder": "ann", "transaction": "t"}
     cursor["moved_at"] = samples.ago(days=1)
     (shown,) = show_table(look(cursors=[cursor]), NOW, LIMITS, ShardQuery())["cursors"]
-    assert shown.pop("expires_at") == samples.ago(days=-13)
+    assert shown.pop("expires_at").startswith("2026-12-04T12:00:00")
     assert shown == {name: cursor[name] for name in cursor.keys() - {"transaction"}}
