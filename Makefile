@@ -150,9 +150,10 @@ simulation: $(READY) ## The next 10,000 seeds of writers, jobs and readers under
 torture: $(READY) ## Ten minutes of real writers, jobs, kills and Lance's own commands on one table (MINUTES=N)
 	@$(BIN)/python -m tests.torture --seconds $$(($(or $(MINUTES),10) * 60)) $(TORTURE_ARGS)
 
-drill: $(READY) ## A thousand random damages, verified, repaired and read (DRILLS=N); backups under torture (BACKUP_SECONDS=N)
+drill: $(READY) ## A thousand random damages, verified, repaired and read (DRILLS=N); backups and restores under torture (BACKUP_SECONDS=N)
 	@$(BIN)/python -m tests.drills --drills $(or $(DRILLS),1000) $(DRILL_ARGS)
 	@$(BIN)/python -m tests.drills.backups --seconds $(or $(BACKUP_SECONDS),120)
+	@$(BIN)/python -m tests.drills.restores --seconds $(or $(BACKUP_SECONDS),120)
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
 	@$(SIMULATION).mutate --seeds $(or $(SEEDS),1000) --table mutation-results.json

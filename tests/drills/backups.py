@@ -35,8 +35,9 @@ from tests.torture.lsm import decode
 
 _PROCESSES: Any = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.torture.warm"])
-_APART = 1_000_000
+APART = 1_000_000
 _COLLECT = ["--execute", "--wal", "--retention=0s", "--grace=0s", "--allow-short-retention"]
+_LOST = (4,)
 _UPKEEP = (["merge"], ["compaction"], ["garbage", *_COLLECT], ["maintain", *_COLLECT])
 _SCHEMA = pa.schema(
     [
@@ -57,7 +58,7 @@ TRUTH = Truth(
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of `memwal backup`: when, and how it ended. `exit` is None if it was killed."""
+    """One run of a command: when, and how it ended. `exit` is None if it was killed."""
 
     name: str
     begin: int
@@ -76,24 +77,28 @@ class Verdict:
 
 
 def write(uri: str, folder: str, shard: str, number: int, seconds: float, seed: int) -> None:
-    """Sessions of pylance's writer; some end without a flush. Each put is on record."""
+    """Sessions of pylance's writer; some end without a flush, or fenced. All is on record."""
     chance, until, n, left = random.Random(seed), time.monotonic() + seconds, 0, []
     with (Path(folder) / f"writer-{number}").open("a", buffering=1) as log:
         while time.monotonic() < until:
-            writer = lance.dataset(uri).mem_wal_writer(shard, max_wal_flush_interval_ms=1)
-            for _ in range(chance.randint(1, 6)):
-                rows = [
-                    {"k": number * _APART + place, "n": n, "text": f"put {n}"}
-                    for place in (0, n + 1)
-                ]
-                log.write(f"begun {n} {time.monotonic_ns()}\n")
-                writer.put(pa.Table.from_pylist(rows, schema=_SCHEMA))
-                log.write(f"acked {n} {time.monotonic_ns()}\n")
-                n += 1
-            if chance.random() < 0.8:
-                writer.close()
-            else:
-                left.append(writer)
+            log.write(f"opening {n} {time.monotonic_ns()}\n")
+            with suppress(OSError, ValueError, RuntimeError):
+                writer = lance.dataset(uri).mem_wal_writer(shard, max_wal_flush_interval_ms=1)
+                left.append(writer)  # as it stays where it isn't closed
+                log.write(f"opened {n} {time.monotonic_ns()}\n")
+                pause_seconds = chance.choice((0, 0, 0, 3))
+                for _ in range(chance.randint(1, 6)):
+                    rows = [
+                        {"k": number * APART + place, "n": n, "text": f"put {n}"}
+                        for place in (0, n + 1)
+                    ]
+                    log.write(f"begun {n} {time.monotonic_ns()}\n")
+                    n += 1
+                    writer.put(pa.Table.from_pylist(rows, schema=_SCHEMA))
+                    log.write(f"acked {n - 1} {time.monotonic_ns()}\n")
+                    time.sleep(chance.random() * pause_seconds)
+                if chance.random() < 0.8:
+                    left.pop().close()
             time.sleep(chance.random() * 0.1)
     os._exit(0)  # what is left in the WAL stays there
 
@@ -103,7 +108,11 @@ def upkeep(uri: str, folder: str, seconds: float, seed: int) -> None:
     chance, until = random.Random(seed), time.monotonic() + seconds
     while time.monotonic() < until:
         job, *options = chance.choice(_UPKEEP)
-        start(run_command, [job, uri, *options, "--engine", "local"], {}, f"{folder}/job").join()
+        out = f"{folder}/job"
+        process = start(run_command, [job, uri, *options, "--engine", "local"], {}, out)
+        process.join()
+        if process.exitcode not in (0, *_LOST):
+            shutil.copy(f"{out}.err", f"{folder}/{job}-{process.exitcode}-{time.monotonic_ns()}")
 
 
 def start(function: Any, *given: Any) -> Any:
@@ -112,18 +121,24 @@ def start(function: Any, *given: Any) -> Any:
     return process
 
 
-def torture(folder: Path, *, seconds: float, seed: int, shards: int = 2) -> Verdict:
-    """Back a table up, while all that is going on, and check every backup that is there."""
+def start_work(folder: Path, seconds: float, seed: int, shards: int) -> list[Any]:
+    """Make a table, and set its writers and jobs to work on it for so long."""
     folder.mkdir(parents=True)
-    chance, verdict = random.Random(seed), Verdict()
-    table, dest = folder / "table", folder / "dest"
+    chance, table = random.Random(seed), folder / "table"
     ids = [str(uuid.UUID(int=chance.getrandbits(128), version=4)) for _ in range(shards)]
     lance.write_dataset(pa.Table.from_pylist([], schema=_SCHEMA), str(table)).initialize_mem_wal()
     workers = [
         start(write, str(table), str(folder), shard, number, seconds, seed + number)
         for number, shard in enumerate(ids)
     ]
-    workers.append(start(upkeep, str(table), str(folder), seconds, seed))
+    return [*workers, start(upkeep, str(table), str(folder), seconds, seed)]
+
+
+def torture(folder: Path, *, seconds: float, seed: int, shards: int = 2) -> Verdict:
+    """Back a table up, while all that is going on, and check every backup that is there."""
+    chance, verdict = random.Random(seed), Verdict()
+    table, dest = folder / "table", folder / "dest"
+    workers = start_work(folder, seconds, seed, shards)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         deadline = chance.random() * 1.5 if chance.random() < 0.5 else None
@@ -145,10 +160,15 @@ def back_up(
     deadline: float | None,
     out: Path | None = None,
 ) -> Run:
-    """One run, killed after so many seconds if it is not done by then."""
-    begin, said_to = time.monotonic_ns(), str((out or dest.parent) / f"{name}.out")
+    """One run of a backup, killed after so many seconds if it is not done by then."""
     words = ["backup", str(table), str(dest), "--name", name, "--json", *options]
-    process = start(run_command, words, {}, said_to)
+    return run_once(name, words, deadline, (out or dest.parent) / f"{name}.out")
+
+
+def run_once(name: str, words: Sequence[str], deadline: float | None, out: Path) -> Run:
+    """One run of a command, killed after so many seconds if it is not done by then."""
+    begin = time.monotonic_ns()
+    process = start(run_command, words, {}, str(out))
     process.join(deadline)
     if process.is_alive():
         os.kill(process.pid, signal.SIGKILL)
@@ -156,7 +176,7 @@ def back_up(
     code = None if process.exitcode == -signal.SIGKILL else process.exitcode
     said = ""
     with suppress(OSError):
-        said = Path(said_to).read_text() + Path(f"{said_to}.err").read_text()
+        said = out.read_text() + Path(f"{out}.err").read_text()
     return Run(name=name, begin=begin, end=time.monotonic_ns(), exit=code, said=said)
 
 
@@ -230,8 +250,8 @@ def judge_moment(folder: Path, table: Path, run: Run, shards: int) -> list[str]:
 
 def find_prefix(rows: Rows, number: int) -> tuple[int, str | None]:
     """The last put of a writer, and what contradicts that it is a prefix of all puts."""
-    base = number * _APART
-    own = {k - base - 1: row["n"] for (k,), row in rows.items() if base < k < base + _APART}
+    base = number * APART
+    own = {k - base - 1: row["n"] for (k,), row in rows.items() if base < k < base + APART}
     last = max(own, default=-1)
     if own != {n: n for n in range(last + 1)}:
         return last, f"writer {number}: of puts up to {last} only {len(own)} rows"

@@ -6,8 +6,6 @@ hint: versions, manifests and entries are found by listing their folders.
 
 from __future__ import annotations
 
-import struct
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,14 +14,9 @@ import lance
 import pyarrow as pa
 
 from tests.drills.tables import Key, Row, Rows, Truth, fold
-from tests.torture.lsm import Message, decode
+from tests.torture.lsm import Message, Unreadable, decode, find_merged
 
-_MEM_WAL = b"__lance_mem_wal"
 _TOMBSTONE = "_tombstone"
-
-
-class Unreadable(Exception):
-    """The checker can't read the table."""
 
 
 def read_base(table: Path, truth: Truth, version: int | None = None) -> Rows:
@@ -33,12 +26,12 @@ def read_base(table: Path, truth: Truth, version: int | None = None) -> Rows:
 
 def read_latest(table: Path, truth: Truth, *, wal: bool = False) -> Rows:
     """Base and pending generations, with `wal` the WAL's rows, too."""
-    version = _newest_version(table)
-    merged = _find_merged(table, version)
+    version, manifest = _newest_version(table)
+    merged = find_merged(manifest)
     rows = read_base(table, truth, version)
-    for shard, manifest in sorted(_newest_manifests(table).items()):
+    for shard, state in sorted(_newest_manifests(table).items()):
         listed = sorted(
-            ((one[1][0], one[2][0].decode()) for one in map(decode, manifest[8])),
+            ((one[1][0], one[2][0].decode()) for one in map(decode, state[8])),
             key=lambda g: g[0],
         )
         for generation, path in listed:
@@ -46,7 +39,7 @@ def read_latest(table: Path, truth: Truth, *, wal: bool = False) -> Rows:
                 found = lance.dataset(str(table / "_mem_wal" / shard / path)).to_table()
                 fold(rows, _changes(found, truth), folds=truth.folds)
         if wal:
-            for entry in _entries(table / "_mem_wal" / shard / "wal", manifest):
+            for entry in _entries(table / "_mem_wal" / shard / "wal", state):
                 fold(rows, _changes(entry, truth), folds=truth.folds)
     return rows
 
@@ -100,27 +93,9 @@ def _version_of(file: Path) -> int:
     return 2**64 - 1 - number if len(file.stem) == 20 else number
 
 
-def _newest_version(table: Path) -> int:
+def _newest_version(table: Path) -> tuple[int, Path]:
     files = (table / "_versions").glob("[0-9]*.manifest")
-    return max(map(_version_of, files))
-
-
-def _find_merged(table: Path, version: int) -> Mapping[str, int]:
-    """The highest merged generation of each shard, as the table's version has it."""
-    [file] = [f for f in (table / "_versions").glob("[0-9]*.manifest") if _version_of(f) == version]
-    data = file.read_bytes()
-    manifest = decode(_block(data, *struct.unpack("<Q", data[-16:-8])))
-    for index in map(decode, decode(_block(data, manifest[6][0]))[1]):
-        if index[3] == [_MEM_WAL]:
-            details = decode(decode(index[6][0])[2][0])
-            pairs = [(decode(one[1][0])[1][0], one[2][0]) for one in map(decode, details[9])]
-            return {str(uuid.UUID(bytes=shard)): generation for shard, generation in pairs}
-    raise Unreadable("no MemWAL")
-
-
-def _block(data: bytes, place: int) -> bytes:
-    (size,) = struct.unpack_from("<I", data, place)
-    return data[place + 4 : place + 4 + size]
+    return max((_version_of(file), file) for file in files)
 
 
 def differences(found: Rows, wanted: Rows) -> list[str]:

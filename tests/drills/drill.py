@@ -20,6 +20,7 @@ from memwal.read import Search
 from tests.drills import checker
 from tests.drills.damage import Damage, damage
 from tests.drills.tables import KINDS, Row, Rows, Truth, load_truth
+from tests.torture.lsm import Unreadable
 
 RIGHT, WRONG, TOLD, CRASHED = "right", "wrong", "told", "crashed"
 
@@ -213,7 +214,7 @@ def _look(name: str, read: Callable[[], str | None]) -> Look:
             text = f"{type(error).__name__} {error.exit_code}: {error}"
             # Exit code 1 sends people to look for a store that is away.
             return Look(name=name, result=CRASHED if error.exit_code == 1 else TOLD, said=text)
-        except checker.Unreadable as wrong_rows:
+        except Unreadable as wrong_rows:
             return Look(name=name, result=WRONG, said=str(wrong_rows))
         except KeyboardInterrupt:
             raise

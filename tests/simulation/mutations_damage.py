@@ -21,8 +21,31 @@ DAMAGE = (
         "tests/jobs/merge/test_lost_version.py -k 'status'",
         (
             "damage: a hint beyond the newest version proves nothing",
-            "if there and hint > there[-1]:",
+            "if there and version > there[-1]:",
             "if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/records/runs.py",
+        "tests/jobs/merge/test_lost_version.py -k 'witnesses or lower'",
+        (
+            "damage: where no hint is written, nothing tells of a lost version",
+            "if version > newest.version and at_nanos",
+            "if False and at_nanos",
+        ),
+        (
+            "damage: what was written before a restore tells of a lost version",
+            " and at_nanos > newest.timestamp_nanos",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/verify/store.py",
+        "tests/jobs/restore/test_restore.py -k 'expired'",
+        (
+            "damage: a restore that has expired is a fall of progress",
+            "(find_restored(after.config) or 0) > before.version",
+            "False",
         ),
     ),
     *mutations(
@@ -55,7 +78,7 @@ DAMAGE = (
         ),
         (
             "damage: the newest version may be an older one by another name",
-            "            return [FileFault(path=path, problem=error.text)]\n",
+            "            return [FileFault(path=_path_of(newest), problem=error.text)]\n",
             "            return []\n",
         ),
         (

@@ -119,6 +119,11 @@ REPAIR: tuple[Mutation, ...] = (
             "            if True:",
         ),
         (
+            "repair: progress is raised over versions that have expired",
+            "            if after.version > before.version + 1:\n",
+            "            if False:\n",
+        ),
+        (
             "repair: progress is raised over a restore",
             "        if after.version in evidence.rewound or before.mem_wal is None",
             "        if before.mem_wal is None",
@@ -199,8 +204,8 @@ REPAIR: tuple[Mutation, ...] = (
         _APPLY,
         (
             "repair: what was written meanwhile is replaced",
-            '        if digest_of(data) != digest:\n            raise LostRace(f"{objects.uri}: {path} was',
-            '        if False:\n            raise LostRace(f"{objects.uri}: {path} was',
+            "            if found.sha256.hex() == digest:\n",
+            "            if True:\n",
         ),
         (
             "repair: another's manifest counts as ours",

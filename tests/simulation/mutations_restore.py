@@ -13,6 +13,20 @@ _STORE = "memwal/jobs/restore/store.py"
 RESTORE = (
     *mutations(
         _APPLY,
+        "tests/jobs/audit/test_audit.py -k 'finds_on_its_way'",
+        (
+            "restore: what it removes is not written down first",
+            "        done.removed += paths\n        self.intend(done)\n",
+            "        done.removed += paths\n",
+        ),
+        (
+            "restore: a version that others raised is not written down first",
+            "            self.intend(done)  # others may have raised the version\n",
+            "",
+        ),
+    ),
+    *mutations(
+        _APPLY,
         f"{_REAL} 'before_the_mark or made_again or until_its_writer'",
         (
             "restore: shards' manifests are copied into a table that is open",
@@ -126,8 +140,8 @@ RESTORE = (
         f"{_REAL} 'never_merged'",
         (
             "restore: an index is taken to be as old as the backup says, proven or not",
-            '    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"} if mem_wal_since_nanos else {}',
-            '    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"}',
+            "    return int(found[2]) or None if found",
+            "    return int(found[2]) if found",
         ),
     ),
     *mutations(

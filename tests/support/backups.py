@@ -13,6 +13,7 @@ from memwal.jobs.restore.request import RestoreRequest
 from memwal.ports import Steps, no_steps
 from memwal.run.progress import SILENT
 from tests.support.builders import Table
+from tests.support.policy_tables import PolicyTable
 
 
 def resolve(uri: object, options: Mapping[str, str] | None = None) -> ResolvedTable:
@@ -22,7 +23,7 @@ def resolve(uri: object, options: Mapping[str, str] | None = None) -> ResolvedTa
     )
 
 
-def back_up(table: Table, dest: object, name: str = "b1") -> None:
+def back_up(table: Table | PolicyTable, dest: object, name: str = "b1") -> None:
     """Make a backup, which has to succeed."""
     options = BackupOptions(
         tables=[resolve(table.uri)], dest=resolve(dest), request=BackupRequest(name=name)

@@ -22,6 +22,10 @@ _MEM_WAL = b"__lance_mem_wal"
 Message = dict[int, list[Any]]
 
 
+class Unreadable(ValueError):
+    """A table isn't what its format says."""
+
+
 def read_lsm(place: Place, seconds: float) -> None:
     """One read after the other, of the latest version and the shards as they were before it."""
     history, until = History(place.folder), time.monotonic() + seconds
@@ -30,7 +34,8 @@ def read_lsm(place: Place, seconds: float) -> None:
         try:
             shards = _list_shards(Path(place.uri))
             dataset = place.dataset()
-            merged = _find_merged(Path(place.uri), dataset.version)
+            name = f"{2**64 - 1 - dataset.version:020}.manifest"
+            merged = find_merged(Path(place.uri) / "_versions" / name)
             snapshots = [_snapshot(name, one, merged) for name, one in shards.items()]
             rows = place.told(LsmScanner.from_snapshots(dataset, snapshots).to_table())
         except (OSError, ValueError):  # collected or expired meanwhile
@@ -61,16 +66,16 @@ def _list_shards(table: Path) -> dict[str, Message]:
     return found
 
 
-def _find_merged(table: Path, version: int) -> dict[str, int]:
-    """The highest merged generation of each shard, as the table's version has it."""
-    data = (table / "_versions" / f"{2**64 - 1 - version:020}.manifest").read_bytes()
+def find_merged(version: Path) -> dict[str, int]:
+    """The highest merged generation of each shard, as the manifest of a table's version has it."""
+    data = version.read_bytes()
     manifest = decode(_block(data, *struct.unpack("<Q", data[-16:-8])))
     for index in map(decode, decode(_block(data, manifest[6][0]))[1]):
         if index[3] == [_MEM_WAL]:
             details = decode(decode(index[6][0])[2][0])
             pairs = [(decode(one[1][0])[1][0], one[2][0]) for one in map(decode, details[9])]
             return {str(uuid.UUID(bytes=shard)): generation for shard, generation in pairs}
-    raise ValueError("no MemWAL")
+    raise Unreadable("no MemWAL")
 
 
 def _block(data: bytes, place: int) -> bytes:

@@ -37,7 +37,7 @@ def copy_changes(found: Any, config: str | None, database: str) -> dict[str, int
     table = memwal.open_table("orders", config=config)
     copy = sqlite3.connect(database)
     with copy:  # one transaction
-        copy.execute("CREATE TABLE IF NOT EXISTS orders (id PRIMARY KEY, row)")
+        copy.execute("CREATE TABLE IF NOT EXISTS orders (key PRIMARY KEY, row)")
         copy.execute("CREATE TABLE IF NOT EXISTS done (version)")
         done = copy.execute("SELECT coalesce(max(version), 0) FROM done").fetchone()[0]
         if until is not None and until <= done:
@@ -45,14 +45,15 @@ def copy_changes(found: Any, config: str | None, database: str) -> dict[str, int
             return {"since": done, "until": done, "rows": 0}
         changes = table.changes(since=done, until=until)
         end = int(changes.schema.metadata[b"memwal.until"])
+        key = changes.schema.names[3]  # after _change, _version and _time
         rows = 0
         for batch in changes:
             for row in batch.to_pylist():
                 rows += 1
                 if row["_change"] == "delete":
-                    copy.execute("DELETE FROM orders WHERE id = ?", [row["id"]])
+                    copy.execute("DELETE FROM orders WHERE key = ?", [row[key]])
                 else:
-                    values = [row["id"], json.dumps(row, default=str)]
+                    values = [row[key], json.dumps(row, default=str)]
                     copy.execute("INSERT OR REPLACE INTO orders VALUES (?, ?)", values)
         copy.execute("DELETE FROM done")
         copy.execute("INSERT INTO done VALUES (?)", [end])

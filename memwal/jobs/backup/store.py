@@ -41,7 +41,7 @@ from memwal.store.records.backups import StoredBackups
 from memwal.store.records.checkpoints import LanceTags
 from memwal.store.records.lease import StoredLeases
 from memwal.store.records.process import this_holder
-from memwal.store.tables.indexes import describe_indexes
+from memwal.store.tables.indexes import list_index_folders
 from memwal.threads import side_by_side
 
 PIN_SECONDS = 2 * 86_400.0
@@ -300,11 +300,7 @@ def _list_indexes(dataset: Any, files: Sequence[StoredFile]) -> tuple[list[str],
     for file in files:
         folder = "/".join(file.path.split("/")[:2])
         sizes[folder] = sizes.get(folder, 0) + file.size_bytes
-    wanted = {
-        f"_indices/{segment.uuid}": segment.size_bytes
-        for index in describe_indexes(dataset)
-        for segment in index.segments
-    }
+    wanted = list_index_folders(dataset)
     whole = [f for f, size in wanted.items() if f in sizes and (not size or sizes[f] == size)]
     return list(wanted), whole
 

@@ -145,6 +145,8 @@ class RestorePlace(Protocol):
 class Restored:
     """What a restore did, or would do. `kept` is the checkpoint of the old rows, if any.
 
+    Of `replaced` and `removed` a copy was kept before they went, of `aside` too, which stay. Of
+    `removed` the restored table must not know: progress of ingests, versions that can't be read.
     With `other_base`, the number of the backup's version is that of another version there.
     """
 
@@ -155,6 +157,7 @@ class Restored:
     copied: int = 0
     copied_bytes: int = 0
     replaced: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
     ingests: list[str] = field(default_factory=list)
     shards: list[RestoredShard] = field(default_factory=list)
@@ -174,6 +177,7 @@ class RestoredShard:
     entries: int
     is_known: bool
     aside: tuple[str, ...] = ()
+    unreadable: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +196,7 @@ class Restorer:
     keep: Callable[[str], str]
     """Makes a checkpoint of the table as it is, whose name ends in the text; returns its name."""
     intend: Callable[[Restored], None] = lambda done: None
-    """Writes down what is about to be replaced."""
+    """Writes down what is about to be replaced or removed, as far as it is not written yet."""
     start: Callable[[str, int, int], None] = lambda what, total, size: None
     done: Callable[[int, int], None] = lambda count, size: None
     steps: Steps = no_steps
@@ -234,6 +238,7 @@ class Restorer:
 
         done.shards = side_by_side(restore, sorted(known), self.readers_max)
         done.aside += [path for shard in done.shards for path in shard.aside]
+        self._stop_up(done)
         place = self.place.look(done.backup)
         self._put_ingests_aside(done, place)  # now no writer of theirs can go on
         self._check_there(done, objects, place)
@@ -289,6 +294,7 @@ class Restorer:
         for _ in range(_ATTEMPTS_MAX):
             self.before_commit()
             self.steps("mark")
+            self.intend(done)  # others may have raised the version
             path = find_version_path(done.backup, done.version)
             try:
                 self.place.mark(path, mark, over=place.marked_version > 0)
@@ -347,17 +353,28 @@ class Restorer:
 
     def _put_aside(self, done: Restored, place: Place) -> None:
         """Step 5."""
-        for path in self.place.find_unreadable(place):
-            done.aside.append(path)
-            self._take_away(path, done.restore_id)
+        self._remove(done, self.place.find_unreadable(place))
         self._put_ingests_aside(done, place)
 
     def _put_ingests_aside(self, done: Restored, place: Place) -> None:
         stale = find_stale_ingests(place, done.backup)
         done.ingests = sorted({*done.ingests, *stale})
-        for path in sorted(path for paths in stale.values() for path in paths):
-            done.aside.append(path)
+        self._remove(done, sorted(path for paths in stale.values() for path in paths))
+
+    def _remove(self, done: Restored, paths: Sequence[str]) -> None:
+        done.removed += paths
+        self.intend(done)
+        for path in paths:
             self._take_away(path, done.restore_id)
+
+    def _stop_up(self, done: Restored) -> None:
+        """Put stoppers in place of shards' manifests that can't be read."""
+        found = [(shard.shard_id, v) for shard in done.shards for v in shard.unreadable]
+        done.replaced += [layout.shard_manifest_path(*each) for each in found]
+        self.intend(done)
+        for shard_id, version in found:
+            self.steps("stop up")
+            self.place.stop_up(shard_id, version, done.restore_id)
 
     def _keep_copies(self, restore_id: str, paths: Sequence[str]) -> None:
         self.before_commit()
@@ -415,9 +432,6 @@ class Restorer:
             except LostRace:
                 if attempt == _ATTEMPTS_MAX:
                     raise
-        for version in unreadable:
-            self.steps("stop up")
-            self.place.stop_up(shard_id, version, restore_id)
         return RestoredShard(
             shard_id=shard_id,
             epoch_before=found.manifest.writer_epoch if found.manifest else 0,
@@ -426,6 +440,7 @@ class Restorer:
             entries=len(rows),
             is_known=kept is not None,
             aside=(*waiting, *late),
+            unreadable=tuple(unreadable),
         )
 
     def _check_there(self, done: Restored, objects: Sequence[BackupObject], place: Place) -> None:

@@ -37,8 +37,8 @@ class RestoreTableReport(TableReport):
 
     `backup_version` is the base's version that the backup holds, `version_after` the one that has
     its rows from now on. `replaced` are objects that were damaged, or others than the backup's;
-    they and `put_aside`, of which the restored table must not know, are kept in `replaced_folder`.
-    `kept_checkpoint` has the rows that were there before.
+    of `removed` the restored table must not know. Both are kept in `replaced_folder`, with copies
+    of what stays and is read no more (`put_aside`). `kept_checkpoint` has the rows of before.
     """
 
     backup: str | None = None
@@ -47,6 +47,7 @@ class RestoreTableReport(TableReport):
     objects_copied: int = 0
     bytes_copied: int = 0
     replaced: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     put_aside: tuple[str, ...] = ()
     replaced_folder: str | None = None
     kept_checkpoint: str | None = None
@@ -60,30 +61,37 @@ class RestoreTableReport(TableReport):
     def audited(self) -> Iterable[AuditItem]:
         """What was replaced or put aside, and the version that has the backup's rows."""
         if self.version_after is not None and self.backup is not None:
-            paths = (*self.replaced, *self.put_aside)
-            yield from _list_items(self.backup, self.version_after, paths, done=True)
+            yield from _list_items(
+                self.backup, self.version_after, self.replaced, self.removed, done=True
+            )
 
 
 def list_replaced(done: Restored) -> list[AuditItem]:
-    """What a restore is about to replace, as far as it is known before."""
-    return _list_items(done.backup.name, done.version, done.replaced, done=None)
+    """What a restore is about to replace and remove, as far as it is known so far."""
+    return _list_items(done.backup.name, done.version, done.replaced, done.removed, done=None)
 
 
 def _list_items(
-    backup: str, version: int, paths: Iterable[str], *, done: bool | None
+    backup: str,
+    version: int,
+    replaced: Iterable[str],
+    removed: Iterable[str],
+    *,
+    done: bool | None,
 ) -> list[AuditItem]:
-    names = [*dict.fromkeys(paths), f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}"]
+    paths = dict.fromkeys(replaced, "replace") | dict.fromkeys(removed, "delete")
+    paths[f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}"] = "replace"
     why = f"restored from backup {backup!r}"
     return [
-        AuditItem(action="replace", kind="object", path=name, reason=why, done=done)
-        for name in names
+        AuditItem(action=action, kind="object", path=path, reason=why, done=done)
+        for path, action in paths.items()
     ]
 
 
 def report_restore(name: str, done: Restored, *, dry_run: bool) -> RestoreTableReport:
     """What was done, or would be."""
     backup = done.backup
-    aside = (*done.replaced, *done.aside)
+    aside = (*done.replaced, *done.removed, *done.aside)
     return RestoreTableReport(
         table=name,
         outcome=DONE,
@@ -95,6 +103,7 @@ def report_restore(name: str, done: Restored, *, dry_run: bool) -> RestoreTableR
         objects_copied=done.copied,
         bytes_copied=done.copied_bytes,
         replaced=tuple(sorted(done.replaced)),
+        removed=tuple(sorted(done.removed)),
         put_aside=tuple(sorted(done.aside)),
         replaced_folder=layout.replaced_folder(done.restore_id) if aside and not dry_run else None,
         kept_checkpoint=done.kept,

@@ -24,7 +24,7 @@ from memwal.jobs.status.report import (
     report_status,
     sum_up_conditions,
 )
-from memwal.jobs.status.store import Kept, is_covered, read_kept, read_last_backup, read_records
+from memwal.jobs.status.store import Kept, is_covered, read_kept, read_last_backup
 from memwal.model import (
     Consistency,
     LeaseClaim,
@@ -111,7 +111,7 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
         return view
 
     view = look() if consistency == "latest" else stores.views.from_snapshot(look, sizes=True)
-    return _Look(view=view, listed=listed, lease=lease, kept=read_kept(stores, view.version))
+    return _Look(view=view, listed=listed, lease=lease, kept=read_kept(stores, view))
 
 
 def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableReport:
@@ -134,7 +134,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
         due=find_due_shards(view, choose_limits(DueLimits, table), now),
         now_nanos=now,
         lease=describe_lease(look.lease, now),
-        records=read_records(stores, view),
+        records=look.kept.records,
         checkpoints=tuple(describe_checkpoint(found, now) for found in look.kept.checkpoints),
         cursors=tuple(describe_cursor(found, view.version) for found in look.kept.cursors),
         warnings=warnings,

@@ -501,6 +501,9 @@ def find_attention(report: StatusTableReport, limits: DueLimits) -> tuple[Attent
 
 def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, str | None]]:
     shards = report.shards
+    if "(MW-C08)" in str(report.error):  # no job commits until that is mended
+        yield "the newest version lost", "repair {}"
+        return
     broken = [s for s in shards if s.error]
     if cloned := [s for s in broken if "(MW-H06)" in str(s.error)]:
         yield f"{count_of(len(cloned), 'shard')} of a clone, not adopted", _ADOPT

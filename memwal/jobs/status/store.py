@@ -15,13 +15,14 @@ from memwal.report import LastBackupReport, RunRecord
 from memwal.run.stores import Stores
 from memwal.store.objects.opening import normalise_uri, open_objects
 from memwal.store.records.backups import StoredBackups
+from memwal.store.records.runs import list_later_versions
 from memwal.text import count_of, iso_time, mask_address
 
 T = TypeVar("T")
 _RECORDS_MAX = 8  # those of two rounds of maintenance, each of whose jobs may leave one
 
 
-def read_records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
+def _read_records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
     """The newest run records, which may tell why something is pending; none if nothing is.
 
     None either if they can't be read, since nothing depends on them.
@@ -70,19 +71,18 @@ def is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: St
 class Kept:
     """Checkpoints and cursors, and what is to be said of them and of erasures that are open.
 
-    `lost` is there if the newest version was lost.
+    `lost` is there if the newest version was lost. `records` are read where something is pending.
     """
 
+    records: Sequence[RunRecord]
     checkpoints: Sequence[Checkpoint]
     cursors: Sequence[Cursor]
     warnings: tuple[str, ...]
     lost: Corruption | None = None
 
 
-def read_kept(stores: Stores, version: int) -> Kept:
-    """Read what is kept below `_maintenance/`; what can't be read is a warning. `version` is the
-    latest that was seen.
-    """
+def read_kept(stores: Stores, view: TableView) -> Kept:
+    """Read what is kept below `_maintenance/`; what can't be read is a warning."""
     warnings: list[str] = []
 
     def read(folder: str, find: Callable[[], Sequence[T]]) -> Sequence[T]:
@@ -101,9 +101,13 @@ def read_kept(stores: Stores, version: int) -> Kept:
             until = f", until {erasure.until} at least" if erasure.until else ""
             remedy = f"memwal erase TABLE --resume {erasure.erasure_id} --execute"
             warnings.append(f"erasure {erasure.erasure_id} is open{left}{until} ({remedy})")
-    lost = None
+    records, lost = _read_records(stores, view), None
     try:
-        stores.views.check_newest(version)
+        told = list_later_versions(view.manifest, records, checkpoints, cursors)
+        stores.views.check_newest(view.version, told)
     except Corruption as error:
         lost = error
-    return Kept(checkpoints=checkpoints, cursors=cursors, warnings=tuple(warnings), lost=lost)
+    return Kept(
+        records=records, checkpoints=checkpoints, cursors=cursors, warnings=tuple(warnings),
+        lost=lost,
+    )  # fmt: skip

@@ -182,8 +182,13 @@ def find_recording(
     return None
 
 
-def _verdict(number: int | None, name: str, problems: Sequence[str], fine: str) -> Check:
-    return Check(invariant=number, name=name, ok=not problems, detail="; ".join(problems) or fine)
+def _verdict(
+    number: int | None, name: str, problems: Sequence[str], fine: str, left_open: str = ""
+) -> Check:
+    """Without problems, `left_open` says why nothing can be told."""
+    ok = None if left_open and not problems else not problems
+    detail = "; ".join(problems) or left_open or fine
+    return Check(invariant=number, name=name, ok=ok, detail=detail)
 
 
 def check_manifests(view: TableView) -> Check:
@@ -273,8 +278,10 @@ def check_progress_history(
 
     In `rewound` versions a user turned time back, which is no fault. Nor is it that a version lost
     the MemWAL index, if no shard in `shards` still needs its progress; nor what was put right.
+    Where versions have expired, one may have been such: that is left open.
     """
-    problems, due = [], {shard.shard_id: first_due(shard) for shard in shards}
+    problems, left_open = list[str](), ""
+    due = {shard.shard_id: first_due(shard) for shard in shards}
     for before, after in pairwise(history):
         if after.version in rewound or before.mem_wal is None:
             continue
@@ -286,10 +293,13 @@ def check_progress_history(
             invariants.check_progress(before.mem_wal.merged, after.mem_wal.merged)
         except invariants.InvariantBroken as broken:
             if find_raised(history, after.version, before.mem_wal.merged) is None:
-                problems.append(f"version {after.version}: {broken}")
+                if after.version == before.version + 1:
+                    problems.append(f"version {after.version}: {broken}")
+                else:
+                    left_open = f"{broken}, or a restore before {after.version} has expired"
     turned = f" (turned back on purpose at {', '.join(map(str, sorted(rewound)))})"
     fine = f"never fell in {len(history)} retained versions{turned if rewound else ''}"
-    return _verdict(3, "merge progress", problems, fine)
+    return _verdict(3, "merge progress", problems, fine, left_open)
 
 
 def find_raised(
@@ -356,16 +366,10 @@ def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:
     """Invariant 6 rests on catch-up claims: none above the merges, none without coverage."""
     problems = [text for found in facts for text in find_false_claims(view, found)]
     judged = sum(found.claimed_at_fragment is not None for found in facts)
-    if facts and not judged and not problems:
-        return Check(
-            invariant=6,
-            name="index catch-up claims",
-            ok=None,
-            detail="none is above the merges; the versions that recorded them are gone, so their "
-            "coverage can't be judged",
-        )
+    unproven = "none is above the merges, and the versions that recorded them have expired"
     fine = f"{judged} of {len(facts)} agree with the fragments they were recorded for"
-    return _verdict(6, "index catch-up claims", problems, fine)
+    left_open = unproven if facts and not judged else ""
+    return _verdict(6, "index catch-up claims", problems, fine, left_open)
 
 
 def find_false_claims(view: TableView, found: CatchUpFacts) -> list[str]:
@@ -453,14 +457,12 @@ def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts
         if epoch in wal.row_epochs
     ]
     name = "newest fence sentinel"
-    if problems or not lacking:
-        return _verdict(7, name, problems, "in place on every shard")
     claimed = "; ".join(
         f"shard {shard}: writer epoch {epoch} was claimed, without a sentinel so far: its writer "
         "is about to write it, or died; the next writer's claim makes up for it"
         for shard, epoch, _ in lacking
     )
-    return Check(invariant=7, name=name, ok=None, detail=claimed)
+    return _verdict(7, name, problems, "in place on every shard", claimed)
 
 
 def warn_of_leavings(paths: Collection[str]) -> tuple[str, ...]:
@@ -483,9 +485,8 @@ def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
         detail = f"{rows:,} rows are too many to compare their keys ({rows_max})"
         return Check(invariant=None, name=name, ok=None, detail=detail)
     problems = [] if found is None else [str(found)]
-    return _verdict(
-        None, name, problems, f"no key of {count_of(rows, 'row')} in generations is in two shards"
-    )
+    fine = f"no key of {count_of(rows, 'row')} in generations is in two shards"
+    return _verdict(None, name, problems, fine)
 
 
 def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardView]) -> Check:
@@ -515,9 +516,8 @@ def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardVie
                 f"shard {manifest.shard_id} has values of {', '.join(sorted(foreign))}, which its "
                 f"spec {spec_id} does not have: the id was given to another one since"
             )
-    return _verdict(
-        None, "shard spec ids", problems, f"{count_of(len(known), 'spec')}, each with its own"
-    )
+    fine = f"{count_of(len(known), 'spec')}, each with its own"
+    return _verdict(None, "shard spec ids", problems, fine)
 
 
 def check_snapshot(

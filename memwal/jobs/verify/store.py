@@ -33,6 +33,7 @@ from memwal.jobs.verify.plan import (
 )
 from memwal.model import (
     Checkpoint,
+    Cursor,
     FlushedGeneration,
     ShardId,
     ShardManifest,
@@ -47,14 +48,15 @@ from memwal.rows.progress import check_lineage
 from memwal.run.progress import Progress
 from memwal.store.records.backups import StoredBackups
 from memwal.store.records.checkpoints import StoredCheckpoints
+from memwal.store.records.cursors import StoredCursors
 from memwal.store.records.former_merges import read_record
 from memwal.store.records.lease import StoredLeases
-from memwal.store.records.runs import StoredRunRecords
+from memwal.store.records.runs import StoredRunRecords, list_later_versions
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
-from memwal.store.tables.generations import Generations
+from memwal.store.tables.generations import Generations, find_restored
 from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
 from memwal.store.tables.lance_calls import tidy_text
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
@@ -63,6 +65,7 @@ from memwal.store.tables.view import StoredViews
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
+_RECORDS_MAX = 8
 # Of those that read whole files, which takes memory.
 _DEEP_READERS_MAX = 4
 
@@ -182,7 +185,8 @@ class StoredFacts:
             for before, after in pairwise(history)
             if has_fallen(before, after)
             and (
-                self.tables.read_operation(after.version) in REWINDING
+                (find_restored(after.config) or 0) > before.version
+                or self.tables.read_operation(after.version) in REWINDING
                 or lets_go_of_progress(self.tables, after.version)
             )
         }
@@ -270,14 +274,27 @@ class StoredFacts:
         return max((v for v in self.manifests.versions() if not layout.is_detached(v)), default=0)
 
     def read_newest_faults(self) -> list[FileFault]:
-        """What is wrong with the newest version's manifest: Lance may take it for an older one."""
-        newest = self.find_newest_version()
+        """What is wrong with the newest version's manifest: Lance may take it for an older one.
+        And versions above it that something of memwal's names.
+        """
+        records = StoredRunRecords(self.objects).newest(_RECORDS_MAX).records
+        checkpoints, cursors = self.read_checkpoints()[0], self._read_cursors()
+        newest = self.find_newest_version()  # after what may name it
         try:
-            self._read_manifest(newest)
+            found = self._read_manifest(newest)
         except Corruption as error:
-            path = f"{layout.VERSIONS}/{layout.table_manifest_names(newest)[0]}"
-            return [FileFault(path=path, problem=error.text)]
-        return []
+            return [FileFault(path=_path_of(newest), problem=error.text)]
+        told = list_later_versions(found, records, checkpoints, cursors) if found else {}
+        return [
+            FileFault(path=_path_of(version), problem=f"is lost: {what} names it")
+            for what, version in told.items()
+        ]
+
+    def _read_cursors(self) -> Sequence[Cursor]:
+        try:
+            return StoredCursors(self.objects).list()
+        except Corruption:
+            return ()  # the check of records tells
 
     def has_moved(self, seen: ShardManifest) -> bool:
         """Whether a live writer has written a newer manifest since."""
@@ -546,6 +563,10 @@ def read_private_index(
         physical_rows=generation.physical_rows,
         indexed_rows=rows,
     )
+
+
+def _path_of(version: int) -> str:
+    return f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}"
 
 
 def _count_indexed_rows(

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from memwal.errors import AlreadyExists, Corruption, MemWalError, Missing
 from memwal.format import layout
-from memwal.model import StoredFile
+from memwal.model import Checkpoint, Cursor, StoredFile, VersionManifest
 from memwal.ports import Objects
 from memwal.report import RunRecord
 from memwal.threads import side_by_side
@@ -116,6 +116,30 @@ class StoredRunRecords:
         name = info.path.rpartition("/")[2]
         own = layout.parse_run_record_name(name) == layout.name_run(record.run_id)
         return record if own else "unreadable"
+
+
+def list_later_versions(
+    newest: VersionManifest,
+    records: Sequence[RunRecord],
+    checkpoints: Sequence[Checkpoint],
+    cursors: Sequence[Cursor],
+) -> dict[str, int]:
+    """Versions above the newest that is there, by what names them; `records` are newest first.
+
+    What is older than the newest version proves nothing: it may be of before a restore, or of a
+    table that was made again at this address, where versions went back.
+    """
+    named = [(f"checkpoint {c.name!r}", c.version, c.version_at_nanos) for c in checkpoints]
+    named += [(f"cursor {c.name!r}", c.version, c.moved_at_nanos) for c in cursors]
+    record = next((record for record in records if record.version_after is not None), None)
+    if record is not None:
+        at_nanos = round(datetime.fromisoformat(record.finished_at).timestamp() * 1e9)
+        named.append((f"the record of run {record.run_id}", record.version_after or 0, at_nanos))
+    return {
+        what: version
+        for what, version, at_nanos in named
+        if version > newest.version and at_nanos > newest.timestamp_nanos
+    }
 
 
 def record_path(record: RunRecord, later_millis: int = 0) -> str:

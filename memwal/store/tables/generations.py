@@ -73,8 +73,16 @@ class IndexedVersions:
 
 
 def name_restored(version: int, mem_wal_since_nanos: int) -> dict[str, str]:
-    """What a restored table's configuration says in place of the versions that it lacks."""
-    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"} if mem_wal_since_nanos else {}
+    """What a restored table's configuration says in place of the versions that it lacks, or will
+    lack. Since when the MemWAL index existed is 0 if nothing needs that.
+    """
+    return {_RESTORED: f"{version}:{mem_wal_since_nanos}"}
+
+
+def find_restored(config: Mapping[str, str]) -> int | None:
+    """The last version that was restored from a backup, by a version's configuration."""
+    found = _RESTORED_VALUE.fullmatch(config.get(_RESTORED, ""))
+    return None if found is None else int(found[1])
 
 
 def _read_restored(view: TableView, first: int) -> int | None:
@@ -83,7 +91,7 @@ def _read_restored(view: TableView, first: int) -> int | None:
     It does where all versions from the restored one on have the index; `first` is the oldest.
     """
     found = _RESTORED_VALUE.fullmatch(view.manifest.config.get(_RESTORED, ""))
-    return int(found[2]) if found is not None and first <= int(found[1]) else None
+    return int(found[2]) or None if found is not None and first <= int(found[1]) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

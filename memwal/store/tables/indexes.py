@@ -90,14 +90,16 @@ class LanceIndexes:
         return replace(facts, partition_rows=total, trained_partition_rows=trained)
 
 
-def list_index_folders(dataset: Any) -> list[str]:
-    """The folders of a version's indexes, one a segment, that lie in the table's own."""
-    return [
-        f"{_INDICES}/{segment.uuid}"
+def list_index_folders(dataset: Any) -> dict[str, int | None]:
+    """The folders of a version's indexes, one a segment, that lie in the table's own; and their
+    bytes, where those are known.
+    """
+    return {
+        f"{_INDICES}/{segment.uuid}": segment.size_bytes
         for index in describe_indexes(dataset)
         for segment in index.segments
         if segment.base_id is None
-    ]
+    }
 
 
 def find_index_faults(objects: Objects, dataset: Any) -> list[tuple[str, str, str]]:

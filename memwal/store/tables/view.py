@@ -9,10 +9,11 @@ what is pending or deletable can only be under-stated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from memwal.errors import Corruption, MemWalError, Missing, NotATable, StoreUnavailable
@@ -353,24 +354,25 @@ class StoredViews(StoredLineage):
         self._check_there()
         return int(self._tables.base().version)
 
-    def check_newest(self, seen: int = 0) -> None:
-        """Raise Corruption if Lance's hint proves a newer version than all that are there.
+    def check_newest(self, seen: int = 0, told: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Raise Corruption if anything proves a newer version than all that are there.
 
-        They are listed only if the hint is beyond `seen`. The next commit would take its number,
-        and its rows would be gone for good. The hint is written after its version, and read before
-        the versions are listed.
+        That is Lance's hint, which it writes on local disks only, or what is `told` (see
+        `list_later_versions`). Versions are listed only if one is beyond `seen`. The next commit
+        would take its number, and its rows would be gone for good. What tells of a version is
+        written after it, and read before the versions are listed.
         """
-        try:
+        with suppress(Missing, Corruption):
             hint = decode_version_hint(self._objects.get(layout.TABLE_HINT, DOCUMENT_BYTES_MAX))
-        except (Missing, Corruption):
-            return
-        if hint is None or hint <= seen:
+            told = {"Lance's hint": hint or 0, **told}
+        source, version = max(told.items(), key=lambda pair: pair[1], default=("", 0))
+        if version <= seen:
             return
         there = self._manifests.attached_versions(layout.DETACHED_BIT)
-        if there and hint > there[-1]:
+        if there and version > there[-1]:
             raise Corruption(
                 "MW-C08",
-                f"{self._objects.uri}: version {hint} was committed, by Lance's hint, and the "
+                f"{self._objects.uri}: version {version} was committed, by {source}, and the "
                 f"newest that is there is {there[-1]}. If its manifest is lost, a commit would "
                 "take its place for good: `memwal repair --from BACKUP`, or `memwal restore`",
             )

@@ -69,6 +69,55 @@ def test_status_says_it(table: Table) -> None:
     assert caught.value.report.version == version - 1
 
 
+def hint_of(table: Table) -> Path:
+    return Path(table.uri) / layout.TABLE_HINT
+
+
+@pytest.mark.parametrize("witness", ["run", "checkpoint", "cursor"])
+def test_a_store_without_hints_has_other_witnesses(
+    table: Table, witness: str, tmp_path: Path
+) -> None:
+    if witness != "run":  # nothing is pending, so that no status reads run records
+        table.merge_all()
+    if witness == "checkpoint":
+        memwal.open_table(table.uri).checkpoint("monday")
+    version = int(table.dataset.version)
+    if witness == "cursor":
+        memwal.open_table(table.uri).commit_changes("copies", version)
+    back_up(table, tmp_path / "copies")
+    lose(table)
+    hint_of(table).unlink()
+    named = rf"version {version} was committed, by .*{witness}"
+    with pytest.raises(Corruption, match=named) as caught:
+        memwal.open_table(table.uri).status()
+    (need,) = caught.value.report.attention[:1]
+    assert need.command == f"memwal repair {table.uri}"
+    with pytest.raises(Corruption, match=rf"is lost: .*{witness}"):
+        memwal.open_table(table.uri).verify()
+    memwal.open_table(table.uri).repair(
+        execute=True, yes=True, from_backup=str(tmp_path / "copies")
+    )
+    assert int(table.dataset.version) == version
+    memwal.open_table(table.uri).verify()
+
+
+def test_a_restore_to_lower_numbers_is_no_loss(table: Table, tmp_path: Path) -> None:
+    api = memwal.open_table(table.uri)
+    back_up(table, tmp_path / "copies")
+    for n in range(4):
+        table.flush(table.shards[0], Put([40 + n], n))
+        api.merge()
+    api.checkpoint("monday")
+    for name in ("_versions", "_transactions", "_refs", "data"):
+        shutil.rmtree(Path(table.uri) / name)
+    before = len(list((Path(table.uri) / layout.RUNS).iterdir()))
+    assert restore(tmp_path / "copies", Path(table.uri), over=True).error is None
+    for record in sorted((Path(table.uri) / layout.RUNS).iterdir())[:-before]:
+        record.unlink()  # that of the restore, which knows
+    table.flush(table.shards[0], Put([50], 1))
+    assert api.status().error is None
+
+
 def test_a_restore_and_a_repair_from_a_backup_bring_it_back(table: Table, tmp_path: Path) -> None:
     back_up(table, tmp_path / "copies")
     truth = table.truth()
@@ -92,7 +141,7 @@ def test_what_a_user_may_do_stops_nothing(table: Table) -> None:
     table.dataset.tags.delete("kept")
     lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
     table.stores.views.check_newest()
-    (Path(table.uri) / layout.TABLE_HINT).write_text("torn")
+    hint_of(table).write_text("torn")
     table.stores.views.check_newest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from memwal.jobs.repair.job import RepairOptions, run_repair
 from memwal.jobs.repair.model import Action, Damage, MoveAway
 from memwal.jobs.repair.report import report_repair
 from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.repair.store import StoredEvidence, StoredHands, digest_of
+from memwal.jobs.repair.store import StoredEvidence, StoredHands
 from memwal.jobs.verify.job import run_verify
 from memwal.jobs.verify.plan import Check
 from memwal.model import ShardManifest
@@ -28,6 +29,10 @@ from tests.support.indexed import resolved
 from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 class Killed(BaseException):

@@ -277,6 +277,9 @@ def test_progress_is_raised_only_if_nothing_built_on_it() -> None:
     versions[3] = make_version(5, 2)
     (damage,) = progress.find(make_evidence(history=tuple(versions), merged=2))
     assert damage.action is Action.LEAVE
+    expired = [make_version(v, merged) for v, merged in ((1, 3), (3, 1))]
+    (damage,) = progress.find(make_evidence(history=tuple(expired), merged=1))
+    assert damage.action is Action.LEAVE and not damage.effects
     turned = make_evidence(history=tuple(versions), rewound=frozenset({2}), merged=2)
     assert list(progress.find(turned)) == []
 

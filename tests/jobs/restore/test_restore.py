@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from memwal.store.shards.writers import ShardWriters
 from tests.support import garbage_runs as runs
 from tests.support.backups import back_up, resolve, restore
 from tests.support.builders import PAYLOAD, Put, Rows, Table, make_table
+from tests.support.policy_tables import make_policy_table
 from tests.support.sampling import many
 from tests.support.stopping import Stop, Stopper
 from tests.support.stores import ON_S3, make_address
@@ -170,6 +172,30 @@ def test_a_shard_that_was_never_merged_is_merged_in_a_new_place(tmp_path: Path) 
     assert "MW-H04" in str(refused)
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_operands_count_once_after_a_restore(tmp_path: Path, over: bool) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1, 2])
+    table.flush((1, table.row(1, 5)), (3, table.row(3, 7)))
+    table.merge()
+    table.flush((1, table.row(1, 11)), (2, None))
+    operand = (1, table.row(1, 13))
+    writer = table.dataset.mem_wal_writer(table.shards[0], max_wal_flush_interval_ms=1)
+    writer.put(pa.Table.from_pylist([operand[1]], schema=table.dataset.schema))
+    table.written[table.shards[0]].append([operand])
+    truth = table.by_key(table.truth())
+    back_up(table, tmp_path / "copies")
+    writer.put(pa.Table.from_pylist([table.row(1, 17)], schema=table.dataset.schema))
+    writer.close()
+    table.merge()
+    path = tmp_path / ("t" if over else "new")
+    check_done(restore(tmp_path / "copies", path, over=over))
+    restored = replace(table, uri=str(path))
+    assert restored.keyed(open_table(str(path)).read(with_wal=True).read_all()) == truth
+    restored.flush((1, table.row(1, 19)))
+    restored.merge()
+    assert restored.base_rows() == restored.by_key(restored.truth())
+
+
 def test_where_its_folder_was_deleted_an_old_writer_is_told_when_it_flushes(world: World) -> None:
     # Its epoch, its manifests and its WAL are all ahead of the backup's.
     world.go_on()
@@ -286,6 +312,24 @@ def test_the_old_rows_outlive_garbage_until_their_checkpoint_is_dropped(world: W
     assert table.lsm_rows()[table.kind.key(3)]["n"] == 300
 
 
+def test_a_restore_that_has_expired_is_no_fall_of_progress(world: World) -> None:
+    world.go_on()
+    world.table.merge_all()
+    check_done(restore(world.place, world.path, over=True))
+    restored = int(world.table.dataset.version)
+    world.table.dataset.create_scalar_index("n", "BTREE")
+    world.table.dataset.cleanup_old_versions(
+        older_than=timedelta(0), error_if_tagged_old_versions=False
+    )
+    assert restored not in {version["version"] for version in world.table.dataset.versions()}
+    (report,) = run_verify(RunOptions(tables=[resolve(world.path)]), SILENT).tables
+    assert report.error is None
+    assert f"turned back on purpose at {restored + 1}" in str(report)
+    repaired = memwal.open_table(world.table.uri).repair(execute=True, yes=True)
+    assert repaired.outcome == "nothing_to_do"
+    assert read_all(world.table) == world.truth
+
+
 def test_a_writer_of_memwal_is_fenced(world: World) -> None:
     stores = world.table.stores
     ours = ShardWriters(stores.objects, stores.tables, merged=world.table.progress())
@@ -336,7 +380,7 @@ def test_over_a_broken_table(world: World, what: str) -> None:
     if what == "version":
         assert report.kept_checkpoint is None
         assert "no checkpoint" in report.warnings[0]
-        assert any(path.startswith(layout.VERSIONS) for path in report.put_aside)
+        assert any(path.startswith(layout.VERSIONS) for path in report.removed)
     with pytest.raises(OSError):
         world.writer.put(world.rows(8, 92))
         world.writer.close()

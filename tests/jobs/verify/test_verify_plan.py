@@ -80,6 +80,9 @@ def test_progress_that_fell_or_got_lost() -> None:
     fell = [version(2, 2), version(3, 1)]
     assert check(fell, (), ()).ok is False
     assert check(fell, (3,), ()).ok
+    # A version that is gone may have been a restore.
+    fell_meanwhile = check([version(2, 2), version(4, 1)], (), ())
+    assert fell_meanwhile.ok is None and "falls from 2 to 1" in fell_meanwhile.detail
     lost = check([version(2, 2), version(3, None), version(4, 3)], (), ())
     assert lost.ok is False
     assert "version 3 lost the MemWAL index" in lost.detail

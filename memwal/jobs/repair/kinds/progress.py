@@ -1,7 +1,8 @@
 """Merge progress that a commit lowered.
 
 Evidence: the retained versions. Rows of generations that a version had stay in all that follow, if
-no restore or overwrite is among them. Gate: since it fell, progress has stayed as low: a merge that
+no restore or overwrite is among them. Gate: no version that may have been one has expired; and
+since it fell, progress has stayed as low: a merge that
 began there again has folded older rows over newer ones, and raising it would call that whole. Then
 the next merges fold the rest again, in order.
 
@@ -33,6 +34,10 @@ def find(evidence: Evidence) -> Iterator[Damage]:
         for shard, generation in low.items():
             fell_to = after.mem_wal.merged.get(shard, 0)
             finding = f"version {after.version} lowered it from {generation} to {fell_to}"
+            if after.version > before.version + 1:
+                why = "a version in between has expired, which may have been a restore"
+                yield _make(shard, finding, Action.LEAVE, why)
+                continue
             if _has_stayed(evidence, after.version, shard, fell_to):
                 raised[shard] = max(generation, raised.get(shard, 0))
                 continue

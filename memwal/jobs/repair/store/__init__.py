@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from memwal.errors import (
     LostRace,
     MemWalError,
     Missing,
+    Refused,
     StoreUnavailable,
 )
 from memwal.format import codec, layout
@@ -51,9 +51,10 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.ports import DOCUMENT_BYTES_MAX, OBJECT_BYTES_MAX
+from memwal.ports import DOCUMENT_BYTES_MAX
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
+from memwal.store.objects.copying import copy_object, digest_object
 from memwal.store.records.checkpoints import LanceTags
 from memwal.store.records.lease import encode_claim
 from memwal.store.records.process import this_holder
@@ -409,8 +410,8 @@ class StoredEvidence:
         ]
         digests: dict[str, str] = {}
         for path in paths:
-            with suppress(Missing, Corruption):  # Corruption: too large to be one of ours
-                digests[path] = digest_of(self.stores.objects.get(path, OBJECT_BYTES_MAX))
+            with suppress(Missing):
+                digests[path] = digest_object(self.stores.objects, path).sha256.hex()
         times = {
             file.path: file.modified_at_nanos
             for file in (self.stores.objects.list(layout.LEASE) if digests else ())
@@ -448,11 +449,6 @@ def _list_kept(
     return tuple(kept[number] for number in sorted(kept))
 
 
-def digest_of(data: bytes) -> str:
-    """The SHA-256 of an object, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredHands:
     """The Hands port. `refresh` takes the shard snapshot again."""
@@ -464,19 +460,19 @@ class StoredHands:
 
     def quarantine(self, path: str, digest: str) -> None:
         """Copy an object (see the port)."""
-        objects = self.stores.objects
+        objects, kept = self.stores.objects, layout.quarantine_path(self.run_id, path)
         try:
-            data = objects.get(path, OBJECT_BYTES_MAX)
+            found = digest_object(objects, path)
+            if found.sha256.hex() == digest:
+                copy_object(objects, objects, path, to=kept, expected=found)
+                return
         except Missing:
             raise LostRace(f"{objects.uri}: {path} is gone meanwhile") from None
-        if digest_of(data) != digest:
-            raise LostRace(f"{objects.uri}: {path} was written meanwhile")
-        kept = layout.quarantine_path(self.run_id, path)
-        try:
-            objects.put_if_absent(kept, data)
-        except AlreadyExists:
-            if digest_of(objects.get(kept, OBJECT_BYTES_MAX)) != digest:
-                raise LostRace(f"{objects.uri}: {kept} has other bytes already") from None
+        except Refused:
+            raise LostRace(f"{objects.uri}: {kept} has other bytes already") from None
+        except Corruption:
+            pass
+        raise LostRace(f"{objects.uri}: {path} was written meanwhile")
 
     def put_manifest(self, manifest: ShardManifest) -> None:
         """Store a shard's manifest (see the port)."""
