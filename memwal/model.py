@@ -529,6 +529,14 @@ class TableView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CursorGauge:
+    """How many versions a cursor is behind the table, and when it was last moved."""
+
+    lag_versions: int
+    moved_at_nanos: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TableGauges:
     """The state of a table, for metrics. None means unknown, and is not shown as 0.
 
@@ -550,6 +558,7 @@ class TableGauges:
     abandoned_shards: int | None = None
     lease_held_at_nanos: int | None = None
     last_backup_at_nanos: int | None = None
+    cursors: Mapping[str, CursorGauge] = field(default_factory=dict)
     failures: int = 0
     reason: str | None = None
 

@@ -80,15 +80,31 @@ def test_nothing_is_missed_and_nothing_comes_twice(
     clear = {"dry_run": False, "dag_run_id": first, "only_failed": False, "reset_dag_runs": True}
     admin.post(f"/dags/{DAG}/clearTaskInstances", clear)
     assert admin.wait_for_run(DAG, first) == "success"
-    assert admin.xcom(DAG, first, "copy_changes")["until"] == event["version"]
+    again = {"since": event["version"], "until": event["version"], "rows": 0}
+    assert admin.xcom(DAG, first, "copy_changes") == again
     assert read_copy(airflow_server) == orders.read()
 
     # By hand, it has no event, and goes on from where it is.
-    orders.fill(1)
+    orders.flush([70_000])
     merge_elsewhere(orders)
     run = admin.trigger(DAG)
     assert admin.wait_for_run(DAG, run) == "success"
     assert read_copy(airflow_server) == orders.read()
+
+    # Two events that start one run begin before the copy has a row, and end after it is gone.
+    orders.flush([], [70_000])
+    merge_elsewhere(orders)
+    end = admin.xcom(DAG, run, "copy_changes")["until"] + 1
+    known = admin.runs(DAG)
+    asset = next(e for e in admin.asset_events() if e["uri"].startswith("file://"))["asset_id"]
+    admin.set_paused(DAG, True)
+    for until in (end - 1, end):
+        extra = {"version_before": event["version"], "version": until}
+        admin.post("/assets/events", {"asset_id": asset, "extra": extra})
+        admin.set_paused(DAG, False)
+    third, state = admin.wait_for_new_run(DAG, known)
+    assert (state, read_copy(airflow_server)) == ("success", orders.read())
+    assert admin.xcom(DAG, third, "copy_changes")["since"] == end - 1
 
 
 def test_events_that_start_one_run_make_one_range() -> None:

@@ -116,12 +116,20 @@ def test_a_file_that_can_t_be_ingested_is_no_trouble_of_the_table() -> None:
     assert alert["state"] == "broken"
 
 
-@pytest.mark.parametrize("job", ["init", "checkpoint", "quiesce", "rescue"])
+@pytest.mark.parametrize(
+    "job", ["init", "checkpoint", "quiesce", "rescue", "restore", "repair", "erase"]
+)
 def test_what_somebody_asked_for_in_vain_is_no_trouble_of_the_table(job: str) -> None:
     refused = samples.run(job, 5, outcome="refused", exit_code=5)
     assert alerts(look(refused)) == []
     assert len(alerts(look(samples.run(job, 5, outcome="failed", exit_code=8)))) == 1
     assert len(alerts(look(samples.run("merge", 5, outcome="refused", exit_code=5)))) == 1
+
+
+def test_an_open_erasure_is_told_with_how_to_go_on() -> None:
+    text = "erasure e1 is open: 3 objects left (memwal erase TABLE --resume e1 --execute)"
+    [alert] = alerts(look(warnings=[text]))
+    assert (alert["state"], alert["text"]) == ("warning", text)
 
 
 def test_what_is_seen_again_is_as_old_as_when_it_was_first_seen() -> None:

@@ -62,6 +62,14 @@ def test_trouble_is_told_first_with_its_age_and_what_to_do(
         "expires_at": samples.ago(days=-4),
         "tag": "x",
     }
+    cursor = {
+        "name": "mart",
+        "version": 1203,
+        "behind": 4,
+        "moved_at": samples.ago(days=15),
+        "holder": "loader-1:7",
+        "transaction": None,
+    }
     samples.put(
         running.folder,
         samples.status(
@@ -71,6 +79,7 @@ def test_trouble_is_told_first_with_its_age_and_what_to_do(
             error="x",
             warnings=[hole],
             checkpoints=[checkpoint],
+            cursors=[cursor],
             backup={
                 "uri": "s3://copies/users",
                 "name": "monday",
@@ -98,6 +107,10 @@ def test_trouble_is_told_first_with_its_age_and_what_to_do(
         "document.querySelector('.alert').compareDocumentPosition(document.querySelector('.tiles'))"
     )
     assert first & 4, "alerts come before what else there is to read"
+    lines = page.locator("[data-cursor=mart]")
+    assert all(text in lines.inner_text() for text in ("1,203", "4 versions", "loader-1:7"))
+    expect(lines.locator(".warn")).to_have_count(1)  # nobody moved it for too long
+    expect(page.locator("[data-checkpoint=monday]")).to_contain_text("export job")
     snap(page, "table-in-trouble")
 
 

@@ -443,3 +443,11 @@ def test_checkpoints_are_listed_without_their_cut() -> None:
     }
     (shown,) = show_table(look(checkpoints=[kept]), NOW, LIMITS, ShardQuery())["checkpoints"]
     assert shown == {name: kept[name] for name in kept.keys() - {"cut", "tag"}}
+
+
+def test_cursors_are_listed_with_when_they_cease_to_keep_versions() -> None:
+    cursor = {"name": "mart", "version": 7, "behind": 2, "holder": "ann", "transaction": "t"}
+    cursor["moved_at"] = samples.ago(days=1)
+    (shown,) = show_table(look(cursors=[cursor]), NOW, LIMITS, ShardQuery())["cursors"]
+    assert shown.pop("expires_at").startswith("2026-12-04T12:00:00")
+    assert shown == {name: cursor[name] for name in cursor.keys() - {"transaction"}}

@@ -22,7 +22,7 @@ import pytest
 import memwal
 from memwal.clock import SystemClock
 from memwal.jobs.watch.probes import Endpoint, Pages, Pulse
-from memwal.model import TableGauges
+from memwal.model import CursorGauge, TableGauges
 from memwal.report import DONE, FAILED, TableReport
 from memwal.run.metrics.catalogue import METRICS
 from memwal.run.metrics.sink import Counts, Metrics
@@ -64,6 +64,7 @@ def fill(metrics: Metrics) -> None:
             abandoned_shards=1,
             lease_held_at_nanos=now - 4000 * 10**9,
             last_backup_at_nanos=now - 3 * 86_400 * 10**9,
+            cursors={"mart": CursorGauge(lag_versions=40, moved_at_nanos=now - 10**14)},
             failures=3,
             reason="Corruption",
         )

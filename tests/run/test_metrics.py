@@ -15,7 +15,7 @@ from memwal.ingest.report import IngestShardReport, IngestTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
-from memwal.model import ShardId, TableGauges
+from memwal.model import CursorGauge, ShardId, TableGauges
 from memwal.report import JobOnTable, JobReport, TableReport
 from memwal.run.metrics.catalogue import METRICS
 from memwal.run.metrics.sink import NO_METRICS, count_report, name_failure
@@ -67,6 +67,7 @@ def test_a_known_sequence_reads_as_it_is_specified(metrics: Telemetry) -> None:
             abandoned_shards=1,
             lease_held_at_nanos=NOW - 7 * SECOND,
             last_backup_at_nanos=NOW - 3 * SECOND,
+            cursors={"mart": CursorGauge(lag_versions=2, moved_at_nanos=NOW - 50 * SECOND)},
             failures=4,
             reason="LostRace",
         ),
@@ -81,6 +82,8 @@ def test_a_known_sequence_reads_as_it_is_specified(metrics: Telemetry) -> None:
 memwal_abandoned_shards{table="t"} 1.0
 memwal_conflicts_total{job="merge"} 3.0
 memwal_consecutive_failures{reason="LostRace",table="t"} 4.0
+memwal_cursor_age_seconds{cursor="mart",table="t"} 50.0
+memwal_cursor_lag_versions{cursor="mart",table="t"} 2.0
 memwal_freshness_target_seconds{table="t"} 60.0
 memwal_index_lag_generations{index="i",table="t"} 3.0
 memwal_last_backup_timestamp_seconds{table="t"} 997.0

@@ -1,12 +1,12 @@
 """What merges change in the table `orders` of memwal.toml goes on into a database of yours.
 
-The event of the table says which versions a merge made of it. A run reads from the oldest of its
-events, or from where the copy is if that is older, to the newest. So nothing is missed where an
-event was lost, several that started one run are read at once, and a task that is cleared reads
-again what it had, and all that came since: it never takes the copy back.
+The event of the table says which versions a merge made of it. A run reads from where the copy is
+to the newest of its events. So nothing is missed where an event was lost, and several that started
+one run are read at once. A task that is cleared finds that the copy has its versions, and says so.
 
 The copy keeps how far it is in the transaction that changes it, so it is right if the task dies
-anywhere. The cursor only tells garbage collection which versions are still needed.
+anywhere. No run may begin before that: of a row that came and went in between there is no change,
+and the copy would keep it. The cursor only tells garbage collection which versions are needed.
 
 The table needs stable row ids. The Airflow variable `memwal_python` is a Python that has memwal,
 `orders_copy` a file; with another database, only `copy_changes` is different.
@@ -33,16 +33,17 @@ def copy_changes(found: Any, config: str | None, database: str) -> dict[str, int
 
     import memwal
 
-    since, until = found
+    _, until = found
     table = memwal.open_table("orders", config=config)
     copy = sqlite3.connect(database)
     with copy:  # one transaction
         copy.execute("CREATE TABLE IF NOT EXISTS orders (key PRIMARY KEY, row)")
         copy.execute("CREATE TABLE IF NOT EXISTS done (version)")
         done = copy.execute("SELECT coalesce(max(version), 0) FROM done").fetchone()[0]
-        start = done if since is None else min(done, since)
-        end = None if until is None else max(done, until)
-        changes = table.changes(since=start, until=end)
+        if until is not None and until <= done:
+            print(f"nothing to read: the copy has version {done}, and the events end at {until}")
+            return {"since": done, "until": done, "rows": 0}
+        changes = table.changes(since=done, until=until)
         end = int(changes.schema.metadata[b"memwal.until"])
         key = changes.schema.names[3]  # after _change, _version and _time
         rows = 0
@@ -57,7 +58,7 @@ def copy_changes(found: Any, config: str | None, database: str) -> dict[str, int
         copy.execute("DELETE FROM done")
         copy.execute("INSERT INTO done VALUES (?)", [end])
     table.commit_changes("orders_copy", end)
-    return {"since": start, "until": end, "rows": rows}
+    return {"since": done, "until": end, "rows": rows}
 
 
 # One run at a time. What is merged meanwhile starts another.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
+from memwal.report import CursorReport
 from memwal_airflow.page import plots
 from memwal_airflow.page.alerts import list_alerts, show_target
-from memwal_airflow.page.answers import Look, is_broken, read_lease
+from memwal_airflow.page.answers import Look, is_broken, parse_time, read_lease
 from memwal_airflow.page.details import Detail
 from memwal_airflow.page.feed import Seen
 from memwal_airflow.page.health import STATES, Health, HealthLimits, judge_health
@@ -112,6 +114,7 @@ def show_table(
         "alerts": list_alerts(look, judge_health(look, now, limits)),
         "freshness": show_target(look, now),
         "checkpoints": [found.model_dump(exclude={"cut", "tag"}) for found in status.checkpoints],
+        "cursors": [_show_cursor(found) for found in status.cursors],
         "indexes": [index.model_dump(exclude={"caught_up"}) for index in status.indexes],
         "shard_page": shard_page(look, query),
         "run_page": run_page(look.runs, older, runs, root),
@@ -120,6 +123,16 @@ def show_table(
         "runs_error": look.runs_error,
         "backlog": _backlog(look),
         "throughput": plots.throughput(look.runs),
+    }
+
+
+def _show_cursor(found: CursorReport) -> Json:
+    """Show a cursor, and until when it keeps versions if nobody moves it."""
+    moved = parse_time(found.moved_at)
+    kept = timedelta(seconds=GarbageRequest.cursor_age_seconds)
+    return {
+        **found.model_dump(include={"name", "version", "behind", "moved_at", "holder"}),
+        "expires_at": iso(moved + kept if moved else None),
     }
 
 

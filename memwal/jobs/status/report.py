@@ -27,6 +27,7 @@ from memwal.jobs.status.plan import (
 from memwal.model import (
     BrokenShard,
     Consistency,
+    CursorGauge,
     ShardId,
     ShardView,
     TableGauges,
@@ -244,6 +245,11 @@ class StatusTableReport(TableReport):
             else sum(s.abandoned for s in self.shards),
             lease_held_at_nanos=None if held is None else _nanos(held.acquired_at),
             last_backup_at_nanos=find_backup_time(self.backup),
+            cursors={
+                found.name: CursorGauge(lag_versions=found.behind, moved_at_nanos=moved)
+                for found in self.cursors
+                if found.behind is not None and (moved := _nanos(found.moved_at)) is not None
+            },
         )
 
 

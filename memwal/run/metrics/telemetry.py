@@ -274,6 +274,13 @@ _GAUGES: Mapping[str, Callable[[TableGauges, int], Values]] = {
     "memwal_last_backup_timestamp_seconds": lambda s, now: [
         ({}, None if s.last_backup_at_nanos is None else s.last_backup_at_nanos / 1e9)
     ],
+    "memwal_cursor_lag_versions": lambda s, now: [
+        ({"cursor": _label(name)}, found.lag_versions) for name, found in s.cursors.items()
+    ],
+    "memwal_cursor_age_seconds": lambda s, now: [
+        ({"cursor": _label(name)}, _age(found.moved_at_nanos, now))
+        for name, found in s.cursors.items()
+    ],
     "memwal_consecutive_failures": _failures,
     "memwal_last_look_timestamp_seconds": lambda s, now: [({}, s.looked_at_nanos / 1e9)],
 }

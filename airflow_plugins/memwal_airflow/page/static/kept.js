@@ -1,4 +1,4 @@
-// What a table keeps: checkpoints, and what garbage collection holds, and why.
+// What a table keeps: checkpoints, cursors, and what garbage collection holds, and why.
 
 import { h, swap } from "./dom.js";
 import { NOTHING, bytes, count, moment, plural, since } from "./format.js";
@@ -7,22 +7,39 @@ import { get } from "./net.js";
 const POLL_MS = 1500;
 
 export function checkpointSection(data) {
-  if (data.checkpoints.length === 0) return null;
-  const heads = ["Checkpoint", "State", "Version", "Generations", "Made", "Expires", "Holder"];
-  const cell = (label, kind, ...content) => h("td", { "data-label": label, class: kind }, ...content);
-  return h("section", { "aria-labelledby": "checkpoints-title" },
-    h("h2", { id: "checkpoints-title" }, "Checkpoints"),
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Checkpoints" },
+  return keptSection("checkpoint", data.checkpoints, [
+    ["State", (one) => one.state, (one) => (one.state === "kept" ? null : "warn")],
+    ["Version", (one) => count(one.version), "number"],
+    ["Generations", (one) => count(one.generations), "number"],
+    ["Made", (one) => moment(one.created_at)],
+    ["Expires", (one) => (one.expires_at ? moment(one.expires_at) : "never")],
+    ["Holder", (one) => one.holder, "muted"],
+  ]);
+}
+
+// How far each consumer of the table's changes has come.
+export function cursorSection(data) {
+  const isLate = (one) => one.expires_at && Date.parse(one.expires_at) < Date.parse(data.now);
+  return keptSection("cursor", data.cursors, [
+    ["Version", (one) => count(one.version), "number"],
+    ["Behind", (one) => (one.behind === null ? NOTHING : plural(one.behind, "version")), "number"],
+    ["Moved", (one) => moment(one.moved_at)],
+    ["By", (one) => one.holder, "muted"],
+    ["Keeps versions until", (one) => moment(one.expires_at), (one) => (isLate(one) ? "warn" : null)],
+  ]);
+}
+
+function keptSection(what, found, columns) {
+  if (found.length === 0) return null;
+  const title = `${what[0].toUpperCase()}${what.slice(1)}`;
+  return h("section", { "aria-labelledby": `${what}s-title` },
+    h("h2", { id: `${what}s-title` }, `${title}s`),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${title}s` },
       h("table", { class: "cards" },
-        h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col", class: /^[VG]/.test(name) ? "number" : null }, name)))),
-        h("tbody", {}, data.checkpoints.map((one) => h("tr", { "data-checkpoint": one.name },
+        h("thead", {}, h("tr", {}, [[title], ...columns].map(([name, , kind]) => h("th", { scope: "col", class: kind === "number" ? kind : null }, name)))),
+        h("tbody", {}, found.map((one) => h("tr", { [`data-${what}`]: one.name },
           h("th", { scope: "row" }, one.name),
-          cell("State", one.state === "kept" ? null : "warn", one.state),
-          cell("Version", "number", count(one.version)),
-          cell("Generations", "number", count(one.generations)),
-          cell("Made", null, moment(one.created_at)),
-          cell("Expires", null, one.expires_at ? moment(one.expires_at) : "never"),
-          cell("Holder", "muted", one.holder)))))));
+          columns.map(([name, show, kind]) => h("td", { "data-label": name, class: typeof kind === "function" ? kind(one) : kind || null }, show(one)))))))));
 }
 
 // Looked for when somebody asks: it takes a listing of all that the table keeps.

@@ -6,7 +6,7 @@ import { plot, stack } from "./charts.js";
 import { h, swap } from "./dom.js";
 import { NOTHING, bytes, compact, count, duration, hostOf, plural, since } from "./format.js";
 import { stateBadge, stateIcon } from "./icons.js";
-import { checkpointSection, garbageSection } from "./kept.js";
+import { checkpointSection, cursorSection, garbageSection } from "./kept.js";
 import { lagText, storageLabel, storageParts } from "./overview.js";
 import { readRunQuery, runParameters, runSection } from "./runs.js";
 import { startedRuns } from "./started.js";
@@ -54,7 +54,7 @@ export function tablePage(name, session, reload) {
       if (!shardSection.isConnected && !unseen) body.after(shardSection);
       part(body, "plots", [backlog, throughput, data.storage], () => [plots(data), storage(data)]);
       part(shards, "shards", [page, session.value], () => shardTable(page, query, reload, session, start));
-      part(tail, "tail", [data.indexes, data.checkpoints], () => [indexes(data), checkpointSection(data)]);
+      part(tail, "tail", [data.indexes, data.checkpoints, data.cursors], () => [indexes(data), checkpointSection(data), cursorSection(data)]);
       garbage.update(data);
       if (!garbage.root.isConnected && !unseen) tail.after(garbage.root);
       part(past, "runs", [runs, data.runs_error, data.runs_unreadable, runQuery], () => runSection(data, runQuery, reload));
