@@ -27,6 +27,7 @@ _CANT = re.compile(r"invalid user input|not supported|not enough rows|unsupporte
 _DAMAGED = re.compile(
     r"encountered corrupt file|invalid range|failed to decode protobuf|(?<!sql )parser error|"
     r"unable to get record batches|reader producer terminated|in the protobuf field list|"
+    r"invalid seek to a negative|"
     r"/lance-(?:file|encoding)/src/",
     re.IGNORECASE,
 )
