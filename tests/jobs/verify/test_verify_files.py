@@ -172,6 +172,13 @@ def test_an_older_version_under_the_newest_name(table: Table) -> None:
     assert "holds table version" in broken(table)["newest version"]
 
 
+def test_a_deletion_file_that_is_empty(table: Table) -> None:
+    files(table, "_deletions/*")[0].write_bytes(b"")
+    assert list(broken(table)) == ["base table's files"]
+    with pytest.raises(Corruption, match="MW-F01"):
+        memwal.open_table(table.uri).read().read_all()
+
+
 def test_a_deletion_file_of_a_generation_in_place_of_another(table: Table) -> None:
     """Where several puts have a key, the older rows are deleted in the generation."""
     [one] = files(table, "_mem_wal/*/*_gen_2/_deletions/*")
