@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +138,23 @@ def test_an_unreadable_document_is_one_finding() -> None:
         2,
         "document 2: unreadable",
     )
+
+
+# ---- who writes into a trail
+
+JOBS = Path(__file__).parents[3] / "memwal" / "jobs"
+
+
+DELETES = re.compile(r"objects\.delete\(|checkpoints\.remove\(|tags\.delete\(|expire_versions\(")
+# What these delete is their own, and of no table: files to try a store with, copies in a place.
+OF_NO_TABLE = {"doctor", "backup"}
+
+
+def test_every_job_that_deletes_says_so_in_the_trail() -> None:
+    rooms: dict[str, str] = {}
+    for file in JOBS.rglob("*.py"):
+        room = file.relative_to(JOBS).parts[0]
+        rooms[room] = rooms.get(room, "") + file.read_text()
+    deleting = {room for room, text in rooms.items() if DELETES.search(text)}
+    assert deleting >= {"garbage", "checkpoint", "erase", "restore", *OF_NO_TABLE}
+    assert [r for r in sorted(deleting - OF_NO_TABLE) if "def audited(" not in rooms[r]] == []
