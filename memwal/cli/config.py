@@ -128,6 +128,7 @@ def _find_defaults() -> dict[str, Any]:
     from memwal.jobs.merge.plan import MergeLimits
     from memwal.jobs.status.plan import AbandonedLimits, DueLimits
     from memwal.jobs.watch.options import FRESHNESS_SECONDS
+    from memwal.jobs.watch.plan import PRIORITY
     from memwal.run.records import RUNS_KEPT_MAX
     from memwal.store.objects.base import StoreLimits
     from memwal.store.records.lease import TTL_SECONDS
@@ -136,6 +137,7 @@ def _find_defaults() -> dict[str, Any]:
         "engine": "auto",
         "log_format": "text",
         "freshness": FRESHNESS_SECONDS,
+        "priority": PRIORITY,
         "lease_seconds": TTL_SECONDS,
         "runs_kept_max": RUNS_KEPT_MAX,
         "store_seconds_max": StoreLimits().retry_seconds_max,

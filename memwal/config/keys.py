@@ -128,6 +128,7 @@ class Settings(BaseModel):
     audit: str | None = _key("A folder or address for audit trails; not set: none", min_length=1)
     runs_kept_max: int | None = _key("Run records of a table", ge=1, le=4000)
     freshness: Seconds | None = _key("The lag that watch keeps the table under", ge=1)
+    priority: int | None = _key("Whose turn comes first where tables wait; 9 before 1", ge=1, le=9)
     # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.
     lease_seconds: Seconds | None = _key(
         "How long others wait when a run's host dies", ge=15, le=3600

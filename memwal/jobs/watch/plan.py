@@ -26,6 +26,9 @@ _LOOKS_A_TARGET = 4
 _ROUNDS_SPARED = 2.0
 _UPKEEP_GROWTH_MAX = 24.0
 
+PRIORITY = 5
+"""That of a table which has none."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
@@ -83,6 +86,7 @@ class Target:
 
     `is_large` tells from the number of shards and their in-memory bytes whether Spark is worth it.
     `at_once` acts on anything pending, however young. `collects` is whether garbage is collected.
+    `priority` is 1 to 9, for the most important.
     """
 
     freshness_seconds: float
@@ -90,6 +94,7 @@ class Target:
     is_large: Callable[[int, int], bool] = field(default=lambda units, size: False, compare=False)
     at_once: bool = False
     collects: bool = False
+    priority: int = PRIORITY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -351,20 +356,27 @@ class Waiting:
     freshness_seconds: float
     since: float
     last_began: float
+    priority: int = PRIORITY
 
 
 def order_tables(waiting: Iterable[Waiting], *, now: float) -> list[str]:
     """The tables in the order of their rounds: first those latest relative to their targets.
 
-    A table that has had a round since the longest wait began comes after all that have not. So one
-    that can never keep its target takes turns with the others.
+    How late counts as often as the priority says, so that an important table comes first, and no
+    other waits for ever. A table that has had a round since the longest wait began, of those as
+    important, comes after all that have not: one that can never keep its target takes turns.
     """
     tables = list(waiting)
-    longest = min((table.since for table in tables), default=now)
-    tables.sort(
-        key=lambda t: (t.last_began > longest, (t.oldest - now) / t.freshness_seconds, t.table)
-    )
-    return [table.table for table in tables]
+    longest = {
+        priority: min(t.since for t in tables if t.priority >= priority)
+        for priority in {t.priority for t in tables}
+    }
+
+    def rank(table: Waiting) -> tuple[bool, float, str]:
+        late = (table.oldest - now) / table.freshness_seconds
+        return table.last_began > longest[table.priority], late * table.priority, table.table
+
+    return [table.table for table in sorted(tables, key=rank)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

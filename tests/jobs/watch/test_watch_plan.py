@@ -148,6 +148,33 @@ def test_the_latest_is_next_relative_to_its_target() -> None:
     assert order_tables(waiting, now=0.0) == ["b", "a", "c"]
 
 
+def test_an_important_table_comes_first_and_no_other_waits_for_ever() -> None:
+    """Two tables in three rounds are more than there is time for; the third has little to do."""
+    priorities = {"hot": 9, "cold": 1, "usual": 5}
+    flushed = dict.fromkeys(priorities, 0.0)
+    began = dict.fromkeys(priorities, -1.0)
+    served = []
+    for turn in range(1, 61):
+        now = float(turn)
+        waiting = [
+            Waiting(
+                table=name,
+                oldest=flushed[name],
+                freshness_seconds=1.0,
+                since=flushed[name],
+                last_began=began[name],
+                priority=priority,
+            )
+            for name, priority in priorities.items()
+        ]
+        (first, *_) = order_tables(waiting, now=now)
+        served.append(first)
+        flushed[first] = began[first] = now
+    counts = {name: served.count(name) for name in priorities}
+    assert counts["hot"] > counts["usual"] > counts["cold"] > 0
+    assert set(served[-20:]) == set(priorities)
+
+
 def test_a_round_that_takes_long_begins_early() -> None:
     clock = ManualClock()
     table = FakeTable(name="t")

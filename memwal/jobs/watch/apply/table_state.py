@@ -166,6 +166,7 @@ class WatchedTable:
             freshness_seconds=self.freshness_seconds,
             since=self.waiting_since,
             last_began=self.last_began,
+            priority=self.watched.target.priority,
         )
 
     def find_behind(self, now: float) -> Behind | None:
