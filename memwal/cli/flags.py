@@ -258,12 +258,17 @@ class RescueFlags(AuditFlags):
 class DefaultGroup(TyperGroup):
     """Takes words that begin with none of its commands for those of its first one."""
 
+    @property
+    def default_command(self) -> str:
+        """The command whose word may be left out."""
+        return next(iter(self.commands))
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments, with the command's word where it was left out."""
         word = next((word for word in args if not word.startswith("-")), None)
         helps = not args or (set(args) & {"--help", "-h"} and word is None)
         if not helps and word not in self.commands:
-            args = [next(iter(self.commands)), *args]
+            args = [self.default_command, *args]
         return super().parse_args(ctx, args)
 
 

@@ -17,13 +17,18 @@ WATCH = (
         f"{PLAN} {LOOP}",
         (
             "watch: a table that had its round is before those that wait",
-            "(t.last_began > longest, (t.oldest",
-            "(False, (t.oldest",
+            "return table.last_began > longest[table.priority], late",
+            "return False, late",
+        ),
+        (
+            "watch: a priority does not count",
+            "return table.last_began > longest[table.priority], late * table.priority",
+            "return table.last_began > longest[table.priority], late",
         ),
         (
             "watch: the table's name decides who is next",
-            "(t.oldest - now) / t.freshness_seconds, t.table)",
-            "t.table)",
+            "late * table.priority, table.table",
+            "0.0, table.table",
         ),
         (
             "watch: a round begins when the target is missed",

@@ -33,7 +33,7 @@ from tests.simulation.sim_ports import SimStores
 from tests.simulation.table_users import TableUsers
 from tests.simulation.totals import Totals
 from tests.simulation.truth import Auditor, Truth, Violation
-from tests.simulation.upkeep_actors import CURSOR, UPKEEP, Upkeep
+from tests.simulation.upkeep_actors import UPKEEP, Upkeep
 from tests.simulation.weather import Setup
 
 Body = Callable[[Actor], None]
@@ -302,8 +302,9 @@ class Simulation:
 
     def _drop_checkpoints(self, actor: Actor) -> None:
         checkpoint_actors.drop_all(self.jobs, actor)
-        if self.truth.cursors:
-            StoredCursors(self.jobs.open(actor).objects).drop(CURSOR)
+        cursors = StoredCursors(self.jobs.open(actor).objects)
+        for cursor in cursors.list():
+            cursors.drop(cursor.name)
 
     def _check_rescued(self) -> None:
         """Every acknowledged row is in a generation, without a writer."""
