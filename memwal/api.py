@@ -320,9 +320,9 @@ class Table:
         from memwal.jobs.audit.job import run_audit
         from memwal.read.job import find_other_shards
 
-        tables = [self._table]
-        others = {t.name: find_other_shards(t, request.key) for t in tables if request.key}
-        return take_report(run_audit(tables, request, others), AuditTableReport)
+        table = self._table
+        others = {table.name: find_other_shards(table, request.key)} if request.key else {}
+        return take_report(run_audit([table], request, others), AuditTableReport)
 
     @takes(VerifyRequest)
     def verify(self, request: VerifyRequest) -> VerifyTableReport:

@@ -9,6 +9,7 @@ from memwal_airflow.hooks.redaction import ERROR_CHARACTERS_MAX
 from memwal_airflow.operators.outcomes import (
     WATERMARK_SHARDS_MAX,
     Verdict,
+    carry_over,
     judge,
     read_watermark,
     summarize,
@@ -161,3 +162,17 @@ def test_secrets_are_hidden_wherever_they_stand() -> None:
 
 def test_no_report_makes_an_empty_summary() -> None:
     assert summarize(None) == {"outcome": None, "tables": []}
+
+
+def test_two_tries_make_one_range_and_count_together() -> None:
+    def tried(before: int, after: int, **counts: int) -> dict[str, Any]:
+        shards = [{"shard_id": "s", "to_generation": after, **counts}]
+        table = {"table": "t", "outcome": "done", "shards": shards}
+        table |= {"version_before": before, "version_after": after}
+        return summarize({"job": "merge", "outcome": "done", "tables": [table]})
+
+    first = tried(5, 7, rows_updated=3, rows_deleted=1)
+    found = carry_over(tried(7, 9, rows_updated=2), first["tables"], is_unseen=False)
+    [table] = found["tables"]
+    assert (table["version_before"], table["version_after"]) == (5, 9)
+    assert table["counts"] == {"rows_updated": 5, "rows_deleted": 1}

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -299,17 +299,24 @@ def summary(verdict: Verdict) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.drills.backups", description=__doc__)
+def main(
+    name: str = "backups",
+    about: str | None = __doc__,
+    run: Callable[..., Any] = torture,
+    show: Callable[[Any], str] = summary,
+    list_done: Callable[[Any], Sized] = lambda verdict: verdict.checked,
+) -> int:
+    """A torture from the command line: 1 for findings, and where nothing was done."""
+    parser = argparse.ArgumentParser(prog=f"python -m tests.drills.{name}", description=about)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--folder", type=Path, help="default: a new one")
     given = parser.parse_args()
-    folder = (given.folder or Path(tempfile.mkdtemp(prefix="drills-"))) / "backups"
+    folder = (given.folder or Path(tempfile.mkdtemp(prefix="drills-"))) / name
     print(f"seed {given.seed}, tables in {folder}")
-    verdict = torture(folder, seconds=given.seconds, seed=given.seed)
-    print(summary(verdict))
-    return int(bool(verdict.findings) or not verdict.checked)
+    verdict = run(folder, seconds=given.seconds, seed=given.seed)
+    print(show(verdict))
+    return int(bool(verdict.findings) or not list_done(verdict))
 
 
 if __name__ == "__main__":

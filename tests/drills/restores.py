@@ -8,11 +8,9 @@ Each backup and each read of the table is a moment that is judged by that.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +24,7 @@ from tests.drills.backups import (
     Run,
     back_up,
     list_backups,
+    main,
     run_once,
     start_work,
     take_out,
@@ -209,18 +208,5 @@ def summary(verdict: Verdict) -> str:
     return "\n".join([counts, *verdict.findings])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.drills.restores", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--folder", type=Path, help="default: a new one")
-    given = parser.parse_args()
-    folder = (given.folder or Path(tempfile.mkdtemp(prefix="drills-"))) / "restores"
-    print(f"seed {given.seed}, tables in {folder}")
-    verdict = torture(folder, seconds=given.seconds, seed=given.seed)
-    print(summary(verdict))
-    return int(bool(verdict.findings) or not verdict.restores)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("restores", __doc__, torture, summary, lambda verdict: verdict.restores))

@@ -318,13 +318,13 @@ class Eraser:
             self.before_commit()
             self.steps("tombstones")
             mark = self.tombstones.write(shard, claims)
+            erased.claimed = (*erased.claimed, shard)
             self.steps("written")
             record = self._note(
                 erased,
                 written=(*record.written, str(shard)),
                 marks={**record.marks, str(shard): mark},
             )
-            erased.claimed = (*erased.claimed, shard)
 
     def _note(self, erased: Erased, **changed: Any) -> Erasure:
         self.before_commit()

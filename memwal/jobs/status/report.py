@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from memwal.errors import EXIT_CONDITION, EXIT_DONE
+from memwal.errors import EXIT_CONDITION, EXIT_DONE, find_code
 from memwal.jobs.status.plan import (
     SHARDS_NAMED_MAX,
     Condition,
@@ -501,7 +501,7 @@ def find_attention(report: StatusTableReport, limits: DueLimits) -> tuple[Attent
 
 def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, str | None]]:
     shards = report.shards
-    if "(MW-C08)" in str(report.error):  # no job commits until that is mended
+    if find_code(report.error or "") == "MW-C08":  # no job commits until that is mended
         yield "the newest version lost", "repair {}"
         return
     broken = [s for s in shards if s.error]

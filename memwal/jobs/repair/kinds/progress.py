@@ -1,10 +1,10 @@
 """Merge progress that a commit lowered.
 
 Evidence: the retained versions. Rows of generations that a version had stay in all that follow, if
-no restore or overwrite is among them. Gate: no version that may have been one has expired; and
-since it fell, progress has stayed as low: a merge that
-began there again has folded older rows over newer ones, and raising it would call that whole. Then
-the next merges fold the rest again, in order.
+no restore or overwrite is among them. Gate: no version that may have been one has expired, and
+since it fell, progress has stayed as low: a merge that began there again has folded older rows over
+newer ones, and raising it would call that whole. Then the next merges fold the rest again, in
+order.
 
 Cure: a commit of the MemWAL index alone, with the former progress.
 """
