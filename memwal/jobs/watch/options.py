@@ -11,7 +11,7 @@ from memwal.errors import MemWalError
 from memwal.jobs.maintain.job import MaintainOptions
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.status.plan import DueLimits
-from memwal.jobs.watch.plan import COMPACTION, GARBAGE, PRIORITY, SNAPSHOT, Target, WatchLimits
+from memwal.jobs.watch.plan import COMPACTION, GARBAGE, SNAPSHOT, Target, WatchLimits
 from memwal.jobs.watch.ports import Events, Observer, Watched
 from memwal.run.engines.choice import choose_engine
 from memwal.run.metrics.sink import NO_METRICS, Metrics
@@ -47,7 +47,7 @@ class WatchOptions(RunOptions):
             due=choose_limits(DueLimits, table),
             is_large=partial(_is_large, asked),
             at_once=self.once,
-            priority=table.settings.priority or PRIORITY,
+            priority=table.priority,
             collects=self.settings.garbage_execute or table.settings.retention is not None,
         )
         return Watched(resolved=table, target=target)

@@ -14,7 +14,7 @@ from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.merge.plan import choose_shards
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.status.plan import DueLimits, count_lag, find_due_shards, find_reclaimable
-from memwal.model import ShardId, ShardView, TableView, sum_known
+from memwal.model import PRIORITY, ShardId, ShardView, TableView, sum_known
 
 Generation = tuple[ShardId, int]
 
@@ -25,10 +25,6 @@ _LOOKS_A_TARGET = 4
 # Time is left for this many rounds, so that one that takes longer than the last still ends in time.
 _ROUNDS_SPARED = 2.0
 _UPKEEP_GROWTH_MAX = 24.0
-
-PRIORITY = 5
-"""That of a table which has none."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
