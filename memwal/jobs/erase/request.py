@@ -40,13 +40,9 @@ class KeysRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EraseRequest(KeysRequest, Retention):
-    """Rows to erase, and how long what holds them may stay."""
+class ResumeRequest(Retention):
+    """How long what holds the rows may stay."""
 
-    resume: Annotated[
-        str | None,
-        Option(meaning="Go on with this open erasure, whose keys are stored.", metavar="ID"),
-    ] = None
     execute: Annotated[
         bool, Option(meaning="Erase; else, or in a dry run, list what holds the keys.")
     ] = False
@@ -58,3 +54,13 @@ class EraseRequest(KeysRequest, Retention):
         ),
     ] = False
     yes: Yes = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EraseRequest(ResumeRequest, KeysRequest):
+    """Rows to erase, and how long what holds them may stay."""
+
+    resume: Annotated[
+        str | None,
+        Option(meaning="Go on with this open erasure, whose keys are stored.", metavar="ID"),
+    ] = None

@@ -95,8 +95,13 @@ def _choose_keys(
             raise Usage("--resume goes by the stored keys: leave --key and --keys out")
         record = erasures.find(request.resume)
         stored = erasures.read_keys(record.erasure_id)
-        if record.state == "done" or stored is None:
-            raise Usage(f"{stores.uri}: erasure {record.erasure_id} is {record.state}")
+        if record.state == "done":
+            raise Usage(f"{stores.uri}: erasure {record.erasure_id} is done")
+        if stored is None:
+            raise Usage(
+                f"{stores.uri}: erasure {record.erasure_id} was stopped before its keys were "
+                "stored, and erased nothing: erase by --key or --keys, and it is dropped"
+            )
         return record, Keys(stored)
     schema = stores.tables.seen(view.version).schema
     keys = Keys(read_keys(request.key, request.keys, view.primary_key, schema))
