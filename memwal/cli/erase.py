@@ -35,7 +35,14 @@ def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
     """
     from memwal.jobs.erase.job import EraseOptions, run_erase
 
-    return flags.job(run_erase, EraseOptions, table, request=request, confirm=_confirm)
+    return flags.job(
+        run_erase,
+        EraseOptions,
+        table,
+        request=request,
+        confirm=_confirm,
+        find_table=flags.table,
+    )
 
 
 @erase_app.command()
@@ -68,7 +75,14 @@ def verify(table: OneTable, erasure: ErasureId, *, request: KeysRequest, flags: 
     """
     from memwal.jobs.erase.job import ProofOptions, run_verify
 
-    return flags.job(run_verify, ProofOptions, table, erasure_id=erasure, request=request)
+    return flags.job(
+        run_verify,
+        ProofOptions,
+        table,
+        erasure_id=erasure,
+        request=request,
+        find_table=flags.table,
+    )
 
 
 @erase_app.command("list")

@@ -33,8 +33,8 @@ class KeysRequest:
         Sequence[str],
         Option(
             meaning="Look at this clone, backup or copy of the table, too; erase there with "
-            "memwal erase URI. May be given several times.",
-            metavar="URI",
+            "memwal erase. May be given several times.",
+            metavar="TABLE",
         ),
     ] = ()
 
