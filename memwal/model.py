@@ -16,6 +16,9 @@ Consistency = Literal["latest", "snapshot"]
 GRACE_SECONDS = 3600.0
 """How long what nothing needs any more is kept for readers that may still be at it."""
 
+PRIORITY = 5
+"""That of a table which has none, of 1 to 9: the highest comes first."""
+
 
 class ShardStatus(IntEnum):
     """ShardManifest field 15 as pylance 14 writes it."""

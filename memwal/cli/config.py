@@ -128,7 +128,7 @@ def _find_defaults() -> dict[str, Any]:
     from memwal.jobs.merge.plan import MergeLimits
     from memwal.jobs.status.plan import AbandonedLimits, DueLimits
     from memwal.jobs.watch.options import FRESHNESS_SECONDS
-    from memwal.jobs.watch.plan import PRIORITY
+    from memwal.model import PRIORITY
     from memwal.run.records import RUNS_KEPT_MAX
     from memwal.store.objects.base import StoreLimits
     from memwal.store.records.lease import TTL_SECONDS

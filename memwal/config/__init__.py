@@ -42,6 +42,7 @@ from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OP
 from memwal.config.storage_options import WAIT_OPTION, expand
 from memwal.config.storage_options import read_environment_options as read_environment_options
 from memwal.errors import NotATable, Usage
+from memwal.model import PRIORITY
 from memwal.rows.policy import RowPolicy
 from memwal.text import mask_address as mask_address
 
@@ -84,6 +85,11 @@ class ResolvedTable(BaseModel):
     backup: BackupSettings | None = None
     backup_problem: str | None = None
     unknown: str | None = None
+
+    @property
+    def priority(self) -> int:
+        """Whose turn comes first where tables wait; 9 before 1."""
+        return self.settings.priority or PRIORITY
 
     def find_uri(self) -> str:
         """Where the table is. Raises NotATable for a name that is no folder here either."""

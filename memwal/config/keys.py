@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from memwal.config.namespaces import NamespaceSettings
-from memwal.model import GRACE_SECONDS
+from memwal.model import GRACE_SECONDS, PRIORITY
 from memwal.rows.policy import RowPolicy, make_policy
 from memwal.text import parse_bytes, parse_seconds
 
@@ -299,6 +299,11 @@ class Config(BaseModel):
     namespaces: dict[NamespaceName, NamespaceSettings] = Field(default_factory=dict)
     airflow: AirflowDags = Field(default_factory=AirflowDags)
     watch: WatchSettings = Field(default_factory=WatchSettings)
+
+    def find_priority(self, table: str) -> int:
+        """The priority of the table of that name; of an address, that of all others."""
+        own = self.tables.get(table)
+        return (own and own.priority) or self.defaults.priority or PRIORITY
 
     @property
     def file(self) -> Path | None:

@@ -276,7 +276,7 @@ def test_refreshing_says_so_and_brings_new_data(visit: Callable[..., Visit]) -> 
 
 def test_filters_narrow_the_tables(visit: Callable[..., Visit]) -> None:
     page = visit("viewer").alone()
-    expect(page.locator("tr[data-table]")).to_have_count(2)
+    expect(page.locator("tr[data-table]")).to_have_count(3)
     page.get_by_role("searchbox").fill("ord")
     expect(page.locator("tr[data-table]")).to_have_count(1)
     page.get_by_role("searchbox").fill("")
@@ -405,7 +405,7 @@ def test_the_connection_s_secrets_stay_inside_and_it_chooses_no_configuration(
     admin = visit("admin")
     client = admin.server.client("admin")
     page = admin.alone()
-    expect(page.locator("tr[data-table]")).to_have_count(2)
+    expect(page.locator("tr[data-table]")).to_have_count(3)
     other = tmp_path / "other.toml"
     uri = admin.server.tables["events"].uri
     other.write_text(f'[tables.elsewhere]\nuri = "{uri}"\n')
@@ -421,7 +421,7 @@ def test_the_connection_s_secrets_stay_inside_and_it_chooses_no_configuration(
         page.wait_for_timeout(5000)
         page.click("#refresh")
         page.wait_for_timeout(5000)
-        expect(page.locator("tr[data-table]")).to_have_count(2)
+        expect(page.locator("tr[data-table]")).to_have_count(3)
         expect(row(page, "events")).to_contain_text("generations")
         expect(row(page, "elsewhere")).to_have_count(0)
         assert "sesame" not in page.content()

@@ -36,42 +36,47 @@ def read_copy(airflow_server: TestAirflow) -> dict[Any, Any]:
         return {key: json.loads(row)["n"] for key, row in copy.execute("SELECT * FROM orders")}
 
 
+def list_events(admin: AirflowClient) -> list[dict[str, Any]]:
+    """Those of the table, oldest first."""
+    events = [e for e in admin.asset_events() if e["uri"].endswith("/ledger")]
+    return sorted(events, key=lambda event: event["id"])
+
+
 def merge(admin: AirflowClient) -> dict[str, Any]:
     """Merge in Airflow; what the table's event tells."""
-    run = admin.trigger("memwal_merge")
+    run = admin.trigger("memwal_merge", {"tables": ["ledger"]})
     assert admin.wait_for_run("memwal_merge", run) == "success"
-    events = [e for e in admin.asset_events() if e["uri"].startswith("file://")]
-    found: dict[str, Any] = max(events, key=lambda event: event["id"])["extra"]
+    found: dict[str, Any] = list_events(admin)[-1]["extra"]
     return found
 
 
-def merge_elsewhere(orders: TestTable) -> None:
+def merge_elsewhere(ledger: TestTable) -> None:
     """Merge as an operator would, so that Airflow knows nothing of it."""
-    subprocess.run([JOBS_BIN / "memwal", "merge", orders.uri, "--engine", "local"], check=True)
+    subprocess.run([JOBS_BIN / "memwal", "merge", ledger.uri, "--engine", "local"], check=True)
 
 
 def test_nothing_is_missed_and_nothing_comes_twice(
     airflow_server: TestAirflow, admin: AirflowClient
 ) -> None:
-    orders = airflow_server.tables["orders"]
+    ledger = airflow_server.tables["ledger"]
     known = admin.runs(DAG)
-    orders.fill(1)
+    ledger.fill(1)
     event = merge(admin)
     assert event["version_before"] < event["version"]
     assert event["counts"]["rows_updated"] >= 10
     first, state = admin.wait_for_new_run(DAG, known)
-    assert (state, read_copy(airflow_server)) == ("success", orders.read())
+    assert (state, read_copy(airflow_server)) == ("success", ledger.read())
     begun = admin.xcom(DAG, first, "copy_changes")
     assert (begun["since"], begun["until"]) == (0, event["version"])
 
     # A merge without an event, and then one with: the run reads what both made.
-    orders.fill(1, shard=1)
-    merge_elsewhere(orders)
-    orders.fill(1)
+    ledger.fill(1, shard=1)
+    merge_elsewhere(ledger)
+    ledger.fill(1)
     event = merge(admin)
     known = {**known, first: state}
     second, state = admin.wait_for_new_run(DAG, known)
-    assert (state, read_copy(airflow_server)) == ("success", orders.read())
+    assert (state, read_copy(airflow_server)) == ("success", ledger.read())
     found = admin.xcom(DAG, second, "copy_changes")
     assert found["since"] == begun["until"] < event["version_before"]
     assert found["until"] == event["version"]
@@ -82,28 +87,28 @@ def test_nothing_is_missed_and_nothing_comes_twice(
     assert admin.wait_for_run(DAG, first) == "success"
     again = {"since": event["version"], "until": event["version"], "rows": 0}
     assert admin.xcom(DAG, first, "copy_changes") == again
-    assert read_copy(airflow_server) == orders.read()
+    assert read_copy(airflow_server) == ledger.read()
 
     # By hand, it has no event, and goes on from where it is.
-    orders.flush([70_000])
-    merge_elsewhere(orders)
+    ledger.flush([70_000])
+    merge_elsewhere(ledger)
     run = admin.trigger(DAG)
     assert admin.wait_for_run(DAG, run) == "success"
-    assert read_copy(airflow_server) == orders.read()
+    assert read_copy(airflow_server) == ledger.read()
 
     # Two events that start one run begin before the copy has a row, and end after it is gone.
-    orders.flush([], [70_000])
-    merge_elsewhere(orders)
+    ledger.flush([], [70_000])
+    merge_elsewhere(ledger)
     end = admin.xcom(DAG, run, "copy_changes")["until"] + 1
     known = admin.runs(DAG)
-    asset = next(e for e in admin.asset_events() if e["uri"].startswith("file://"))["asset_id"]
+    asset = list_events(admin)[-1]["asset_id"]
     admin.set_paused(DAG, True)
     for until in (end - 1, end):
         extra = {"version_before": event["version"], "version": until}
         admin.post("/assets/events", {"asset_id": asset, "extra": extra})
         admin.set_paused(DAG, False)
     third, state = admin.wait_for_new_run(DAG, known)
-    assert (state, read_copy(airflow_server)) == ("success", orders.read())
+    assert (state, read_copy(airflow_server)) == ("success", ledger.read())
     assert admin.xcom(DAG, third, "copy_changes")["since"] == end - 1
 
 

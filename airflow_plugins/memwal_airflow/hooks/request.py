@@ -72,7 +72,9 @@ def build_words(
 
 
 def find_configured_tables(tables: Any, config: Config) -> list[str]:
-    """Return the tables by their names in the configuration. Raises Usage for any other table.
+    """Return the tables by their names in the configuration, those of a higher priority first.
+
+    Raises Usage for any other table.
 
     An address that the configuration lists stands for its name, and so for its settings. Any other
     address is refused unless `[airflow] any_address` is set, because a job may have credentials
@@ -89,7 +91,7 @@ def find_configured_tables(tables: Any, config: Config) -> list[str]:
                 "`any_address = true` in [airflow] to let runs work on any address"
             )
         found.setdefault(_find_place(known or table, config), known or table)
-    return list(found.values())
+    return sorted(found.values(), key=lambda name: -config.find_priority(name))
 
 
 def _find_place(table: str, config: Config) -> str:

@@ -1,6 +1,7 @@
-"""`memwal backfill`: merges, index catch-ups or both on many tables, the largest backlog first.
+"""`memwal backfill`: merges, index catch-ups or both on many tables.
 
-All tables share engines. A rerun after a kill finds nothing to do where the killed run was done.
+Tables of a higher priority come first, and of those as important the one with most to do. All
+tables share engines. A rerun after a kill finds nothing to do where the killed run was done.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBa
             )
         )
     order = sort_largest_first([table.backlog for table in readable if table.backlog is not None])
-    return [*(readable[position] for position in order), *broken]
+    found = sorted((readable[n] for n in order), key=lambda table: -table.resolved.priority)
+    return [*found, *broken]
 
 
 def _run_job(

@@ -48,7 +48,8 @@ class MaintainOptions(RunOptions):
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     """Run the jobs over the tables, one job after the other; a table stops at its first refusal.
 
-    A table whose store had no room left still gets garbage collected, which makes room.
+    Within a job the tables of a higher priority come first. A table whose store had no room left
+    still gets garbage collected, which makes room.
     """
     # Checked here, so that bad limits are refused before the first job.
     check_retention(options.request)
@@ -80,6 +81,7 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
             going = [(table, jobs) for table, jobs in going if _is_to_compact(table, jobs, options)]
         if not going:
             continue
+        going.sort(key=lambda pair: -pair[0].priority)
         progress.say(f"{name}: {count_of(len(going), 'table')}")
         found = _run_job(name, run, [table for table, _ in going], options.steps)
         requests.append(found.requests)

@@ -14,7 +14,7 @@ from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.merge.plan import choose_shards
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.status.plan import DueLimits, count_lag, find_due_shards, find_reclaimable
-from memwal.model import Cursor, ShardId, ShardView, TableView, sum_known
+from memwal.model import PRIORITY, Cursor, ShardId, ShardView, TableView, sum_known
 
 Generation = tuple[ShardId, int]
 
@@ -25,9 +25,6 @@ _LOOKS_A_TARGET = 4
 # Time is left for this many rounds, so that one that takes longer than the last still ends in time.
 _ROUNDS_SPARED = 2.0
 _UPKEEP_GROWTH_MAX = 24.0
-
-PRIORITY = 5
-"""That of a table which has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +55,11 @@ class Round:
     table: str
     jobs: tuple[str, ...]
     large: bool = False
+
+    @property
+    def has_upkeep(self) -> bool:
+        """Whether it does more than it takes to be fresh, which may take long."""
+        return not set(self.jobs) <= set(FRESHENING)
 
 
 MERGE, INDEX_CATCHUP = "merge", "index-catchup"
@@ -276,10 +278,12 @@ def find_need(
     `look_seconds`, a round takes `round_seconds`, and it has to begin `queue_seconds` earlier to
     make room for other tables (`find_queues`).
     """
-    # The age at which a round has to begin, so that it ends before the target is missed.
-    left = target.freshness_seconds - look_seconds - _ROUNDS_SPARED * round_seconds
-    left -= queue_seconds
-    act_at = 0.0 if target.at_once else max(0.0, min(target.freshness_seconds * _ACT_AT, left))
+    act_at = find_age_to_act_at(
+        target,
+        look_seconds=look_seconds,
+        round_seconds=round_seconds,
+        queue_seconds=queue_seconds,
+    )
     shards = {s: at for s, at in lag.mergeable.items() if s not in aside}
     indexes = {n: at for n, at in lag.unindexed.items() if name_index(n) not in aside}
     due = {shard: reasons for shard, reasons in lag.due.items() if shard in shards}
@@ -307,6 +311,15 @@ def find_need(
         large=bool(shards) and target.is_large(len(shards), lag.mergeable_bytes),
         reasons=(*aged, *(text for reasons in due.values() for text in reasons)),
     )
+
+
+def find_age_to_act_at(
+    target: Target, *, look_seconds: float, round_seconds: float, queue_seconds: float = 0.0
+) -> float:
+    """The age at which a round has to begin, so that it ends before the target is missed."""
+    left = target.freshness_seconds - look_seconds - _ROUNDS_SPARED * round_seconds
+    left -= queue_seconds
+    return 0.0 if target.at_once else max(0.0, min(target.freshness_seconds * _ACT_AT, left))
 
 
 def name_index(name: str) -> str:
@@ -379,6 +392,23 @@ def order_tables(waiting: Iterable[Waiting], *, now: float) -> list[str]:
         return table.last_began > longest[table.priority], late * table.priority, table.table
 
     return [table.table for table in sorted(tables, key=rank)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How a watch judges a table: what it needs, and what that waits for.
+
+    `begins_in_seconds` is when a round begins if nothing else is in the way, None if nothing is to
+    be done; `hindrances` says what is in the way; `after` names the tables whose turn is before.
+    """
+
+    target: Target
+    lag_seconds: float | None
+    need: Need | None
+    begins_in_seconds: float | None
+    looks_again_in_seconds: float
+    hindrances: tuple[str, ...]
+    after: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -102,6 +102,20 @@ def test_the_largest_backlog_goes_first_and_a_rerun_has_nothing_to_do(tables: li
     assert {t["backlog"]["generations"] for t in again["tables"]} == {0}
 
 
+def test_an_important_table_goes_before_larger_backlogs(
+    tmp_path: Path, tables: list[Table]
+) -> None:
+    file = tmp_path / "memwal.toml"
+    text = "[defaults]\npriority = 3\n"
+    for table, priority in zip(tables, ("4", "3", None), strict=True):
+        text += f'[tables.{Path(table.uri).name}]\nuri = "{table.uri}"\n'
+        text += f"priority = {priority}\n" if priority else ""
+    file.write_text(text)
+    code, found, _ = command("--all", "--config", str(file), "--dry-run")
+    assert code == 0
+    assert [t["table"] for t in found["tables"]] == ["small", "large", "middle"]
+
+
 def test_a_dry_run_tells_order_and_backlog_and_changes_nothing(tables: list[Table]) -> None:
     def everything() -> dict[str, int]:
         return {

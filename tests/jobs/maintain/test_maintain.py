@@ -172,6 +172,25 @@ def test_a_refused_table_stops_and_the_others_go_on(tmp_path: Path, table: Table
     builders.check_merged(table)
 
 
+def test_an_important_table_does_not_come_last(tmp_path: Path) -> None:
+    tables = {name: builders.make_table(tmp_path / name, rows=range(5)) for name in "abcdef"}
+    before = int(tables["a"].dataset.version)
+    text = ""
+    for name, table in tables.items():
+        table.flush(table.shards[0], Put([1], 1))
+        text += f'[tables.{name}]\nuri = "{table.uri}"\n'
+    (tmp_path / "memwal.toml").write_text(f"{text}priority = 9\n")
+    where = ("--config", str(tmp_path / "memwal.toml"))
+    done = run_memwal("maintain", "--all", *where, "--engine", "local", "--json")
+    assert [found["table"] for found in json.loads(done.stdout)["tables"]] == [*tables]
+
+    merged = {
+        name: min(v["timestamp"] for v in table.dataset.versions() if v["version"] > before)
+        for name, table in tables.items()
+    }
+    assert merged["f"] < max(merged.values())
+
+
 def test_a_sealed_shard_does_not_keep_the_others_from_being_collected(table: Table) -> None:
     """Nor when these have nothing more to merge, so that the merge as a whole is refused."""
     table.merge_all()
