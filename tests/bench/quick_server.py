@@ -121,12 +121,13 @@ class Server:
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 path, _, query = target.partition("?")
                 if path.startswith("/-") or path == "/moto-api/":
-                    status, more, data = 200, {}, self.own(path, query)
+                    answer: Answer = 200, {}, self.own(path, query)
                 else:
                     # The answer is that of the moment when the request arrives in half that time.
                     await asyncio.sleep(self.latency_seconds / 2)
-                    status, more, data = self.answer(method, unquote(path), query, headers, body)
+                    answer = self.answer(method, unquote(path), query, headers, body)
                     await asyncio.sleep(self.latency_seconds / 2)
+                status, more, data = answer
                 size = more.pop("Content-Length", str(len(data)))
                 told = "".join(f"{name}: {value}\r\n" for name, value in more.items())
                 writer.write(
