@@ -34,6 +34,7 @@ _KEYS = {
     "\b": "backspace", "\x04": "q",
 }  # fmt: skip
 _KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Za-z])|.", re.DOTALL)
+_EVERY_SECONDS_MIN = 0.1
 
 From = Annotated[
     str | None,
@@ -78,6 +79,8 @@ def top(
     from memwal.jobs.top.show import show_once
 
     every_seconds = parse_duration(every, "--every")
+    if every_seconds < _EVERY_SECONDS_MIN:
+        raise Usage(f"--every {every}: expected {_EVERY_SECONDS_MIN:g}s or more")
     if sort not in SORTS:
         raise Usage(f"--sort {sort!r}: expected one of {', '.join(SORTS)}")
     if source is not None and (tables or flags.everything):
@@ -149,6 +152,9 @@ def _open_screen() -> Iterator[_Screen]:
     before = termios.tcgetattr(terminal)
     try:
         tty.setcbreak(terminal)
+        attributes = termios.tcgetattr(terminal)
+        attributes[6][termios.VSUSP] = b"\0"  # Ctrl-Z would leave the terminal as it is here
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
         with Live(console=Terminal(), screen=True, auto_refresh=False) as live:
             yield _Screen(live)
     finally:

@@ -144,6 +144,7 @@ def make_row(
     """The row of a table that was looked at. `lease` is the newest claim, whatever its state."""
     is_held = lease is not None and not lease.released and lease.expires_at_nanos > now_nanos
     held = lease if is_held else None
+    held_nanos = None if held is None else max(0, now_nanos - held.acquired_at_nanos)
     # An index without any recorded progress is behind by an unknown number of generations.
     behind = lag.index_lag_generations.values()
     return Row(
@@ -160,7 +161,7 @@ def make_row(
         needs=() if need is None else need.jobs,
         running=None if held is None else held.job,
         holder=None if held is None else held.holder,
-        running_seconds=None if held is None else (now_nanos - held.acquired_at_nanos) / 1e9,
+        running_seconds=None if held_nanos is None else held_nanos / 1e9,
         error=next((str(error) for error in lag.problems.values()), None),
     )
 
@@ -207,7 +208,7 @@ def _read_row(table: str, found: Mapping[str, Sequence[Sample]]) -> Row:
         return int(value) if value is not None and math.isfinite(value) else None
 
     failures = found.get("memwal_consecutive_failures", ())
-    error = next((f"{f.labels.get('reason')}, {f.value:.0f} in a row" for f in failures), None)
+    error = next((f"{f.labels.get('reason')}, {f.value:.0f} times" for f in failures), None)
     never = read("last_look_timestamp_seconds") == 0
     return Row(
         table=table,

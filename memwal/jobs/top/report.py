@@ -38,7 +38,7 @@ class TopReport(JobReport):
     """How all tables stand.
 
     Where `source` is the address of a watch's metrics, `requests_per_second` are that watch's,
-    without Lance's own, and cost `dollars_per_month`. Where it is null, they are those of the looks.
+    without Lance's own, and cost `dollars_per_month`. Where it is null, they are of these looks.
     """
 
     source: str | None = None
@@ -67,11 +67,10 @@ def report_top(seen: Seen, *, seconds: float, requests: Mapping[str, int]) -> To
 
 def _report_row(row: Row) -> TopTableReport:
     facts: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(row)}
-    rounded = {k: _round(v) if isinstance(v, float) else v for k, v in facts.items()}
-    cause = row.cause
-    code = 0 if cause is None else cause.exit_code
-    outcome = DONE if cause is None else cause.outcome
-    return TopTableReport(outcome=outcome, exit_code=code, **rounded)
+    facts |= {name: _round(fact) for name, fact in facts.items() if isinstance(fact, float)}
+    if (cause := row.cause) is not None:
+        facts |= {"exit_code": cause.exit_code}
+    return TopTableReport(outcome=DONE if cause is None else cause.outcome, **facts)
 
 
 def _round(value: float | None) -> float | None:

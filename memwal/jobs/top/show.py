@@ -38,13 +38,14 @@ _COLUMNS = (
     _Column("queue", lambda row: "-" if row.queue is None else str(row.queue)),
     _Column("running", lambda row: one_line(_describe_run(row)), "left"),
 )
+_NOT_IN_METRICS = ("rows/s", "queue")
 # Where a screen has no room for all of them, these are left out, the first first.
 _LEFT_OUT = ("target", "garbage", "index", "bytes", "queue", "rows/s", "pending")
 
 
 def show_once(rows: Sequence[Row], seen: Seen) -> Iterator[RenderableType]:
     """Render all rows, and what they come to."""
-    yield _build(rows, _COLUMNS)
+    yield _build(rows, _list_columns(seen))
     yield _describe(seen)
 
 
@@ -55,7 +56,7 @@ def show_screen(
     first = max(0, min(asked.first, len(rows) - lines))
     shown = rows[first : first + lines]
     yield _cut(_describe(seen), width)
-    yield _build(shown, _choose_columns(shown, width), width)
+    yield _build(shown, _choose_columns(shown, seen, width), width)
     yield from [Text()] * (lines - len(shown))
     place = f"{first + 1}-{first + len(shown)} of {len(rows)}" if shown else "no table"
     typed = f"/{one_line(asked.text)}" + ("_" if asked.typing else "")
@@ -75,18 +76,25 @@ def _describe(seen: Seen) -> Text:
     wrong = sum(row.error is not None for row in seen.rows)
     told = [count_of(len(seen.rows), "table")]
     told += [f"{late} late"] * bool(late) + [f"{wrong} with an error"] * bool(wrong)
-    told += [f"{_format_rate(seen.rows_per_second)} rows/s merged"]
-    told += [f"{_format_rate(seen.requests_per_second)} requests/s"]
+    told.append(f"{_format_rate(seen.rows_per_second)} rows/s merged")
+    whose = "looks make " if seen.source is None else ""
+    told.append(f"{whose}{_format_rate(seen.requests_per_second)} requests/s")
     told += [] if seen.dollars is None else [f"${seen.dollars:,.2f} a month"]
-    where = "" if seen.source is None else f"{one_line(seen.source)}: "
-    found = Text(f"{where}{', '.join(told)}", style="bold")
+    found = Text(style="bold")
     if seen.problem is not None:
-        found.append(f"  {one_line(str(seen.problem))}", style="red")
-    return found
+        found.append(f"{one_line(str(seen.problem))}; before that: ", style="red")
+    elif seen.source is not None:
+        found.append(f"{one_line(seen.source)}: ")
+    return found.append(", ".join(told))
 
 
-def _choose_columns(rows: Sequence[Row], width: int) -> list[_Column]:
-    columns = list(_COLUMNS)
+def _list_columns(seen: Seen) -> list[_Column]:
+    unknown = () if seen.source is None else _NOT_IN_METRICS
+    return [column for column in _COLUMNS if column.name not in unknown]
+
+
+def _choose_columns(rows: Sequence[Row], seen: Seen, width: int) -> list[_Column]:
+    columns = _list_columns(seen)
     for name in _LEFT_OUT:
         if _measure(rows, columns) + _NAME_WIDTH_MIN + _LAST_WIDTH_MIN <= width:
             break

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http.client import HTTPException
+from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -86,7 +87,8 @@ class MetricsReader:
             with urlopen(self._url, timeout=_SECONDS_MAX) as answer:
                 found = answer.read(_BYTES_MAX + 1)
         except (OSError, HTTPException, ValueError) as error:
-            raise StoreUnavailable(f"{self.place}: {error}") from None
+            why = error.reason if type(error) is URLError else error
+            raise StoreUnavailable(f"{self.place}: {why}") from None
         if len(found) > _BYTES_MAX or b"memwal_" not in found:
             raise Usage(f"{self.place} has no metrics of a watch: give what --metrics-port printed")
         return bytes(found).decode("utf-8", "replace")
