@@ -117,7 +117,8 @@ def _build(rows: Sequence[Row], columns: Sequence[_Column], width: int | None = 
     widths: dict[str, int] = {}
     if width is not None:
         left = max(0, width - _measure(rows, columns))
-        widths["table"] = min(_find_width(rows, columns[0]), max(left - _LAST_WIDTH_MIN, 1))
+        room = max(left - _LAST_WIDTH_MIN, min(left - 1, _NAME_WIDTH_MIN), 1)
+        widths["table"] = min(_find_width(rows, columns[0]), room)
         widths["running"] = max(left - widths["table"], 1)
     for column in columns:
         table.add_column(

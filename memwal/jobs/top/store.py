@@ -56,7 +56,12 @@ class MetricsReader:
         given = address if "://" in address else f"http://{address}"
         try:
             parts = urlsplit(given)
-            can_be = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            can_be = (
+                parts.scheme in ("http", "https")
+                and parts.hostname
+                and "@" not in parts.netloc
+                and parts.port != 0
+            )
         except ValueError:
             can_be = False
         if not can_be:
