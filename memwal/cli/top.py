@@ -69,10 +69,10 @@ def top(
     flags: ReadFlags,
     results: Output,
 ) -> Document:
-    """Show how tables stand, live: lag, rate, queue, cost, what runs.
+    """Show live how tables stand.
 
-    Without TABLE, all tables of the configuration. Nothing is written. Where stdout is no terminal,
-    it is printed once.
+    That is lag, rate, queue, cost and what runs; without TABLE, of all tables of the configuration.
+    Nothing is written. Where stdout is no terminal, it is printed once.
     """
     from memwal.jobs.top.job import TopOptions, run_top
     from memwal.jobs.top.plan import SORTS

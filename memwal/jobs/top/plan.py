@@ -271,11 +271,11 @@ def choose_rows(rows: Sequence[Row], asked: Asked) -> list[Row]:
     text, value = asked.text.lower(), SORTS[asked.sort]
     found = [row for row in rows if text in row.table.lower()]
     found.sort(key=lambda row: row.table)
-    unread = [row for row in found if row.cause is not None and asked.sort != "table"]
-    left = [row for row in found if row not in unread]
-    known = [row for row in left if value(row) is not None]
+    known = [row for row in found if value(row) is not None]
     known.sort(key=value, reverse=(asked.sort not in _FROM_FIRST) != asked.reverse)
-    return [*unread, *known, *(row for row in left if value(row) is None)]
+    unknown = [row for row in found if value(row) is None]
+    unread = [row for row in unknown if row.cause is not None]
+    return [*unread, *known, *(row for row in unknown if row.cause is None)]
 
 
 def press(asked: Asked, key: str, *, rows: int, lines: int) -> Asked | None:
