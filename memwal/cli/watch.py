@@ -62,6 +62,14 @@ Retention = Annotated[
 ]
 For = Annotated[str | None, typer.Option("--for", metavar="10m", help="End after this long.")]
 Once = Annotated[bool, typer.Option("--once", help="Bring every table up to date once, and end.")]
+Explain = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        help="Only say of each table what it needs now, what it waits for, and whose turn is "
+        "before its own.",
+    ),
+]
 WorkersMax = Annotated[
     int | None,
     typer.Option("--workers", metavar="N", min=1, max=256, help="Tables processed in parallel."),
@@ -99,6 +107,7 @@ class WatchFlags(JobFlags):
     every: Every = None
     duration: For = None
     once: Once = False
+    explain: Explain = False
     workers: WorkersMax = None
     metrics_port: MetricsPort = None
     metrics_host: MetricsHost = None
@@ -143,7 +152,7 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
     """
     flags.check()
     # Events are shown as they happen; only --report gets a document at the end.
-    events = _EventLines(as_json=results.as_json)
+    events = _EventLines(as_json=results.as_json, explains=flags.explain)
     results.as_json, results.shows = False, False
 
     def work(progress: RunProgress) -> JobReport:
@@ -165,8 +174,11 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
                 read_again=file.read_again,
                 find_unlisted=listed.find_problems,
                 seconds_max=flags.seconds_max,
-                once=flags.once,
+                once=flags.once or flags.explain,
+                explains=flags.explain,
             )
+            if flags.explain:
+                options = replace(options, dry_run=True)
             metrics = results.measures.take(shown=flags.metrics_port is not None)
             with serve_probes(
                 metrics,
@@ -180,7 +192,7 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
         except MemWalError as error:
             events.tell_failure(error)
             raise
-        if not events.as_json:
+        if not events.as_json and not flags.explain:
             events.say(describe_end(report))
         if events.problem is None:
             return report
@@ -205,7 +217,7 @@ class _Configuration:
     def read(self) -> tuple[WatchSettings, list[ResolvedTable]]:
         """Read what the watch begins with; flags override `[watch]`. Raises Usage."""
         config, tables = self._read(again=False)
-        if not self.flags.once:
+        if not (self.flags.once or self.flags.explain):
             _refuse_unknown(tables)
         values = {**config.watch.model_dump(), **self.flags.own}
         self.listed.every_seconds = config.watch.names_every
@@ -296,6 +308,7 @@ class _EventLines:
     """The Events port over stdout, one line for each event; a reader may close its end."""
 
     as_json: bool
+    explains: bool = False
     problem: str | None = None
     _is_lost: bool = False
 
@@ -305,13 +318,16 @@ class _EventLines:
         return not self._is_lost and not streams.is_reader_gone()
 
     def tell(self, event: Event) -> None:
-        """Print the event."""
+        """Print the event; where a watch explains, no other one of a table."""
+        if self.explains and event.table is not None and event.event != "explain":
+            return
         from memwal.jobs.watch.report import describe_event, event_document
 
         if self.as_json:
             self.say(json.dumps(event_document(event)))
         else:
-            self.say(describe_event(event))
+            for line in describe_event(event).splitlines():
+                self.say(line)
 
     def tell_failure(self, error: MemWalError) -> None:
         """Print the error that ended the watch with --json; people see it as from any command."""

@@ -109,6 +109,16 @@ WATCH = (
         _APPLY,
         LOOP,
         (
+            "watch: long upkeep takes all workers",
+            "len(self._keeping) >= max(1, self.limits.rounds_max // 2)",
+            "len(self._keeping) >= self.limits.rounds_max",
+        ),
+        (
+            "watch: one table's upkeep keeps that of others waiting for ever",
+            "key=lambda state: (state.upkeep_due_at, state.name)",
+            "key=lambda state: state.name",
+        ),
+        (
             "watch: what is wrong is told each time",
             "if state.told.get(key) == str(error):",
             "if False:",

@@ -1,6 +1,7 @@
 """`memwal backfill`: merges, index catch-ups or both on many tables.
 
-Tables of a higher priority come first, and of those as important the one with most to do. All tables share engines. A rerun after a kill finds nothing to do where the killed run was done.
+Tables of a higher priority come first, and of those as important the one with most to do. All
+tables share engines. A rerun after a kill finds nothing to do where the killed run was done.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ class MaintainOptions(RunOptions):
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     """Run the jobs over the tables, one job after the other; a table stops at its first refusal.
 
-    Within a job the tables of a higher priority come first. A table whose store had no room left still gets garbage collected, which makes room.
+    Within a job the tables of a higher priority come first. A table whose store had no room left
+    still gets garbage collected, which makes room.
     """
     # Checked here, so that bad limits are refused before the first job.
     check_retention(options.request)

@@ -24,6 +24,9 @@ FRESHNESS_SECONDS = 60.0
 class WatchOptions(RunOptions):
     """What `watch` takes besides. `seconds_max` bounds it; `once` serves every table once.
 
+    With `once` and `dry_run` it looks at every table once; if it `explains`, it tells then what
+    each waits for.
+
     `read_again` gives the tables when the configuration, or what namespaces list, has changed since
     the last time, and raises Usage, once, for a configuration that can't be used. `find_unlisted`
     tells which globs in namespaces can't be listed now.
@@ -35,6 +38,7 @@ class WatchOptions(RunOptions):
     find_unlisted: Callable[[], Mapping[str, MemWalError]] = dict
     seconds_max: float | None = None
     once: bool = False
+    explains: bool = False
     observers: Sequence[Observer] = ()
     metrics: Metrics = NO_METRICS
 
@@ -46,7 +50,7 @@ class WatchOptions(RunOptions):
             freshness_seconds=table.settings.freshness or FRESHNESS_SECONDS,
             due=choose_limits(DueLimits, table),
             is_large=partial(_is_large, asked),
-            at_once=self.once,
+            at_once=self.once and not self.explains,
             priority=table.priority,
             collects=self.settings.garbage_execute or table.settings.retention is not None,
         )

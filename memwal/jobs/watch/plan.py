@@ -26,6 +26,7 @@ _LOOKS_A_TARGET = 4
 _ROUNDS_SPARED = 2.0
 _UPKEEP_GROWTH_MAX = 24.0
 
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
     """What a look found.
@@ -52,6 +53,11 @@ class Round:
     table: str
     jobs: tuple[str, ...]
     large: bool = False
+
+    @property
+    def has_upkeep(self) -> bool:
+        """Whether it does more than it takes to be fresh, which may take long."""
+        return not set(self.jobs) <= set(FRESHENING)
 
 
 MERGE, INDEX_CATCHUP = "merge", "index-catchup"
@@ -270,10 +276,12 @@ def find_need(
     `look_seconds`, a round takes `round_seconds`, and it has to begin `queue_seconds` earlier to
     make room for other tables (`find_queues`).
     """
-    # The age at which a round has to begin, so that it ends before the target is missed.
-    left = target.freshness_seconds - look_seconds - _ROUNDS_SPARED * round_seconds
-    left -= queue_seconds
-    act_at = 0.0 if target.at_once else max(0.0, min(target.freshness_seconds * _ACT_AT, left))
+    act_at = find_age_to_act_at(
+        target,
+        look_seconds=look_seconds,
+        round_seconds=round_seconds,
+        queue_seconds=queue_seconds,
+    )
     shards = {s: at for s, at in lag.mergeable.items() if s not in aside}
     indexes = {n: at for n, at in lag.unindexed.items() if name_index(n) not in aside}
     due = {shard: reasons for shard, reasons in lag.due.items() if shard in shards}
@@ -301,6 +309,15 @@ def find_need(
         large=bool(shards) and target.is_large(len(shards), lag.mergeable_bytes),
         reasons=(*aged, *(text for reasons in due.values() for text in reasons)),
     )
+
+
+def find_age_to_act_at(
+    target: Target, *, look_seconds: float, round_seconds: float, queue_seconds: float = 0.0
+) -> float:
+    """The age at which a round has to begin, so that it ends before the target is missed."""
+    left = target.freshness_seconds - look_seconds - _ROUNDS_SPARED * round_seconds
+    left -= queue_seconds
+    return 0.0 if target.at_once else max(0.0, min(target.freshness_seconds * _ACT_AT, left))
 
 
 def name_index(name: str) -> str:
@@ -373,6 +390,23 @@ def order_tables(waiting: Iterable[Waiting], *, now: float) -> list[str]:
         return table.last_began > longest[table.priority], late * table.priority, table.table
 
     return [table.table for table in sorted(tables, key=rank)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How a watch judges a table: what it needs, and what that waits for.
+
+    `begins_in_seconds` is when a round begins if nothing else is in the way, None if nothing is to
+    be done; `hindrances` says what is in the way; `after` names the tables whose turn is before.
+    """
+
+    target: Target
+    lag_seconds: float | None
+    need: Need | None
+    begins_in_seconds: float | None
+    looks_again_in_seconds: float
+    hindrances: tuple[str, ...]
+    after: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

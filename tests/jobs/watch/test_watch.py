@@ -76,6 +76,26 @@ def test_once_brings_tables_up_to_date_and_says_so(table: Table) -> None:
     assert (code, [e["event"] for e in events]) == (0, ["look"])
 
 
+def test_it_explains_what_a_table_waits_for_and_changes_nothing(
+    table: Table, tmp_path: Path
+) -> None:
+    version = table.dataset.version
+    table.stores.leases.acquire("merge")
+    code, (found,), _ = watch(table.uri, "--explain")
+    assert (code, found["event"], found["table"]) == (0, "explain", table.uri)
+    assert (found["priority"], found["freshness_seconds"]) == (5, 60.0)
+    assert 0 < found["begins_in_seconds"] <= 30 and found["needs"] == []
+    time, lease = found["waits_for"]
+    assert "small flushes share a commit" in time
+    assert lease.startswith("the lease, which merge of ")
+    code, (found,), _ = watch(table.uri, "--explain", "--freshness", "1s")
+    assert (found["needs"], found["begins_in_seconds"]) == (["merge", "index-catchup"], 0.0)
+    assert table.dataset.version == version
+    code, (found,), error = watch(tmp_path / "none", "--explain")
+    assert (code, found["lag_seconds"]) == (2, None)
+    assert "no such table" in found["waits_for"][0] and "no such table" in error
+
+
 def test_once_exits_as_maintain_does(table: Table, tmp_path: Path) -> None:
     code, events, error = watch(tmp_path / "none", "--once")
     assert (code, [e["event"] for e in events]) == (2, ["error"])

@@ -313,6 +313,37 @@ def test_upkeep_runs_in_slack_time_and_more_rarely_where_there_is_nothing_to_do(
     assert busy.told("late") == []
 
 
+def test_long_upkeep_never_holds_up_another_table() -> None:
+    names = "abcd"
+    world = World(tables={n: FakeTable(name=n, upkeep_seconds=500.0) for n in names})
+    watch = world.watch(60.0, limits={"upkeep_seconds": {"compaction": 100.0}})
+    for _ in range(40):
+        for name in names:
+            world.tables[name].flush(world.clock)
+        world.run(watch, 100.0)
+        keeping = {work.table for _, _, work in world.running if work.has_upkeep}
+        assert len(keeping) <= 1
+        assert {n for n in names if watch.tables[n].late_since is not None} <= keeping
+    assert {work.table for _, work in world.rounds if work.has_upkeep} == set(names)
+
+
+def test_it_explains_whose_turn_is_before() -> None:
+    world = World(tables={n: FakeTable(name=n) for n in ("a", "b", "idle", "sealed")})
+    world.tables["sealed"].sealed = {SHARD}
+    for name, ago in (("a", 100.0), ("b", 200.0), ("sealed", 50.0)):
+        world.tables[name].flush(world.clock, ago=ago)
+    watch = world.watch(60.0, acts=False, once=True)
+    world.run(watch, 10.0)
+    held = {"idle": "merge of me holds"}
+    watch.explain(lambda watched: held.get(watched.resolved.name))
+    found = {name: world.told("explain", name)[0]["waits_for"] for name in world.tables}
+    assert found["b"] == []
+    assert found["a"] == ["a worker; before it: b"]
+    assert found["idle"][1] == "the lease, which merge of me holds"
+    assert "SEALED" in found["sealed"][0]
+    assert world.rounds == []
+
+
 def test_what_nobody_collects_is_told_once_a_day() -> None:
     world, table = one()
     watch = world.watch(600.0, limits={"upkeep_seconds": {"garbage": 100.0}}, collects=False)

@@ -43,6 +43,7 @@ class FakeTable:
     idle: bool = False
     deaf: bool = False
     round_seconds: float = 1.0
+    upkeep_seconds: float = 0.0
 
     def flush(self, clock: ManualClock, shard: ShardId = SHARD, ago: float = 0.0) -> None:
         self.flushed.setdefault(shard, []).append(clock.now_nanos() - round(ago * 1e9))
@@ -133,7 +134,8 @@ class World:
         if work is not None:
             assert all(running.name != table.name for _, running, _ in self.running)
             self.rounds.append((now, work))
-            seconds = self.tables[table.name].round_seconds
+            fake = self.tables[table.name]
+            seconds = fake.round_seconds + fake.upkeep_seconds * work.has_upkeep
             self.running.append((now + seconds, table, work))
             return
         self.looked.append((now, table.name))

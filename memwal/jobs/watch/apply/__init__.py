@@ -29,6 +29,7 @@ from memwal.jobs.watch.report import (
     describe_jobs,
     describe_look,
     describe_space,
+    describe_standing,
 )
 from memwal.ports import Clock
 from memwal.report import DONE, NOTHING_TO_DO, TableReport, failed_report
@@ -79,7 +80,7 @@ class Watch:
     _slack: set[str] = field(default_factory=set)
     _behind: set[str] = field(default_factory=set)
     _queues: Mapping[str, float] = field(default_factory=dict)
-    _running: int = 0
+    _keeping: set[str] = field(default_factory=set)
     _read_at: float = 0.0
     _misread: bool = False
     _unlisted: dict[str, str] = field(default_factory=dict)
@@ -310,20 +311,34 @@ class Watch:
             details = {"late_seconds": round(late, 3), "lag_seconds": round(seconds, 3)}
             self._tell(state.name, "fresh", details)
 
+    def explain(self, read_holder: Callable[[Watched], str | None]) -> None:
+        """Tell of each table what it needs now, and what it waits for.
+
+        `read_holder` says who holds a table's lease; None: nobody.
+        """
+        now = self.clock.monotonic_seconds()
+        order = self._order_waiting(now)
+        for state in self.tables.values():
+            after = order[: order.index(state.name)] if state.name in order else []
+            holder = read_holder(state.watched) if state.lag is not None else None
+            standing = state.explain(now, after)
+            self._tell(state.name, "explain", describe_standing(standing, holder))
+
+    def _order_waiting(self, now: float) -> list[str]:
+        found = (self.tables[name].wait_for(now) for name in self._waiting)
+        return order_tables((table for table in found if table is not None), now=now)
+
     def _begin_rounds(self, now: float) -> None:
         if not self.acts:
             return
-        found = (self.tables[name].wait_for(now) for name in self._waiting)
-        waiting = order_tables((table for table in found if table is not None), now=now)
+        waiting = self._order_waiting(now)
         left = len(waiting)
         for name in waiting:
             state = self.tables[name]
             need = state.need
             if need is not None and self.workers.can_take(large=need.large):
                 left -= 1
-                # Upkeep is added to the round if no other table waits for a worker.
-                upkeep = () if self.once else state.find_upkeep(now, spare=not left)
-                self._begin(state, need, upkeep, now)
+                self._begin(state, need, self._find_upkeep(state, now, spare=not left), now)
         if not left and not self.once:
             self._begin_upkeep(now)
 
@@ -334,14 +349,26 @@ class Watch:
         return find_queues(behind.values(), rounds_max=self.limits.rounds_max)
 
     def _begin_upkeep(self, now: float) -> None:
-        """Begin rounds of upkeep alone while no table waits, on up to half of the workers."""
-        for name in sorted(self._slack):
-            if self._running >= max(1, self.limits.rounds_max // 2):
-                return
-            state = self.tables[name]
-            jobs = state.find_upkeep(now, spare=True)
+        """Begin rounds of upkeep alone while no table waits; the longest due comes first."""
+        for state in self._list_slack(now):
+            jobs = self._find_upkeep(state, now, spare=True)
             if jobs and self.workers.can_take(large=False):
                 self._begin(state, None, jobs, now)
+
+    def _find_upkeep(self, state: WatchedTable, now: float, *, spare: bool) -> tuple[str, ...]:
+        """The upkeep that a round of the table does, which none does out of turn in `spare` time.
+
+        It may take long, so half of the workers are left to what makes tables fresh.
+        """
+        if self.once or len(self._keeping) >= max(1, self.limits.rounds_max // 2):
+            return ()
+        out_of_turn = spare and self._list_slack(now)[:1] != [state]
+        return () if out_of_turn else state.find_upkeep(now, spare=spare)
+
+    def _list_slack(self, now: float) -> list[WatchedTable]:
+        states = (self.tables[name] for name in self._slack)
+        due = (state for state in states if state.find_upkeep(now, spare=True))
+        return sorted(due, key=lambda state: (state.upkeep_due_at, state.name))
 
     def _begin(
         self, state: WatchedTable, need: Need | None, upkeep: tuple[str, ...], now: float
@@ -349,14 +376,15 @@ class Watch:
         jobs = (need.jobs if need is not None else ()) + upkeep
         work = Round(table=state.name, jobs=jobs, large=need is not None and need.large)
         state.begin(work, now)
+        if work.has_upkeep:
+            self._keeping.add(state.name)
         self._waiting.discard(state.name)
         self._slack.discard(state.name)
-        self._running += 1
         self.workers.start(state.watched.resolved, work)
 
     def _take_end(self, end: RoundEnd) -> None:
         state = self.tables.get(end.work.table)
-        self._running -= 1
+        self._keeping.discard(end.work.table)
         self.rounds += 1
         self.rows += count_rows(end)
         for job, details in describe_jobs(end):

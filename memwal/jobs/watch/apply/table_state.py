@@ -17,9 +17,11 @@ from memwal.jobs.watch.plan import (
     Lag,
     Need,
     Round,
+    Standing,
     Upkeep,
     Waiting,
     WatchLimits,
+    find_age_to_act_at,
     find_look_seconds,
     find_need,
     name_index,
@@ -169,6 +171,27 @@ class WatchedTable:
             priority=self.watched.target.priority,
         )
 
+    def explain(self, now: float, after: Sequence[str]) -> Standing:
+        """How the table is judged; the turn of the tables `after` comes before."""
+        lag, aside = self.lag, self.find_aside(now)
+        oldest = None if lag is None else lag.find_oldest(aside)
+        act_at = find_age_to_act_at(
+            self.watched.target,
+            look_seconds=self.look_seconds(now),
+            round_seconds=self.round_seconds,
+        )
+        begins = None if oldest is None else max(0.0, act_at - (now - oldest))
+        wrong = [*self.problems.values(), *(self.aside[key].reason for key in aside)]
+        return Standing(
+            target=self.watched.target,
+            lag_seconds=None if lag is None else lag.find_worst(now)[0],
+            need=self.need,
+            begins_in_seconds=0.0 if self.need is not None else begins,
+            looks_again_in_seconds=self.look_seconds(now),
+            hindrances=tuple(dict.fromkeys(map(str, wrong))),
+            after=tuple(after),
+        )
+
     def find_behind(self, now: float) -> Behind | None:
         """The table's deadline, if it needs a small round that has not begun; else None."""
         lag = self.lag
@@ -192,6 +215,11 @@ class WatchedTable:
                     job, None, self.limits, idle=False, now=now, chance=self.clock.random()
                 )
         return any(self.upkeep[job].at <= now for job in every)
+
+    @property
+    def upkeep_due_at(self) -> float:
+        """When the first of its upkeep is due, or was."""
+        return min(self.upkeep[job].at for job in self.upkeep_seconds)
 
     def has_piled_up(self, now: float) -> bool:
         """Whether to report garbage that nobody collects, which is done once a day."""

@@ -35,12 +35,14 @@ from memwal.rows.policy import STORED_KEY
 from memwal.rows.progress import find_holes
 from memwal.run.options import choose_limits
 from memwal.store.objects.opening import normalise_uri, open_objects
+from memwal.store.records.lease import StoredLeases
 from memwal.store.tables.manifests import (
     TAIL_BYTES,
     TableManifests,
     check_table_folder,
     require_mem_wal,
 )
+from memwal.text import iso_time
 
 _ATTEMPTS_MAX = 3
 # A manifest of 10,000 shards fits into this and costs one request; larger ones cost three.
@@ -243,6 +245,23 @@ class _Opened:
     objects: Objects
     table: SeenTable
     backup: SeenBackup
+
+
+def read_holder(table: ResolvedTable) -> str | None:
+    """Who holds the table's lease, and until when; None if nobody does. Never raises MemWalError.
+
+    A lease that can't be read is in the way, too: it is told instead.
+    """
+    clock = SystemClock()
+    try:
+        objects = open_objects(normalise_uri(table.find_uri()), table.storage_options, clock)
+        leases = StoredLeases(objects, clock)
+        claim = leases.glance()
+        if claim is None or not leases.is_live(claim):
+            return None
+    except MemWalError as error:
+        return f"can't be read: {error}"
+    return f"{claim.job} of {claim.holder} holds till {iso_time(claim.expires_at_nanos)}"
 
 
 class StoredLooks:
