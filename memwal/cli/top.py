@@ -85,11 +85,11 @@ def top(
         raise Usage(f"--sort {sort!r}: expected one of {', '.join(SORTS)}")
     if source is not None and (tables or flags.everything):
         raise Usage("--from shows the tables of that watch: name none beside it")
-    flags = replace(flags, everything=not tables)
+    chosen = replace(flags, everything=flags.everything or not tables)
     stays = not (once or flags.as_json) and _is_screen()
     options = flags.run_options(
         TopOptions,
-        [] if source is not None else flags.tables(tables),
+        [] if source is not None else chosen.tables(tables),
         every_seconds=every_seconds,
         sort=sort,
         source=source,

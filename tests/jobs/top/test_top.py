@@ -99,6 +99,7 @@ def test_once_prints_the_rows(folder: Path) -> None:
         (["--from", "http://localhost:1", "a"], "name none beside it"),
         (["--from", "http://localhost:1", "--all"], "name none beside it"),
         (["--from", "file:///etc/passwd"], "expected http://HOST:PORT"),
+        (["a", "--all"], "name none beside it"),
         (["--config", os.devnull], "no tables"),
         (["nothing-here"], "nothing-here"),
     ],
