@@ -121,8 +121,9 @@ def _build(rows: Sequence[Row], columns: Sequence[_Column], width: int | None = 
         widths["table"] = min(_find_width(rows, columns[0]), room)
         widths["running"] = max(left - widths["table"], 1)
     for column in columns:
+        fits = width is not None or column is not columns[-1]  # else an error goes on below
         table.add_column(
-            column.name, justify=column.align, no_wrap=True, width=widths.get(column.name)
+            column.name, justify=column.align, no_wrap=fits, width=widths.get(column.name)
         )
     for row in rows:
         table.add_row(*(column.text(row) for column in columns), style=_choose_style(row))
