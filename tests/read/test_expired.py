@@ -15,7 +15,7 @@ from memwal.errors import Refused
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.read.explain import explain
-from memwal.read.plan.request import Nearest, ReadRequest
+from memwal.read.plan.request import Nearest, ReadRequest, Search
 from memwal.read.plan.sources import plan_tasks
 from memwal.read.store.tasks import TaskReads, take_snapshot
 from memwal.read.table import OpenedRead, ReadableTable
@@ -131,6 +131,26 @@ def test_reads_go_by_the_reader_s_clock(table: Table, seconds: float) -> None:
     check(table, seconds=seconds)
     table.merge_all()
     check(table, seconds=seconds)
+
+
+def test_an_index_of_the_column_answers_the_same(table: Table) -> None:
+    table.dataset.create_scalar_index("at", "BTREE", name="at_idx")
+    for _ in states(table):
+        pass
+    check(table)
+    table.merge_all()
+    check(table)
+
+
+def test_a_search_finds_what_lives(table: Table) -> None:
+    table.dataset.create_scalar_index("text", "INVERTED", name="text_idx")
+    for _ in states(table):
+        pass
+    for _ in range(2):
+        found = reader(table).read(search=Search(column="text", query="text")).read_all()
+        truth = {k for k, row in living(table).items() if row["text"] is not None}
+        assert table.keyed(found.drop_columns(["_score"])).keys() == truth
+        table.merge_all()
 
 
 def test_each_merge_leaves_reads_as_they_are(table: Table) -> None:
