@@ -112,6 +112,11 @@ EXPIRE: tuple[Mutation, ...] = (
             "        > limits.materialize_deletions_threshold * fragment.rows",
             "        > 0",
         ),
+        (
+            "expire: a table is emptied",
+            " < rows and any(",
+            " <= rows and any(",
+        ),
     ),
     *mutations(
         "memwal/store/tables/datasets.py",

@@ -32,7 +32,5 @@ def show_table(report: CompactionTableReport) -> list[RenderableType]:
     aged = []
     if report.expired_rows is not None:
         rows = count_of(report.expired_rows, "row")
-        aged = [
-            Text(f"  {rows} older than {report.expired_before}; {report.purged_rows} to delete")
-        ]
+        aged = [Text(f"  {rows} older than {report.expired_before}; {report.purged_rows} purged")]
     return [Text(text), *aged, counts, *indexes]

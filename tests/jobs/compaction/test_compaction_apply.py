@@ -46,6 +46,7 @@ class FakeTable:
         ColumnInfo(field_id=1, name="at", type_text="timestamp[us]", nullable=True),
     )
     policy_text: str | None = None
+    rows: int = 200
     aged: list[AgedFragment] = field(default_factory=list)
     horizons: list[Horizon] = field(default_factory=list)
 
@@ -270,6 +271,14 @@ def test_it_waits_until_a_fragment_is_worth_it() -> None:
     assert table.log == []
     limits = CompactionLimits(materialize_deletions_threshold=0.05)
     assert run(table, behind=False, limits=limits).purged_rows == 10
+
+
+def test_the_last_rows_stay() -> None:
+    table = aging(FULL, FEW, rows=16)
+    done = run(table, behind=False)
+    assert (done.outcome, done.expired_rows, done.purged_rows) == ("nothing_to_do", 16, 0)
+    table.rows = 17
+    assert run(table, behind=False).purged_rows == 16
 
 
 def test_a_dry_run_tells_what_would_be_purged() -> None:

@@ -20,7 +20,7 @@ from memwal.read import open_table
 from memwal.rows.expire import EXPIRE_KEY, find_horizon, make_expire
 from memwal.run.reports import take_report
 from tests.support.builders import Delete, Put, Rows, Table, make_table
-from tests.support.indexed import resolved
+from tests.support.indexed import resolved, state
 from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
@@ -138,6 +138,23 @@ def test_a_merge_whose_row_was_purged_meanwhile_goes_on(table: Table) -> None:
     assert done[0].purged_rows == 20
     assert report.outcome == "done"
     assert table.base_rows() == read(table) == living(table)
+
+
+def test_the_last_rows_stay_until_newer_ones_come(tmp_path: Path) -> None:
+    """Reads hide them. The indexes of an empty table would never catch up."""
+    table = make_table(tmp_path / "t", columns=[AT], indexed=True)
+    table.dataset.update_config({EXPIRE_KEY: make_expire("at", 90 * 86_400).as_text()})
+    shard = table.shards[0]
+    table.flush(shard, put(range(10), 0, OLD))
+    table.merge_all()
+    assert compact(table).purged_rows == 0
+    assert read(table) == {}
+    assert state(table).index_catchup == {"key_idx": state(table).merged}
+    table.flush(shard, put(range(5, 15), 50, NEW))
+    table.merge_all()
+    assert compact(table).purged_rows == 5
+    assert read(table) == table.base_rows() == living(table)
+    assert state(table).index_catchup == {"key_idx": state(table).merged}
 
 
 def test_null_never_expires(tmp_path: Path) -> None:
