@@ -10,7 +10,7 @@ import typer
 from memwal.cli.flags import DefaultGroup, Job, JobFlags, ReadFlags, command
 from memwal.cli.jobs import check_terminal
 from memwal.cli.options import OneTable, Tables
-from memwal.jobs.erase.request import EraseRequest, KeysRequest
+from memwal.jobs.erase.request import EraseRequest, KeysRequest, ResumeRequest
 
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="As `erase list` shows it.")]
 
@@ -31,24 +31,38 @@ def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
     That is base, indexes, versions, generations and WAL. Without --execute, list what holds them.
     With it, shards are claimed to delete the keys there (asking first): writers of these shards
     are fenced, and have to be opened again. What must wait for the retention is finished by a
-    later run of the same command.
+    later run of the same command, or by `erase resume`.
     """
     from memwal.jobs.erase.job import EraseOptions, run_erase
-
-    def confirm(name: str, shards: Sequence[str]) -> bool:
-        check_terminal()
-        typer.echo(f"{name}: to be claimed, which fences their writers:", err=True)
-        for shard in shards:
-            typer.echo(f"  shard {shard}", err=True)
-        return typer.confirm("Erase?", default=False, err=True)
 
     return flags.job(
         run_erase,
         EraseOptions,
         table,
         request=request,
-        confirm=confirm,
+        confirm=_confirm,
+        find_table=flags.table,
     )
+
+
+@erase_app.command()
+@command(JobFlags, job="erase")
+def resume(tables: Tables, *, request: ResumeRequest, flags: JobFlags) -> Job:
+    """Go on with all erasures of tables that are open.
+
+    Where none is open there is nothing to do (exit code 0). What must still wait stays open.
+    """
+    from memwal.jobs.erase.job import ResumeOptions, run_resume
+
+    return flags.job(run_resume, ResumeOptions, tables, request=request, confirm=_confirm)
+
+
+def _confirm(name: str, shards: Sequence[str]) -> bool:
+    check_terminal()
+    typer.echo(f"{name}: to be claimed, which fences their writers:", err=True)
+    for shard in shards:
+        typer.echo(f"  shard {shard}", err=True)
+    return typer.confirm("Erase?", default=False, err=True)
 
 
 @erase_app.command()
@@ -61,7 +75,14 @@ def verify(table: OneTable, erasure: ErasureId, *, request: KeysRequest, flags: 
     """
     from memwal.jobs.erase.job import ProofOptions, run_verify
 
-    return flags.job(run_verify, ProofOptions, table, erasure_id=erasure, request=request)
+    return flags.job(
+        run_verify,
+        ProofOptions,
+        table,
+        erasure_id=erasure,
+        request=request,
+        find_table=flags.table,
+    )
 
 
 @erase_app.command("list")

@@ -80,7 +80,10 @@ class ReportPlace:
 
 
 _LOOKING = frozenset(
-    ("audit", "doctor", "explain", "inspect", "read", "runs", "shard", "status", "verify", "wait")
+    (
+        *("audit", "doctor", "explain", "inspect", "read", "runs"),
+        *("shard", "status", "top", "verify", "wait"),
+    )
 )
 """Commands that commit nothing."""
 

@@ -26,7 +26,7 @@ REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
     *("wait", "doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
-    *("audit", "demo"),
+    *("audit", "demo", "top"),
 )
 """The documents that are reports of jobs."""
 OTHERS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -267,9 +266,8 @@ class WatchSettings(BaseModel):
     model_config = _STRICT
 
     every: Seconds = _key("Between looks at a table that changes", 5.0, gt=0)
-    workers: int = _key(
-        "Rounds in parallel; not set: one a processor, four at most",
-        default_factory=lambda: min(os.cpu_count() or 1, 4),
+    workers: int | None = _key(
+        "Rounds in parallel; not set: one a processor, two with an object store, four at most",
         ge=1,
         le=256,
     )

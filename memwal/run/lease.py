@@ -144,6 +144,10 @@ class ChainLeases:
             held.pass_on(leases, name, own_claim=own_claim)
         return held
 
+    def holds(self, uri: str) -> bool:
+        """Whether an earlier job of the chain took the table's lease, and it was not given back."""
+        return uri in self._held
+
     def give_back(self, uri: str) -> None:
         """Release the table's lease, if one is held; a failure is a warning and ends no job."""
         held = self._held.pop(uri, None)

@@ -28,8 +28,9 @@ from memwal.store.records.process import this_holder, this_task
 from memwal.text import iso_time, shorten
 
 RUNS_KEPT_MAX = 500
-# Let a few more pile up before pruning, so that not every run deletes one.
+# Let a few more pile up before pruning, so that not every run deletes one, or looks for them.
 _SLACK_RECORDS_MIN = 10
+_LOOKS_SHARE = 0.1
 _ERROR_CHARACTERS_MAX = 2000
 _STUCK_MAX = 20
 _INDEXED_MAX = 50
@@ -68,7 +69,9 @@ class RunRecorder:
             kept = table.resolved.settings.runs_kept_max or RUNS_KEPT_MAX
             exactly = hasattr(report, "runs_deleted")
             slack = 0 if exactly else max(_SLACK_RECORDS_MIN, kept // 10)
-            pruned = stores.run_records.prune(kept, slack=slack)
+            pruned = 0
+            if exactly or stores.clock.random() < _LOOKS_SHARE:  # each look is a listing
+                pruned = stores.run_records.prune(kept, slack=slack)
         except Exception as error:
             return self._warn(report, f"run records could not be written: {error}")
         return report.model_copy(update={"runs_deleted": pruned}) if exactly else report

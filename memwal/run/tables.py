@@ -36,10 +36,12 @@ class OpenTable:
     """One table on its way through a job.
 
     `lease` is None until there is work, and always with `--no-lease`; `leases` keeps it for the
-    next jobs of the chain. `unit_requests` counts the units' requests to the store. `was_read` is
-    set once a view of the table was read, `worked_on` once a lease was taken for it (which may have
-    been given back since), and `untrusted` once its store was found to lack what writing needs.
-    `warn` is called about trouble with the lease. `trail` is the audit trail, if there is one.
+    next jobs of the chain. `is_current` tells that the view was read under it, by a job that comes
+    after the one which took it. `unit_requests` counts the units' requests to the store. `was_read`
+    is set once a view of the table was read, `worked_on` once a lease was taken for it (which may
+    have been given back since), and `untrusted` once its store was found to lack what writing
+    needs. `warn` is called about trouble with the lease. `trail` is the audit trail, if there is
+    one.
     """
 
     resolved: ResolvedTable
@@ -54,6 +56,7 @@ class OpenTable:
     error: MemWalError | None = None
     unit_requests: list[Mapping[str, int]] = field(default_factory=list)
     was_read: bool = False
+    is_current: bool = False
     began_at_nanos: int = 0
     began_seconds: float = 0.0
     requests_before: Mapping[str, int] = field(default_factory=dict)
@@ -117,8 +120,8 @@ class OpenTable:
         releases the reserve (`keep_reserve`). One that `mends` begins even if the newest version
         was lost. Raises LeaseHeld, Corruption, and what `prove_store` raises.
         """
-        if not mends and self.lease is None and self.stores is not None:
-            self.stores.views.check_newest()
+        if not mends and self.lease is None and self.stores is not None and not self.is_current:
+            self.stores.views.check_newest(0 if self.view is None else self.view.version)
         if frees and self.stores is not None:
             free_reserve(self.stores.objects)
         self.prove_store()
@@ -246,6 +249,7 @@ def _read(table: OpenTable, read: ReadView) -> None:
     if table.stores is None:
         return
     table.begin()
+    table.is_current = table.leases.holds(table.resolved.uri)
     try:
         with logs.about(table=table.resolved.name):
             table.view = read(table.stores)

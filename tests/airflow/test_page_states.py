@@ -67,7 +67,7 @@ def test_trouble_is_told_first_with_its_age_and_what_to_do(
         "version": 1203,
         "behind": 4,
         "moved_at": samples.ago(days=15),
-        "holder": "loader-1:7",
+        "holder": f"loader@{'warehouse.' * 6}internal",
         "transaction": None,
     }
     samples.put(
@@ -108,7 +108,7 @@ def test_trouble_is_told_first_with_its_age_and_what_to_do(
     )
     assert first & 4, "alerts come before what else there is to read"
     lines = page.locator("[data-cursor=mart]")
-    assert all(text in lines.inner_text() for text in ("1,203", "4 versions", "loader-1:7"))
+    assert all(text in lines.inner_text() for text in ("1,203", "4 versions", "loader@ware"))
     expect(lines.locator(".warn")).to_have_count(1)  # nobody moved it for too long
     expect(page.locator("[data-checkpoint=monday]")).to_contain_text("export job")
     snap(page, "table-in-trouble")

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.integration
 
 # In this order, on one table. T is its address, D its folder.
 RUNS = [
+    "top T D/none --every 100ms",
     "status T", "status T D/none", "merge T --dry-run", "merge T D/none", "index-catchup T",
     "snapshot T", "garbage T", "garbage T --execute", "compaction T", "maintain T",
     "backfill T", "backfill T --dry-run", "verify T", "repair T", "runs T", "wait T --until merged",
@@ -41,7 +42,7 @@ RUNS = [
     "read T --limit 1 --output D/out.csv", "changes T --since 1 --before",
     "changes T --cursor mart --commit 1", "changes T --cursor mart --drop",
     "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T", "config",
-    "shard T --key k=1", "erase T --key k=1", "erase list T",
+    "shard T --key k=1", "erase T --key k=1", "erase list T", "erase resume T",
     "config --explain", "schema", "explain", "explain MW-W01 w02", "demo D/demo",
 ]  # fmt: skip
 FAILING = [

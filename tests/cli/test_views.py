@@ -37,8 +37,9 @@ def test_there_are_reports() -> None:
     assert len(ALONE) >= 14
 
 
-# A backfill shows its tables together.
-ALONE = [kind for kind in kinds() if kind.__name__ != "BackfillTableReport"]
+# These show their tables together.
+TOGETHER = ("BackfillTableReport", "TopTableReport")
+ALONE = [kind for kind in kinds() if kind.__name__ not in TOGETHER]
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=lambda kind: kind.__name__)
@@ -63,6 +64,7 @@ ingest T ROW --dry-run
 ingest T ROW
 ingest T ROW
 status T
+top T --once --every 100ms
 inspect index T
 inspect wal T
 runs T

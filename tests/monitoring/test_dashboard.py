@@ -22,7 +22,7 @@ import pytest
 import memwal
 from memwal.clock import SystemClock
 from memwal.jobs.watch.probes import Endpoint, Pages, Pulse
-from memwal.model import CursorGauge, TableGauges
+from memwal.model import Cursor, CursorGauge, TableGauges
 from memwal.report import DONE, FAILED, TableReport
 from memwal.run.metrics.catalogue import METRICS
 from memwal.run.metrics.sink import Counts, Metrics
@@ -64,7 +64,7 @@ def fill(metrics: Metrics) -> None:
             abandoned_shards=1,
             lease_held_at_nanos=now - 4000 * 10**9,
             last_backup_at_nanos=now - 3 * 86_400 * 10**9,
-            cursors={"mart": CursorGauge(lag_versions=40, moved_at_nanos=now - 10**14)},
+            cursors={"mart": CursorGauge(lag_versions=4, moved_at_nanos=now - 2 * 10**14)},
             failures=3,
             reason="Corruption",
         )
@@ -97,6 +97,8 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealWatch]:
     table = builders.make_table(folder / "table", rows=range(20), shards=2, indexed=True)
     for shard in table.shards:
         table.flush(shard, Put([100], 1))
+    cursor = Cursor(name="mart", version=1, moved_at_nanos=SystemClock().now_nanos(), holder="me")
+    table.stores.cursors.put(cursor)
     config = folder / "memwal.toml"
     config.write_text(f'[tables.real]\nuri = "{table.uri}"\n')
     options = ("--config", config, "--metrics-port", "0", "--every", "0.2s", "--freshness", "2s")
@@ -198,6 +200,9 @@ def test_a_real_watch_is_seen_at_work(server: Prometheus, watch: RealWatch) -> N
     wait_for(lambda: value(f"memwal_pending_generations{of_it}") == 0)
     wait_for(lambda: value(f"memwal_index_lag_generations{of_it}") == 0)
     assert value(f"memwal_freshness_target_seconds{of_it}") == 2
+    cursor = of_it.replace("}", ', cursor="mart"}')
+    assert (value(f"memwal_cursor_lag_versions{cursor}") or 0) > 0
+    assert 0 < (value(f"memwal_cursor_age_seconds{cursor}") or 0) < 300
     assert value(f"time() - memwal_last_look_timestamp_seconds{of_it}") < 5
     merges = 'memwal_runs_total{job="memwal-2", exported_job="merge", outcome="done"}'
     before = value(merges)

@@ -29,6 +29,7 @@ LAG = "memwal_index_lag_generations"
 LOOK = "memwal_last_look_timestamp_seconds"
 AIM = "memwal_freshness_target_seconds"
 FAILURES = "memwal_consecutive_failures"
+CURSOR_AGE, CURSOR_LAG = "memwal_cursor_age_seconds", "memwal_cursor_lag_versions"
 BACKUP = "memwal_last_backup_timestamp_seconds"
 
 
@@ -103,6 +104,30 @@ CASES = [
         alert="MemwalBackupOld",
         name="one of two watches can't read the new one",
         series=gauges(BACKUP, "0x8000", "250000x8000"),
+        at="3d",
+    ),
+    Case(
+        alert="MemwalCursorLags",
+        name="its consumer died, and another goes on",
+        series=gauges(AIM, "60x8000")
+        | gauges(CURSOR_AGE, "0+60x8000", cursor="mart")
+        | gauges(CURSOR_LAG, "3x8000", cursor="mart")
+        | gauges(CURSOR_AGE, "60x8000", cursor="other")
+        | gauges(CURSOR_LAG, "1x8000", cursor="other")
+        | gauges(CURSOR_AGE, "0x8000", cursor="mart", job="node")
+        | gauges(CURSOR_LAG, "1x8000", cursor="mart", job="node"),
+        at="3d",
+        summary="orders: nobody has moved cursor mart for 3d 0h 0m 0s",
+        labels={"table": "orders", "cursor": "mart"},
+    ),
+    Case(
+        alert="MemwalCursorLags",
+        name="nothing is new, or one of two watches can't read where it is now",
+        series=gauges(AIM, "60x8000", "60x8000")
+        | gauges(CURSOR_AGE, "0+60x8000", cursor="idle")
+        | gauges(CURSOR_LAG, "0x8000", cursor="idle")
+        | gauges(CURSOR_AGE, "0+60x8000", "60x8000", cursor="mart")
+        | gauges(CURSOR_LAG, "9x8000", "1x8000", cursor="mart"),
         at="3d",
     ),
     Case(

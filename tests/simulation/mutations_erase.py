@@ -103,6 +103,15 @@ ERASE = (
         ),
     ),
     *mutations(
+        "memwal/jobs/erase/store/keys.py",
+        "tests/jobs/erase/test_erase_kinds.py -k otherwise",
+        (
+            "erase: a time that is written otherwise is overlooked",
+            "for found in _TIME.findall(text)",
+            "for found in ()",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/erase/store/tombstones.py",
         _JUDGING,
         (

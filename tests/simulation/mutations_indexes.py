@@ -150,8 +150,8 @@ INDEXES: tuple[Mutation, ...] = (
         ("catch-up: the lease is not taken", "        self.take_lease()\n", ""),
         (
             "catch-up: what was planned without the lease is all",
-            "        first = self._look(self.views.table())",
-            "        first = self._look(view)",
+            "view if self.is_current else self.views.table())",
+            "view)",
         ),
         (
             "catch-up: a dry run is none",

@@ -177,6 +177,11 @@ _DONE = mutations(
     APPLY,
     ("merge: a run takes a table without a key", "        check_table(view)\n", ""),
     (
+        "merge: what was planned before the last commit is taken for what is there",
+        "if plan.mark == request.until_generation:",
+        "if True:",
+    ),
+    (
         "merge: the lease is not asked before a commit",
         '        self.before_commit()\n        self.steps("commit")',
         '        self.steps("commit")',

@@ -426,7 +426,8 @@ class Eraser:
         for _ in range(_PASSES_MAX):
             self._run_job(erased, self.chain.collect)
             if not _has_collected(erased.jobs[-1]):
-                return
+                break
+        erased.warnings += getattr(erased.jobs[-1].report, "warnings", ())
 
     def _run_job(self, erased: Erased, job: Callable[[], JobOnTable]) -> None:
         """Run a job of the chain. Raises PartlyFailed where what follows must not run."""

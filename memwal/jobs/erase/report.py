@@ -70,7 +70,8 @@ class EraseTableReport(TableReport):
 
     `erasure` is null for a dry run, and where nothing had to be done. `claimed` are the shards that
     were claimed, or would be; `dropped` are the tags, checkpoints and run records that went.
-    `not_looked_at` names what may hold the keys elsewhere.
+    `not_looked_at` names what may hold the keys elsewhere. `erasures` are those that `erase list`
+    shows, or that `erase resume` went on with: there `jobs` has the report of each.
     """
 
     erasure: ErasureReport | None = None
@@ -188,8 +189,9 @@ ERASURES: tuple[Column[ErasureReport], ...] = (
 
 def show_table(report: EraseTableReport) -> list[RenderableType]:
     """Render what held the keys, what is left and until when, and what was not looked at."""
+    warnings = [Text(f"  warning: {text}", style="yellow") for text in report.warnings]
     if report.erasures:
-        return [build_table(report.erasures, ERASURES)]
+        return [build_table(report.erasures, ERASURES), *warnings]
     parts: list[RenderableType] = []
     if report.found is not None:
         parts.append(Text(f"  {count_of(report.keys, 'key')} in {_list_holders(report.found)}"))
@@ -205,8 +207,7 @@ def show_table(report: EraseTableReport) -> list[RenderableType]:
         text = f"  {count_of(len(again), 'object')} with a key that was written again: not erased"
         parts.append(Text(text, style="yellow"))
     parts += [Text(f"  not looked at: {name}", style="dim") for name in report.not_looked_at]
-    parts += [Text(f"  warning: {text}", style="yellow") for text in report.warnings]
-    return parts
+    return parts + warnings
 
 
 def _show_waiting(report: EraseTableReport) -> list[RenderableType]:

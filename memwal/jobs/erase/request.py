@@ -33,20 +33,16 @@ class KeysRequest:
         Sequence[str],
         Option(
             meaning="Look at this clone, backup or copy of the table, too; erase there with "
-            "memwal erase URI. May be given several times.",
-            metavar="URI",
+            "memwal erase. May be given several times.",
+            metavar="TABLE",
         ),
     ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class EraseRequest(KeysRequest, Retention):
-    """Rows to erase, and how long what holds them may stay."""
+class ResumeRequest(Retention):
+    """How long what holds the rows may stay."""
 
-    resume: Annotated[
-        str | None,
-        Option(meaning="Go on with this open erasure, whose keys are stored.", metavar="ID"),
-    ] = None
     execute: Annotated[
         bool, Option(meaning="Erase; else, or in a dry run, list what holds the keys.")
     ] = False
@@ -58,3 +54,13 @@ class EraseRequest(KeysRequest, Retention):
         ),
     ] = False
     yes: Yes = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EraseRequest(ResumeRequest, KeysRequest):
+    """Rows to erase, and how long what holds them may stay."""
+
+    resume: Annotated[
+        str | None,
+        Option(meaning="Go on with this open erasure, whose keys are stored.", metavar="ID"),
+    ] = None

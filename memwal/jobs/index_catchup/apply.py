@@ -208,6 +208,8 @@ class IndexCatchupJob:
     steps: Steps = no_steps
     take_lease: Callable[[], None] = lambda: None
     """Called once there is something to commit; raises LeaseHeld."""
+    is_current: bool = False
+    """Whether the view that a run begins with was read under the lease."""
     before_commit: Callable[[], None] = lambda: None
     """Called before each commit; raises when the run has lost its lease."""
     past_runs: Callable[[], Sequence[PastRun]] = lambda: ()
@@ -219,8 +221,8 @@ class IndexCatchupJob:
         if dry_run or not any(i.outcome == DONE for i in report.indexes):
             return report
         self.take_lease()
-        # The plan made without the lease may be out of date, so everything is read again.
-        return self.catch_up(view)
+        # A plan made without the lease may be out of date, so everything is read again.
+        return self._catch_up(view, view if self.is_current else self.views.table())
 
     def foresee(self, view: TableView) -> IndexCatchupTableReport:
         """Report what a run would do, and what would be recorded; changes nothing."""
@@ -233,7 +235,10 @@ class IndexCatchupJob:
         To be called under the table's lease; `view` is the view that the run began with. Raises
         errors of the whole table: it can't be read, or the lease was lost.
         """
-        first = self._look(self.views.table())
+        return self._catch_up(view, self.views.table())
+
+    def _catch_up(self, view: TableView, fresh: TableView) -> IndexCatchupTableReport:
+        first = self._look(fresh)
         goal = Goal(
             fragments=frozenset(f.fragment_id for f in first.table.fragments),
             merged=dict(first.view.mem_wal.merged),

@@ -72,6 +72,7 @@ def make_catchup_job(
         limits=choose_limits(CatchupLimits, table.resolved, options.request),
         steps=options.steps,
         take_lease=partial(table.take_lease, "index-catchup", options),
+        is_current=table.is_current,
         before_commit=table.before_commit,
         past_runs=cache(partial(read_past_runs, stores)),
     )

@@ -33,7 +33,7 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     check_retention(rounds.request)
     clock = SystemClock()
     began = clock.monotonic_seconds()
-    limits = choose_watch_limits(options.settings)
+    limits = choose_watch_limits(options.settings, options.tables)
     observers = [*options.observers]
     if options.metrics is not NO_METRICS:
         observers.append(WatchMetrics(metrics=options.metrics, clock=clock))

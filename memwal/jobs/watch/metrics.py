@@ -10,7 +10,7 @@ from memwal.errors import MemWalError
 from memwal.indexes import covering_indexes
 from memwal.jobs.watch.plan import Generation, Lag, Look
 from memwal.jobs.watch.ports import RoundEnd
-from memwal.model import ShardId, TableGauges
+from memwal.model import CursorGauge, ShardId, TableGauges
 from memwal.ports import Clock
 from memwal.report import HELD, failed_report
 from memwal.run.metrics.sink import Metrics, Stage, count_requests, name_failure
@@ -136,6 +136,13 @@ class WatchMetrics:
             freshness_target_seconds=lag.freshness_seconds,
             abandoned_shards=look.abandoned_shards,
             last_backup_at_nanos=look.last_backup_at_nanos,
+            cursors={
+                found.name: CursorGauge(
+                    lag_versions=max(0, look.view.version - found.version),
+                    moved_at_nanos=found.moved_at_nanos,
+                )
+                for found in look.cursors
+            },
         )
 
     def failed(self, table: str, error: MemWalError) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from memwal.run.metrics.sink import NO_METRICS, Metrics
 from memwal.run.options import RunOptions, choose_limits
 
 FRESHNESS_SECONDS = 60.0
+_WORKERS_MAX = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +75,13 @@ def _is_large(asked: str, units: int, in_memory_bytes: int) -> bool:
     return choice.name == "spark"
 
 
-def choose_watch_limits(settings: WatchSettings) -> WatchLimits:
-    """The watch's bounds; upkeep in the order in which one round does it."""
+def choose_watch_limits(settings: WatchSettings, tables: Sequence[ResolvedTable]) -> WatchLimits:
+    """The watch's bounds; upkeep in the order in which one round does it.
+
+    On an object store a round waits most of the time, so there are more at once.
+    """
+    is_remote = any("://" in t.uri and not t.uri.startswith("file:") for t in tables)
+    rounds_a_processor = 2 if is_remote else 1
     every = {
         COMPACTION: settings.compaction_every,
         SNAPSHOT: settings.snapshot_every,
@@ -82,7 +89,8 @@ def choose_watch_limits(settings: WatchSettings) -> WatchLimits:
     }
     return WatchLimits(
         every_seconds=settings.every,
-        rounds_max=settings.workers,
+        rounds_max=settings.workers
+        or min(_WORKERS_MAX, rounds_a_processor * (os.cpu_count() or 1)),
         looks_max=settings.looks_in_flight_max,
         backoff_seconds_max=settings.backoff_seconds_max,
         stop_seconds_max=settings.stop_seconds_max,

@@ -14,7 +14,7 @@ from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.merge.plan import choose_shards
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.status.plan import DueLimits, count_lag, find_due_shards, find_reclaimable
-from memwal.model import PRIORITY, ShardId, ShardView, TableView, sum_known
+from memwal.model import PRIORITY, Cursor, ShardId, ShardView, TableView, sum_known
 
 Generation = tuple[ShardId, int]
 
@@ -35,7 +35,8 @@ class Look:
     listed. `changed` tells whether anything differs from the look before. `requests` counts this
     look's requests to the store, by operation. `abandoned_shards` is the number of shards with rows
     that no writer will flush, as counted lately; None where no look could tell. So is
-    `last_backup_at_nanos`: 0 where there should be backups and none is known.
+    `last_backup_at_nanos`: 0 where there should be backups and none is known. `cursors` are as they
+    were some minutes ago at most.
     """
 
     view: TableView
@@ -44,6 +45,7 @@ class Look:
     requests: Mapping[str, int]
     abandoned_shards: int | None = None
     last_backup_at_nanos: int | None = None
+    cursors: Sequence[Cursor] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

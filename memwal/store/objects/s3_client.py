@@ -135,13 +135,15 @@ def canonical(storage_options: Mapping[str, str]) -> Mapping[str, str]:
 def shared_client(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
     """A client, shared by the stores of this process that would make the same one.
 
-    Making one takes some 70 ms, and a run opens a store for each table and each unit. `options` are
-    canonical ones. Raises Usage, and what boto3 says about credentials.
+    Making one takes some 70 ms and 14 MB, and a run opens a store for each table and each unit. One
+    client serves all buckets, unless the bucket stands in the endpoint. `options` are canonical
+    ones. Raises Usage, and what boto3 says about credentials.
     """
     environment = frozenset(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
     # A forked process must not go on with its parent's connections.
     lasting = {k: v for k, v in options.items() if k not in _VENDED or not _are_vended(options)}
-    key = (os.getpid(), bucket, frozenset(lasting.items()), limits, environment)
+    named = bucket if _flag(options, "virtual_hosted_style_request") else ""
+    key = (os.getpid(), named, frozenset(lasting.items()), limits, environment)
     with _clients_lock:
         if key not in _clients:
             made = _connect(bucket, options, limits)

@@ -176,6 +176,7 @@ class StoredViews(StoredLineage):
         self._remembered_min = remembered_min
         self._last: tuple[Any, VersionManifest] | None = None
         self._probed: Mapping[ShardId, ShardManifest] = {}
+        self._is_there = False
 
     def table(
         self,
@@ -379,8 +380,10 @@ class StoredViews(StoredLineage):
 
     def _check_there(self) -> None:
         # One cheap request that tells "no such table" from "unreachable", with our own bounded
-        # retries, before Lance starts its own long ones.
-        check_table_folder(self._objects)
+        # retries, before Lance starts its own long ones for the first time.
+        if not self._is_there:
+            check_table_folder(self._objects)
+            self._is_there = True
 
     def shard(self, shard_id: ShardId) -> TableView:
         """The table with one shard (see the port)."""

@@ -48,7 +48,7 @@ def run(bench: Bench) -> None:
 
         def compare() -> int:
             old, new = (_read(uri, version, server.storage_options) for version in (since, until))
-            return new.num_rows - int(pc.sum(pc.equal(old["v"], new["v"])).as_py())
+            return int(new.num_rows - pc.sum(pc.equal(old["v"], new["v"])).as_py())
 
         def counted(name: str, work: Any) -> None:
             server.forget()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import memwal
+from memwal.cli import main
 from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
 from memwal.jobs.audit.job import run_audit
@@ -618,3 +619,30 @@ def test_copies_are_looked_at_when_asked(tmp_path: Path) -> None:
     dry = erase(table, "person-0007", also=[copy], execute=False)
     assert dry.found.rows == 0
     assert any(path.startswith(f"{copy}/data/") for path in held(dry))
+
+
+def test_a_copy_may_be_named_as_tables_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = make_people(tmp_path)
+    copy = tmp_path / "copies" / "people"
+    lance.dataset(table.uri).deep_clone(str(copy), None)
+    config = tmp_path / "memwal.toml"
+    config.write_text("[tables.people]\nuri = 't'\n[tables.spare]\nuri = 'copies/people'\n")
+    monkeypatch.setenv("MEMWAL_CONFIG", str(config))
+
+    def run(*words: str) -> tuple[int, Any]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["erase", *words, "--key", "id=person-0007", "--json"])
+        return int(ended.value.code or 0), json.loads(capsys.readouterr().out)["tables"]
+
+    code, (report,) = run("people", "--also", "spare", "--execute", "--yes")
+    found = {o["path"]: o["state"] for o in report["objects"] if o["path"].startswith(str(copy))}
+    assert (code, "held" in found.values()) == (0, True)
+    erasure_id = report["erasure"]["erasure_id"]
+    code, (report,) = run("verify", "people", erasure_id, "--also", "spare")
+    assert (code, any(o["path"] in found for o in report["objects"])) == (6, True)
+    code, (report,) = run("people", "--also", "spear")
+    assert code == 2
+    assert "spear" in report["error"]

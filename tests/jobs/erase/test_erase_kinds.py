@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -200,6 +200,17 @@ def test_a_key_in_a_line_of_json(line: dict[str, Any], found: bool, ascii_only: 
         (b"\x00\xff\x01", '{"id": "AP8B"}', 1),
         (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05"}', 1),
         (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02 03:04:05"}', 1),
+        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05Z"}', 1),
+        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05.000Z"}', 1),
+        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02 04:04:05+0100"}', 1),
+        (datetime(2026, 1, 2, 3, 4, 5), "{'id' = timestamp '2026-01-02 03:04:05Z'}", 1),
+        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05.001Z"}', 0),
+        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05+01:00"}', 0),
+        (datetime(2026, 1, 2, 3, 4, 5, 600_000), '{"id": "2026-01-02t03:04:05.6z"}', 1),
+        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), '{"id": "2026-01-02T03:04:05Z"}', 1),
+        (datetime(2026, 1, 2, 3, 4, tzinfo=UTC), '{"id": "2026-01-02T03:04Z"}', 1),
+        (date(2026, 1, 2), '{"id": "2026-01-02T00:00:00.000Z"}', 1),
+        (date(2026, 1, 2), '{"id": "0001-01-01T00:00:00+14:00 2026-13-02T00:00Z"}', 0),
     ],
 )
 def test_values_that_are_written_otherwise(value: object, text: str, found: int | None) -> None:

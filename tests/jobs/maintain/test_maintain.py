@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.support import builders, garbage_runs
 from tests.support.builders import Put, Table
 from tests.support.nursery import run_memwal
 from tests.support.progress import Quiet
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -290,6 +292,29 @@ def test_short_times_are_refused_before_anything_is_done(table: Table) -> None:
     code, _ = maintain(table, arguments=("--execute", "--grace", "1s"))
     assert code == 5
     assert int(table.dataset.version) == before
+
+
+def test_a_round_asks_an_object_store_for_little(
+    make_s3_uri: Callable[[], str], s3_server: S3Server
+) -> None:
+    """Each request is waited for: some 20 ms on a store in the same region."""
+    table = builders.make_table(
+        make_s3_uri(), rows=range(20), indexed=True, options=s3_server.storage_options
+    )
+    found = []
+    for number in range(2):
+        table.flush(table.shards[0], Put([1, 30], number))
+        where = ResolvedTable(
+            name="t", uri=table.uri, settings=Settings(), storage_options=dict(table.options)
+        )
+        jobs = ("merge", "index-catchup")
+        options = MaintainOptions(tables=[where], jobs=jobs, engine="local")
+        found.append(run_maintain(options, Quiet()))
+    first, second = found
+    assert (first.outcome, second.outcome) == ("done", "done")
+    builders.check_merged(table)
+    bounds = {"list": 8, "get": 19, "put": 6, "head": 0, "delete": 0}
+    assert all(second.requests.get(kind, 0) <= most for kind, most in bounds.items())
 
 
 def test_an_idle_run_reads_the_table_for_its_first_job_only(table: Table) -> None:

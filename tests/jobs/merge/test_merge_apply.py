@@ -85,6 +85,14 @@ def at_step(wanted: str, act: Any) -> Any:
     return steps
 
 
+def test_after_the_last_commit_nothing_is_read_again(table: Views) -> None:
+    report = run(table, limits=ONE_EACH)
+    assert (report.commits, report.conflicts, table.views) == (3, 0, 3)
+    assert rows(table) == {"a": 4, "c": 2}
+    table.flush(SHARD, changes(a=5))
+    assert (run(table).to_generation, table.views) == (4, 4)
+
+
 def test_all_is_merged(table: Views) -> None:
     assert run(table).outcome == "done"
     assert rows(table) == {"a": 4, "c": 2}

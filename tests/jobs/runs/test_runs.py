@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memwal.cli.app import app
+from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import StoreUnavailable
 from memwal.format import layout
@@ -270,16 +271,21 @@ def fill(table: Table, count: int) -> None:
         store.add(record.model_copy(update=changes))
 
 
-def test_writing_prunes_once_it_is_clearly_over_the_bound(table: Table) -> None:
+def test_writing_prunes_once_it_is_clearly_over_the_bound(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(table, 29)
     kept = options(table, MergeOptions, settings=Settings(runs_kept_max=20))
     run_merge(kept, Quiet())
     assert len(records(table)) == 30  # 20 and a slack of 10
-    table.flush(table.shards[0], Put([70], 1))
-    run_merge(kept, Quiet())
+    for key, chance in ((70, 0.99), (71, 0.0)):  # a run looks for old records by chance
+        monkeypatch.setattr(SystemClock, "random", lambda self, chance=chance: chance)
+        assert len(records(table)) >= 30
+        table.flush(table.shards[0], Put([key], 1))
+        run_merge(kept, Quiet())
     found = records(table)
     assert len(found) == 20
-    assert [r.job for r in found[:3]] == ["merge", "merge", "snapshot"]
+    assert [r.job for r in found[:3]] == ["merge", "merge", "merge"]
 
 
 def test_the_garbage_job_prunes_to_the_bound_and_says_so(table: Table) -> None:

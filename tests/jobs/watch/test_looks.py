@@ -19,7 +19,7 @@ from memwal.format import codec, layout
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.watch.plan import Look
 from memwal.jobs.watch.store import StoredLooks, find_latest
-from memwal.model import ShardId, StoredFile
+from memwal.model import Cursor, ShardId, StoredFile
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects
 from memwal.testing import MemoryBucket, MemoryObjects
@@ -121,7 +121,7 @@ def test_a_look_costs_what_changed(address: Address) -> None:
             assert found.requests == wanted
         return found
 
-    look({"list": 2, "get": 3}, changed=True)
+    look({"list": 3, "get": 3}, changed=True)
     first = look(NOTHING, changed=False)
     table.flush(ONE, Put([5], 5))
     look({"list": 2, "get": 1}, changed=True)
@@ -129,7 +129,7 @@ def test_a_look_costs_what_changed(address: Address) -> None:
     assert pending(look({"list": 2, "get": 1}, changed=True)) == {ONE: [], TWO: [1]}
     assert look(NOTHING, changed=False).view.version > first.view.version
     looks.forget(resolved.name)
-    look({"list": 2, "get": 3}, changed=True)
+    look({"list": 3, "get": 3}, changed=True)
 
 
 @pytest.mark.parametrize("kind", ["int64", "utf8+int32", "bool+uint64"])
@@ -465,3 +465,39 @@ def test_on_local_files_a_count_lists_the_wal_and_no_generation(tmp_path: Path) 
     clock.advance(20)
     looks.look(resolved)
     assert len(listed) == 2
+
+
+def test_cursors_are_listed_now_and_then_and_stay_known(tmp_path: Path) -> None:
+    table = make_table(str(tmp_path / "t"))
+    listed: list[str] = []
+
+    class Store(LocalObjects):
+        def list(self, prefix: str) -> Iterator[StoredFile]:
+            if prefix == layout.CURSORS:
+                listed.append(prefix)
+            return super().list(prefix)
+
+    clock = ManualClock(start_nanos=SystemClock().now_nanos())
+    looks, resolved = StoredLooks(clock, opened=lambda t: Store(t.uri)), resolve(table.uri)
+
+    def look() -> dict[str, int]:
+        return {cursor.name: cursor.version for cursor in looks.look(resolved).cursors}
+
+    def move(name: str, version: int) -> None:
+        table.stores.cursors.put(
+            Cursor(name=name, version=version, moved_at_nanos=clock.now_nanos(), holder="me")
+        )
+
+    assert (look(), listed) == ({}, [layout.CURSORS])
+    move("mart", 1)
+    assert look() == {}
+    clock.advance(301)
+    move("late", 2)
+    assert look() == {"late": 2, "mart": 1}
+    torn = tmp_path / "t" / layout.cursor_path("mart")
+    torn.write_bytes(b"{")
+    clock.advance(301)
+    assert look() == {"late": 2, "mart": 1}, "what can't be read stays as it was"
+    torn.unlink()
+    clock.advance(301)
+    assert (look(), len(listed)) == ({"late": 2}, 4)

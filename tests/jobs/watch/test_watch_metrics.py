@@ -14,7 +14,7 @@ from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.watch.metrics import Reached, WatchMetrics, find_fresh
 from memwal.jobs.watch.plan import Generation, Look, Round, Target, assess
 from memwal.jobs.watch.ports import RoundEnd
-from memwal.model import ShardId, TableGauges
+from memwal.model import Cursor, ShardId, TableGauges
 from memwal.report import JobOnTable
 from memwal.run.metrics.sink import Counts, Metrics, Stage
 from memwal.testing.objects import ManualClock
@@ -168,6 +168,7 @@ def test_a_look_is_the_table_s_gauges(
     assert found.oldest_pending_at_nanos == pytest.approx((now - 30) * SECOND)
     assert found.oldest_unindexed_at_nanos == pytest.approx((now - 50) * SECOND)
     assert found.looked_at_nanos == clock.now_nanos()
+    assert found.cursors == {}
     assert kept.counts == {("memwal_requests_total", (("operation", "list"),)): 2}
     observer.forgot("t")
     assert kept.gauges == {}
@@ -180,6 +181,21 @@ def test_an_index_of_which_nothing_is_recorded_has_the_whole_lag(
     state = replace(found.view.mem_wal, index_catchup={})
     observe(observer, replace(found, view=replace(found.view, mem_wal=state)))
     assert kept.gauges["t"].index_lag_generations == {"i": 2}
+
+
+def test_a_cursor_that_is_read_after_the_table_is_not_ahead_of_it(
+    observer: WatchMetrics, kept: Kept
+) -> None:
+    found = look({A: [1]}, {A: 1})
+    moved = [
+        Cursor(name=str(behind), version=found.view.version - behind, moved_at_nanos=7, holder="me")
+        for behind in (2, -1)
+    ]
+    observe(observer, replace(found, cursors=moved))
+    assert {name: c.lag_versions for name, c in kept.gauges["t"].cursors.items()} == {
+        "2": 2,
+        "-1": 0,
+    }
 
 
 def end(outcome: str = "done", error: MemWalError | None = None, **fields: Any) -> RoundEnd:

@@ -7,13 +7,27 @@ from typing import Any
 import pytest
 
 from memwal.config import ResolvedTable, Settings, WatchSettings
-from memwal.jobs.watch.options import WatchOptions
+from memwal.jobs.watch.options import WatchOptions, choose_watch_limits
 
 
 def table(name: str, **settings: Any) -> ResolvedTable:
     return ResolvedTable(
         name=name, uri=f"/{name}", settings=Settings(**settings), storage_options={}
     )
+
+
+def test_rounds_on_an_object_store_wait_and_so_more_run_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    here, there = table("t"), table("t").model_copy(update={"uri": "s3://bucket/t"})
+
+    def count(*tables: ResolvedTable, **settings: int) -> int:
+        return choose_watch_limits(WatchSettings(**settings), tables).rounds_max
+
+    assert (count(here), count(here, there), count(there, workers=1)) == (2, 4, 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 32)
+    assert (count(here), count(there)) == (4, 4)
 
 
 @pytest.mark.parametrize(("engine", "large"), [(None, [True, False]), ("spark", [True, True])])

@@ -10,10 +10,16 @@ from memwal.errors import Refused, Usage
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.erase.apply import Chain, Eraser
-from memwal.jobs.erase.job.proofs import collecting, leave_out, look_at_copies, open_search
-from memwal.jobs.erase.report import (
-    report_erase,
+from memwal.jobs.erase.job.proofs import (
+    Copies,
+    KeysOptions,
+    collecting,
+    find_copies,
+    leave_out,
+    look_at_copies,
+    open_search,
 )
+from memwal.jobs.erase.report import report_erase
 from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.erase.store import delete_objects, drop_pin
 from memwal.jobs.erase.store.indexes import LanceRebuild
@@ -30,7 +36,6 @@ from memwal.ports import Steps, no_steps
 from memwal.report import JobOnTable, JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.lease import ChainLeases
-from memwal.run.options import RunOptions
 from memwal.run.progress import Progress, Quiet
 from memwal.run.reports import must_stop
 from memwal.run.runner import JobRunner
@@ -47,7 +52,7 @@ Confirm = Callable[[str, Sequence[ShardId]], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EraseOptions(RunOptions):
+class EraseOptions(KeysOptions):
     """The options of `erase`. Without `yes`, `confirm` is asked before shards are claimed."""
 
     confirm: Confirm = lambda name, shards: False
@@ -70,9 +75,10 @@ def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
         if not view.primary_key:
             raise Usage(f"{stores.uri}: the table has no primary key to erase by")
         record, keys = _choose_keys(options.request, stores, view)
-        eraser = _make_eraser(options, progress, table, stores, keys, record)
+        copies = find_copies(options, options.request, table)
+        eraser = _make_eraser(options, progress, table, stores, keys, record, copies)
         erased = eraser.run(view) if options.acts else eraser.foresee(view)
-        erased.elsewhere = leave_out(erased.elsewhere, options.request)
+        erased.elsewhere = leave_out(erased.elsewhere, copies)
         return report_erase(table.resolved.name, erased, keys=keys.count, version=view.version)
 
     runner = JobRunner(
@@ -95,8 +101,13 @@ def _choose_keys(
             raise Usage("--resume goes by the stored keys: leave --key and --keys out")
         record = erasures.find(request.resume)
         stored = erasures.read_keys(record.erasure_id)
-        if record.state == "done" or stored is None:
-            raise Usage(f"{stores.uri}: erasure {record.erasure_id} is {record.state}")
+        if record.state == "done":
+            raise Usage(f"{stores.uri}: erasure {record.erasure_id} is done")
+        if stored is None:
+            raise Usage(
+                f"{stores.uri}: erasure {record.erasure_id} was stopped before its keys were "
+                "stored, and erased nothing: erase by --key or --keys, and it is dropped"
+            )
         return record, Keys(stored)
     schema = stores.tables.seen(view.version).schema
     keys = Keys(read_keys(request.key, request.keys, view.primary_key, schema))
@@ -126,6 +137,7 @@ def _make_eraser(
     stores: Stores,
     keys: Keys,
     record: Erasure | None,
+    copies: Copies,
 ) -> Eraser:
     request, quiet = options.request, Quiet(progress)
     retention = _choose_retention(request, table.resolved.settings.retention, record)
@@ -145,7 +157,7 @@ def _make_eraser(
         keys=keys,
         read_view=stores.views.table,
         search=open_search(table, stores, keys),
-        look_at_copies=lambda: look_at_copies(request, table, stores, keys),
+        look_at_copies=partial(look_at_copies, copies, stores, keys),
         erasures=stores.erasures,
         tombstones=TableTombstones(stores, keys, seed=stores.clock.new_id()),
         rebuild=LanceRebuild(stores.tables),

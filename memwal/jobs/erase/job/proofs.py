@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from memwal.config import ResolvedTable, is_address
 from memwal.errors import MemWalError, Usage
 from memwal.jobs.erase.apply import find_kept
 from memwal.jobs.erase.plan import Finding, Kind, State, Surroundings, judge, judge_copy
@@ -29,7 +30,14 @@ NAME = "erase"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProofOptions(RunOptions):
+class KeysOptions(RunOptions):
+    """What `erase` and `erase verify` share: `find_table` is asked for tables that `also` names."""
+
+    find_table: Callable[[str], ResolvedTable] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProofOptions(KeysOptions):
     """The options of `erase verify`."""
 
     erasure_id: str
@@ -44,6 +52,7 @@ def run_verify(options: ProofOptions, progress: Progress) -> JobReport:
         record = erasures.find(options.erasure_id)
         stored = erasures.read_keys(record.erasure_id)
         keys = _read_given(options.request, stores, view)
+        copies = find_copies(options, options.request, table)
         if keys is None and stored is None:
             raise Usage(
                 f"{stores.uri}: erasure {record.erasure_id} is {record.state}, and its keys are "
@@ -61,13 +70,13 @@ def run_verify(options: ProofOptions, progress: Progress) -> JobReport:
             kept=find_kept(found),
             retention_seconds=record.retention_seconds,
         )
-        copies = look_at_copies(options.request, table, stores, keys)
-        findings = [*judge(look.sightings, around, record), *copies]
+        found_copies = look_at_copies(copies, stores, keys)
+        findings = [*judge(look.sightings, around, record), *found_copies]
         return report_proof(
             table.resolved.name,
             record,
             findings,
-            leave_out(look.elsewhere, options.request),
+            leave_out(look.elsewhere, copies),
             version=view.version,
             keys=keys.count,
         )
@@ -105,15 +114,29 @@ def open_search(table: OpenTable, stores: Stores, keys: Keys) -> TableSearch:
     return TableSearch(stores=stores, keys=keys, backups=backups)
 
 
-def look_at_copies(
-    request: KeysRequest, table: OpenTable, stores: Stores, keys: Keys
-) -> list[Finding]:
-    """What other tables that were asked for hold of the keys, by their whole addresses."""
+Copies = Mapping[str, Mapping[str, str]]
+"""The tables that `also` names: their addresses, and the storage options of each."""
+
+
+def find_copies(options: KeysOptions, request: KeysRequest, table: OpenTable) -> Copies:
+    """Look names up; an address is opened as the table itself is. Raises NotATable, Usage."""
+    found: dict[str, Mapping[str, str]] = {}
+    for name in request.also:
+        if options.find_table is None or is_address(name):
+            found[name] = table.resolved.storage_options
+        else:
+            copy = options.find_table(name)
+            found[copy.find_uri()] = copy.storage_options
+    return found
+
+
+def look_at_copies(copies: Copies, stores: Stores, keys: Keys) -> list[Finding]:
+    """What those tables hold of the keys, by their whole addresses."""
     found: list[Finding] = []
-    for uri in request.also:
+    for uri, storage_options in copies.items():
         address = mask_address(uri)
         try:
-            other = open_stores(uri, table.resolved.storage_options, clock=stores.clock)
+            other = open_stores(uri, storage_options, clock=stores.clock)
             sightings = TableSearch(stores=other, keys=keys).look(other.views.table()).sightings
             found += (replace(f, path=f"{address}/{f.path}") for f in judge_copy(sightings))
         except MemWalError as error:
@@ -122,9 +145,9 @@ def look_at_copies(
     return found
 
 
-def leave_out(elsewhere: Iterable[str], request: KeysRequest) -> list[str]:
-    """What was not looked at, without what `also` names."""
-    looked_at = tuple(f"{mask_address(uri)}: " for uri in request.also)
+def leave_out(elsewhere: Iterable[str], copies: Copies) -> list[str]:
+    """What was not looked at, without those tables."""
+    looked_at = tuple(f"{mask_address(uri)}: " for uri in copies)
     return [text for text in elsewhere if not text.startswith(looked_at)]
 
 

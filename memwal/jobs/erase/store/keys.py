@@ -11,7 +11,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, time
+from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,9 @@ _RUN = re.compile(rb"[^\x00-\x1f]+")
 _WORD = re.compile(r"[\w.@+\-:/]+")
 _NUMBER = re.compile(r"[+-]?[\d.][\d.eE+-]*")
 _HEX = re.compile(r"\b(?:[xX]'|0[xX])?((?:[0-9a-fA-F]{2})+)\b")
+_TIME = re.compile(
+    r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?", re.IGNORECASE
+)
 _DIGITS = Context(prec=400)
 
 
@@ -231,6 +234,7 @@ def _list_words(text: str) -> set[str]:
     escaped = text.replace("\\\\", "\1").replace('\\"', "\0").split('"')
     words |= {part.replace("\0", '"').replace("\1", "\\") for part in escaped}
     words |= {spelt for word in found if (spelt := _spell_number(word)) is not None}
+    words |= {spelt for found in _TIME.findall(text) if (spelt := _spell_time(found)) is not None}
     return words | {f"0x{digits.lower()}" for digits in _HEX.findall(text)}
 
 
@@ -244,6 +248,21 @@ def _spell_number(text: str) -> str | None:
         return None
     # An exponent may ask for more digits than memory has.
     return f"{number:f}" if abs(number.adjusted()) <= _DIGITS.prec else None
+
+
+def _spell_time(value: str | date) -> str | None:
+    """A moment in UTC, the same however it is written; None for what is none.
+
+    A day is its midnight, as JavaScript writes it, and what names no zone is in UTC.
+    """
+    try:
+        text = value if isinstance(value, str) else value.isoformat()
+        moment = datetime.fromisoformat(text.upper())
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+    return moment.isoformat()
 
 
 def _list_scalars(value: object) -> Iterator[str]:
@@ -272,6 +291,8 @@ def _spell(value: Any) -> Iterator[str]:
             yield from (f"0x{value.hex()}", b64encode(value).decode())
         case date() | time():
             yield from (str(value), value.isoformat())
+            if isinstance(value, date) and (spelt := _spell_time(value)) is not None:
+                yield spelt
         case int() | float() | Decimal():
             yield str(value)
             if (spelt := _spell_number(str(value))) is not None:

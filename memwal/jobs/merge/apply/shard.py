@@ -280,6 +280,8 @@ class ShardMerger:
                     return view
                 fold, plan = keep_fold(fold, plan, fresh)
             else:
+                if plan.mark == request.until_generation:
+                    return _mark(view, plan)  # nothing more is asked for, so nothing is looked at
                 return self._take_view(run)
         raise LostRace(
             f"shard {run.shard_id}: lost the race for the commit of generation {start} "
@@ -397,6 +399,12 @@ def keep_fold(
     if fold is None or not same:
         return None, fresh
     return fold, plan
+
+
+def _mark(view: TableView, plan: NextCommit) -> TableView:
+    """A view of one shard, with the plan's generations merged."""
+    shard = replace(view.shards[0], merged_generation=plan.mark)
+    return replace(view, shards=(shard,))
 
 
 def _is_next(plan: NextCommit, shard: ShardView) -> bool:

@@ -16,6 +16,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -29,12 +30,13 @@ from memwal.jobs.status.store import read_last_backup
 from memwal.jobs.watch.plan import Generation, Look
 from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
-from memwal.model import BrokenShard, ShardView, StoredFile, TableView, VersionFacts
+from memwal.model import BrokenShard, Cursor, ShardView, StoredFile, TableView, VersionFacts
 from memwal.ports import Clock, Objects
 from memwal.rows.policy import STORED_KEY
 from memwal.rows.progress import find_holes
 from memwal.run.options import choose_limits
 from memwal.store.objects.opening import normalise_uri, open_objects
+from memwal.store.records.cursors import StoredCursors
 from memwal.store.records.lease import StoredLeases
 from memwal.store.tables.manifests import (
     TAIL_BYTES,
@@ -56,8 +58,9 @@ _LOOKS_UNLISTED = 10
 _MARK_BYTES = 8 * 1024
 
 _LOOKS_MAX = 3
-# Backups are made daily, and not by a watch.
+# Backups are made daily, and not by a watch; cursors are moved by those who follow changes.
 _BACKUP_SECONDS = 600.0
+_CURSORS_SECONDS = 300.0
 
 
 class LatestVersion:
@@ -239,12 +242,33 @@ class SeenBackup:
         self.at_nanos = find_backup_time(read_last_backup(self._table)) or self.at_nanos or 0
 
 
+class SeenCursors:
+    """The cursors of one table, listed now and then."""
+
+    def __init__(self, objects: Objects, clock: Clock) -> None:
+        self._stored = StoredCursors(objects)
+        self._clock = clock
+        self._due_at = -math.inf
+        self._found: Sequence[Cursor] = ()
+
+    def look(self) -> Sequence[Cursor]:
+        """As they were some minutes ago at most."""
+        now = self._clock.monotonic_seconds()
+        if now >= self._due_at:
+            self._due_at = now + _CURSORS_SECONDS
+            # What can't be read now stays as it was, so that an alert comes in the end.
+            with suppress(MemWalError):
+                self._found = self._stored.list()
+        return self._found
+
+
 @dataclass(frozen=True, slots=True)
 class _Opened:
     where: object
     objects: Objects
     table: SeenTable
     backup: SeenBackup
+    cursors: SeenCursors
 
 
 def read_holder(table: ResolvedTable) -> str | None:
@@ -315,6 +339,7 @@ class StoredLooks:
             self.forget(table.name)  # so that the next look opens the store with new credentials
             raise
         found.backup.renew()
+        cursors = found.cursors.look()
         after = found.objects.counts.as_dict()
         return Look(
             view=view,
@@ -322,6 +347,7 @@ class StoredLooks:
             changed=changed,
             abandoned_shards=found.table.abandoned,
             last_backup_at_nanos=found.backup.at_nanos,
+            cursors=cursors,
             requests={name: after[name] - before[name] for name in ("list", "get")},
         )
 
@@ -338,7 +364,8 @@ class StoredLooks:
             objects = self._open(table)
             limits = choose_limits(AbandonedLimits, table)
             seen = SeenTable(objects, self._clock, limits)
-            found = _Opened(where, objects, seen, SeenBackup(table, self._clock))
+            backup, cursors = SeenBackup(table, self._clock), SeenCursors(objects, self._clock)
+            found = _Opened(where, objects, seen, backup, cursors)
             with self._lock:
                 self._tables[table.name] = found
         return found

@@ -1,0 +1,1 @@
+"""Shows how tables stand, live."""

@@ -1,0 +1,235 @@
+"""`memwal top` on real tables: once, live in a terminal, and through a watch's metrics."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import builders
+from tests.support.builders import Put
+from tests.support.nursery import run_memwal, start_memwal
+
+pytestmark = [
+    pytest.mark.integration,
+    # What is forked becomes another program at once.
+    pytest.mark.filterwarnings("ignore:lance is not fork-safe"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tables, one of them behind, and a name that leads to none."""
+    folder = tmp_path_factory.mktemp("top")
+    tables = {name: builders.make_table(folder / name, rows=range(9), shards=2) for name in "ab"}
+    for shard in tables["b"].shards:
+        tables["b"].flush(shard, Put([1, 30], 1))
+    names = {**{name: table.uri for name, table in tables.items()}, "gone": folder / "none"}
+    lines = [f'[tables.{name}]\nuri = "{uri}"\n' for name, uri in names.items()]
+    (folder / "memwal.toml").write_text("".join(lines))
+    return folder
+
+
+def list_files(folder: Path) -> set[tuple[str, int]]:
+    return {(str(path), path.stat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+def look(folder: Path, *options: object) -> tuple[int, dict[str, Any]]:
+    done = run_memwal("top", "--json", "--every", "200ms", *options, cwd=folder)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_json_has_a_row_for_each_table_and_writes_nothing(folder: Path) -> None:
+    before = list_files(folder)
+    code, found = look(folder)
+    assert (code, found["job"], found["outcome"]) == (6, "top", "partial")
+    rows = {row["table"]: row for row in found["tables"]}
+    assert rows.keys() == {"a", "b", "gone"}
+    assert (rows["a"]["pending_generations"], rows["a"]["oldest_pending_seconds"]) == (0, 0)
+    behind = rows["b"]
+    assert (behind["pending_generations"], behind["outcome"]) == (2, "done")
+    assert behind["pending_bytes"] > 0 and behind["oldest_pending_seconds"] > 0
+    assert (behind["freshness_seconds"], behind["rows_per_second"]) == (60, 0)
+    assert (rows["gone"]["outcome"], rows["gone"]["pending_generations"]) == ("failed", None)
+    assert "no such table" in rows["gone"]["error"]
+    assert found["requests_per_second"] > 0
+    assert (found["source"], found["dollars_per_month"]) == (None, None)
+    assert list_files(folder) == before
+
+
+def test_tables_may_be_named_and_sorted(folder: Path) -> None:
+    code, found = look(folder, "a", "b")
+    assert (code, [row["table"] for row in found["tables"]]) == (0, ["b", "a"])
+    _, found = look(folder, "--all", "--sort", "table")
+    assert [row["table"] for row in found["tables"]] == ["a", "b", "gone"]
+
+
+def test_once_prints_the_rows(folder: Path) -> None:
+    for options in ("--once",), ():  # stdout is no terminal
+        done = run_memwal("top", "--every", "200ms", *options, cwd=folder)
+        assert done.returncode == 6
+        head, *rows = done.stdout.splitlines()
+        assert head.split()[:3] == ["table", "pending", "bytes"]
+        assert [row.split()[:2] for row in rows[:3]] == [["gone", "?"], ["b", "2"], ["a", "0"]]
+        assert "no such table" in rows[0]
+        assert rows[3].startswith("3 tables, 1 with an error, 0 rows/s merged")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--sort", "size"], "--sort 'size': expected one of lag, table"),
+        (["--every", "0s"], "--every 0s: expected 0.1s or more"),
+        (["--every", "2"], "a number and a unit"),
+        (["--from", "http://localhost:1", "a"], "name none beside it"),
+        (["--from", "http://localhost:1", "--all"], "name none beside it"),
+        (["--from", "file:///etc/passwd"], "expected http://HOST:PORT"),
+        (["a", "--all"], "name none beside it"),
+        (["--config", os.devnull], "no tables"),
+        (["nothing-here"], "nothing-here"),
+    ],
+)
+def test_what_it_refuses(options: list[str], text: str, folder: Path) -> None:
+    done = run_memwal("top", "--once", *options, cwd=folder)
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_a_watch_is_seen_through_its_metrics(folder: Path) -> None:
+    options = ("--all", "--dry-run", "--metrics-port", "0", "--every", "200ms")
+    with start_memwal("watch", "--config", folder / "memwal.toml", *options) as watch:
+        address = re.search(r"http://\S+(?=/metrics)", watch.stderr.readline())
+        assert address is not None
+        wait_for(lambda: len(look(folder, "--from", address[0])[1]["tables"]) == 3)
+        wait_for(
+            lambda: look(folder, "--from", address[0])[1]["tables"][0]["pending_generations"] == 2
+        )
+        code, found = look(folder, "--from", address[0])
+        assert (code, found["source"]) == (0, f"{address[0]}/metrics")
+        behind, _, gone = found["tables"]
+        assert (behind["table"], behind["freshness_seconds"]) == ("b", 60)
+        assert (gone["table"], gone["outcome"]) == ("gone", "done")
+        assert gone["error"].startswith("NotATable")
+        assert found["requests_per_second"] > 0
+        assert found["dollars_per_month"] > 0
+        watch.kill()
+    done = run_memwal("top", "--from", address[0], cwd=folder)
+    assert done.returncode == 1
+    assert "Connection refused" in done.stderr
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class Terminal:
+    """A terminal that `memwal top` runs in."""
+
+    def __init__(self, process: subprocess.Popen[bytes], ours: int) -> None:
+        self.process, self._ours = process, ours
+        self.shown = ""
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def resize(self, lines: int, columns: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def read(self) -> str:
+        """What is on the screen now."""
+        while select.select([self._ours], [], [], 0.05)[0]:
+            self.shown += os.read(self._ours, 65536).decode()
+        frame = self.shown.rpartition("\x1b[H")[2]
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frame)
+
+    def until(self, pattern: str) -> str:
+        """The screen, once it shows that."""
+        deadline = time.monotonic() + 30
+        while not re.search(pattern, screen := self.read(), re.DOTALL):
+            assert time.monotonic() < deadline, screen
+            assert self.process.poll() is None, self.shown
+        return screen
+
+    @property
+    def attributes(self) -> list[Any]:
+        return termios.tcgetattr(self._ours)
+
+
+@contextmanager
+def open_terminal(folder: Path) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    program = Path(sys.executable).parent / "memwal"
+    words = [str(program), "top", "--every", "200ms"]
+    process = subprocess.Popen(
+        words, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color"},
+        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    terminal = Terminal(process, ours)
+    terminal.resize(12, 100)
+    before = terminal.attributes
+    try:
+        yield terminal
+        assert terminal.attributes == before
+        assert terminal.shown.count("\x1b[?1049h") == terminal.shown.count("\x1b[?1049l") == 1
+    finally:
+        process.kill()
+        process.wait()
+        os.close(theirs)
+        os.close(ours)
+
+
+def test_keys_in_a_terminal(folder: Path) -> None:
+    with open_terminal(folder) as terminal:
+        screen = terminal.until("1-3 of 3 .*\n?$")
+        terminal.until("gone.*b  .*a  ")
+        assert len(screen.splitlines()) <= 12
+        terminal.press("s")
+        terminal.until("a  .*b  .*gone.*sort: table  r reverse ")
+        terminal.press("r")
+        terminal.until("gone.*b  .*a  .*r reversed")
+        terminal.press("/on")
+        terminal.until("gone.*1-1 of 1 .*filter: /on_")
+        terminal.press("\x7f\r")
+        terminal.until("gone.*1-1 of 1  q quit .*filter: /o ")
+        terminal.press("\x1b")
+        terminal.resize(5, 70)
+        terminal.until("1-2 of 3")
+        terminal.press("\x1b[B")
+        terminal.until("b  .*a  .*2-3 of 3")
+        assert terminal.attributes[6][termios.VSUSP] == b"\0"  # Ctrl-Z does nothing
+        terminal.press("\x1b[A")
+        terminal.until("1-2 of 3")
+        terminal.press("q")
+        assert terminal.process.wait(20) == 0
+        terminal.read()
+
+
+@pytest.mark.parametrize("by", ["key", signal.SIGTERM, signal.SIGHUP])
+def test_the_terminal_is_as_before_whatever_ends_it(by: str | int, folder: Path) -> None:
+    with open_terminal(folder) as terminal:
+        terminal.until("3 of 3")
+        if isinstance(by, int):
+            terminal.process.send_signal(by)
+        else:
+            terminal.press("\x03")
+        assert terminal.process.wait(20) == 130
+        terminal.read()
