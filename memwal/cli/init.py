@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import OneTable
+from memwal.cli.parse import parse_duration
 from memwal.errors import Usage
+
+if TYPE_CHECKING:
+    from memwal.rows.expire import Expire
 
 PrimaryKey = Annotated[
     list[str] | None,
@@ -56,6 +60,15 @@ Policy = Annotated[
         "'columns.clicks = \"sum\"'; repeatable. Default: that of the configuration.",
     ),
 ]
+ExpireAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--expire",
+        metavar="COLUMN=AGE",
+        help="When rows expire, such as at=90d; of a table that has a MemWAL, too. Default: that "
+        "of the configuration.",
+    ),
+]
 AdoptClone = Annotated[
     bool,
     typer.Option(
@@ -66,6 +79,16 @@ AdoptClone = Annotated[
 ]
 
 
+def parse_expire(text: str) -> Expire:
+    """When rows expire, from `COLUMN=AGE`. Raises Usage."""
+    from memwal.rows.expire import make_expire
+
+    column, equals, age = text.rpartition("=")
+    if not equals or not column:
+        raise Usage(f"--expire {text!r}: expected COLUMN=AGE, such as at=90d")
+    return make_expire(column, parse_duration(age, "--expire"))
+
+
 @command(JobFlags)
 def init(
     table: OneTable,
@@ -74,6 +97,7 @@ def init(
     maintain: Maintain = None,
     maintain_none: MaintainNone = False,
     policy: Policy = None,
+    expire: ExpireAfter = None,
     keys_stay: KeysStay = False,
     adopt_clone: AdoptClone = False,
     *,
@@ -95,6 +119,7 @@ def init(
         spec=None if spec is None else parse_spec(spec),
         maintained=() if maintain_none else tuple(maintain) if maintain else None,
         policy=make_row_policy(policy) if policy else None,
+        expire=None if expire is None else parse_expire(expire),
         keys_stay=keys_stay,
         adopts_clone=adopt_clone,
     )

@@ -21,6 +21,7 @@ from memwal.config.keys import BackupSettings as BackupSettings
 from memwal.config.keys import CompactionMode as CompactionMode
 from memwal.config.keys import Config as Config
 from memwal.config.keys import EngineName as EngineName
+from memwal.config.keys import ExpireSettings as ExpireSettings
 from memwal.config.keys import PolicySettings as PolicySettings
 from memwal.config.keys import Settings as Settings
 from memwal.config.keys import TableSettings as TableSettings
@@ -43,6 +44,7 @@ from memwal.config.storage_options import WAIT_OPTION, expand
 from memwal.config.storage_options import read_environment_options as read_environment_options
 from memwal.errors import NotATable, Usage
 from memwal.model import PRIORITY
+from memwal.rows.expire import Expire, make_expire
 from memwal.rows.policy import RowPolicy
 from memwal.text import mask_address as mask_address
 
@@ -53,6 +55,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "defaults": Settings,
     "tables.NAME": TableSettings,
     "tables.NAME.policy": PolicySettings,
+    "tables.NAME.expire": ExpireSettings,
     "tables.NAME.backup": BackupSettings,
     "namespaces.NAME": NamespaceSettings,
     "watch": WatchSettings,
@@ -82,6 +85,7 @@ class ResolvedTable(BaseModel):
     settings: Settings
     storage_options: dict[str, str]
     policy: RowPolicy | None = None
+    expire: Expire | None = None
     backup: BackupSettings | None = None
     backup_problem: str | None = None
     unknown: str | None = None
@@ -235,13 +239,15 @@ def resolve_table(
         options.update(own.pop("storage_options", {}))
         own.pop("uri")
         own.pop("policy", None)
+        own.pop("expire", None)
         own.pop("backup", None)
         merged.update(own)
     merged.update(read_environment_settings(environment))
     # An option of the command line also stands in for a variable that is not set.
     options = {k: expand(k, v, environment) for k, v in options.items() if k not in storage_options}
     options.update(storage_options)
-    backup = None if section is None or section.backup is None else section.backup
+    backup = None if section is None else section.backup
+    expire = None if section is None else section.expire
     if (seconds := merged.get("store_seconds_max")) is not None:
         options = {WAIT_OPTION: str(round(seconds)), **options}
     place = table if section is None else section.uri
@@ -259,6 +265,7 @@ def resolve_table(
         settings=Settings.model_validate(merged),
         storage_options=options,
         policy=policy,
+        expire=None if expire is None else make_expire(expire.column, expire.after),
         **(_resolve_backup(backup, options, environment) if backup else {}),
         unknown=explain_unknown(table, config) if section is None and found is None else None,
     )

@@ -173,6 +173,15 @@ class PolicySettings(BaseModel):
         return make_policy(columns, self.marker, self.expiry)
 
 
+class ExpireSettings(BaseModel):
+    """`[tables.NAME.expire]`: when rows expire. `memwal init` stores it in the table."""
+
+    model_config = _STRICT
+
+    column: str = _key("A timestamp or date, from which a row's age counts", ..., min_length=1)
+    after: Seconds = _key("The age, such as 90d", ..., ge=1)
+
+
 class BackupSettings(BaseModel):
     """`[tables.NAME.backup]`: where the table's backups go, and how long they stay."""
 
@@ -192,6 +201,7 @@ class TableSettings(Settings):
 
     uri: str = _key("A path, an address, or NAMESPACE:schema.table", ..., min_length=1)
     policy: PolicySettings | None = _key("How several rows of a key become one")
+    expire: ExpireSettings | None = _key("When rows expire")
     backup: BackupSettings | None = _key("Where backups go")
 
 

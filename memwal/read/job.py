@@ -122,6 +122,7 @@ def _write_rows(
         "rows": rows,
         "output": None if output is None else str(output),
         "limit": opened.plan.limit,
+        "expired_before": opened.plan.expired_before,
         "generations": opened.plan.generations,
         "shards": len(opened.plan.shards),
         "pruned_shards": len(opened.plan.pruned),

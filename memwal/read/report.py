@@ -31,7 +31,10 @@ class _TableOfRows(Section):
 
 
 class ReadTable(_TableOfRows):
-    """The one table. `rows` is null with `output`; `--explain` has `explain` in their place."""
+    """The one table. `rows` is null with `output`; `--explain` has `explain` in their place.
+
+    Rows that are older than `expired_before` are left out; it is null where rows do not expire.
+    """
 
     checkpoint: str | None
     merged_only: bool
@@ -40,6 +43,7 @@ class ReadTable(_TableOfRows):
     taken_at: str | None
     warnings: list[str]
     limit: int | None = None
+    expired_before: str | None = None
     generations: int | None = None
     shards: int | None = None
     pruned_shards: int | None = None

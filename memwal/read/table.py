@@ -192,7 +192,7 @@ class ReadableTable:
         consistency: Consistency = "latest",
         memory_bytes_max: int | None = None,
     ) -> None:
-        """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
+        """See `open_table`. Rows expire by the clock, where the table has them do so."""
         options = storage_options or {}
         self._opened = share_opened(uri, options, memory_bytes_max)
         more = {"session": self._opened.session, "memory_bytes_max": memory_bytes_max}
@@ -346,7 +346,8 @@ class ReadableTable:
     def plan(self, request: ReadRequest) -> ReadPlan:
         """What a read of the table as it is now would read; opens no generation."""
         moment = self._find_moment(request)
-        return self._use_view(request, moment, lambda view: self._plan(view, request))
+        now_nanos = self._find_clock(moment)()
+        return self._use_view(request, moment, lambda view: self._plan(view, request, now_nanos))
 
     def use_read(
         self, request: ReadRequest, use: Callable[[OpenedRead], T], *, with_wal: bool = False
@@ -357,14 +358,13 @@ class ReadableTable:
 
         check_moment(request, with_wal=with_wal)
         moment = self._find_moment(request)
-        clock, kept = self._stores.clock, moment.checkpoint
-        now = clock.now_nanos if kept is None else lambda: kept.created_at_nanos
+        now = self._find_clock(moment)
 
         def attempt(view: TableView) -> T:
             rows: Mapping[ShardId, pa.Table] = {}
             if with_wal:
                 view, rows = self._with_wal(view, request)
-            plan = self._plan(view, request)
+            plan = self._plan(view, request, now())
             self._check_lineage(view, plan, request)
             read = open_read(self.generations, view, plan, rows, now, self._opened.sources)
             opened = OpenedRead(
@@ -406,9 +406,14 @@ class ReadableTable:
         )
         return settled, {shard: rows.rows for shard, rows in found.items()}
 
-    def _plan(self, view: TableView, request: ReadRequest) -> ReadPlan:
+    def _find_clock(self, moment: Moment) -> Callable[[], int]:
+        """What tells the time at which rows expire; a checkpoint's is the moment that it keeps."""
+        kept = moment.checkpoint
+        return self._stores.clock.now_nanos if kept is None else lambda: kept.created_at_nanos
+
+    def _plan(self, view: TableView, request: ReadRequest, now_nanos: int) -> ReadPlan:
         pruned = prune_shards(view, request, lambda: self.tables.base(view.version).schema)
-        return plan_read(view, request, pruned)
+        return plan_read(view, request, pruned, now_nanos=now_nanos)
 
     def _use_view(self, request: ReadRequest, moment: Moment, use: Callable[[TableView], T]) -> T:
         """Use a view; retry with a fresh one while something is gone and the table changes.

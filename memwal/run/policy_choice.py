@@ -1,10 +1,11 @@
-"""Compares the row-merge policy in the configuration with the one that the table stores."""
+"""Compares the configuration's row-merge policy and expiry with what the table stores."""
 
 from __future__ import annotations
 
 from memwal.config import ResolvedTable
 from memwal.errors import Refused
 from memwal.model import TableView
+from memwal.rows.expire import EXPIRE_KEY
 from memwal.rows.policy import STORED_KEY, RowPolicy, is_stored
 from memwal.run.options import RunOptions
 from memwal.run.tables import OpenTable
@@ -91,3 +92,14 @@ def list_policy_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
     except Refused as error:
         return [str(error)]
     return []
+
+
+def list_expire_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
+    """A warning that rows do not expire as the configuration has it, which `init` alone stores."""
+    wanted, stored = resolved.expire, view.manifest.config.get(EXPIRE_KEY)
+    if wanted is None or stored == wanted.as_text():
+        return []
+    return [
+        f"{resolved.name}: by the configuration rows expire by {wanted.as_text()}, by the table "
+        f"by {stored or 'nothing'}: `memwal init {resolved.name}` stores what the configuration has"
+    ]

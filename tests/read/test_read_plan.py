@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from memwal.errors import Corruption, Usage
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.model import BrokenShard, ColumnInfo, FlushedGeneration, ShardId, ShardView, TableView
+from memwal.read.plan import sources
 from memwal.read.plan.indexes import (
     BASE_INDEX,
     NOT_READ,
@@ -21,12 +23,13 @@ from memwal.read.plan.indexes import (
     find_used_indexes,
 )
 from memwal.read.plan.request import Nearest, ReadRequest, check_filter
-from memwal.read.plan.sources import Incomplete, plan_read
+from memwal.read.plan.sources import Incomplete
 from tests.support.views import make_generation, make_shard, make_view
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 B = ShardId("7f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 ALL = ReadRequest()
+plan_read = partial(sources.plan_read, now_nanos=0)
 
 
 def generation(number: int) -> FlushedGeneration:

@@ -413,11 +413,14 @@ class Jobs:
         if actor.scheduler.injected["stale_listing"]:
             return
         for place, shard in enumerate(self.shards):
-            mine = {
-                k: v for k, v in rows.items() if k < USER_KEYS and k % len(self.shards) == place
-            }
+            now = actor.scheduler.now_nanos()
+            mine = self.truth.rules.hide(
+                {k: v for k, v in rows.items() if k < USER_KEYS and k % len(self.shards) == place},
+                now,
+            )
             upto = range(began[shard], self.truth.flushed(shard) + 1)
-            true = [self.truth.state(shard, g, view.version) for g in upto]
+            states = (self.truth.state(shard, g, view.version) for g in upto)
+            true = [self.truth.rules.hide(state, now) for state in states]
             # By a snapshot, the deletes of a merge that is under way are seen before its rows.
             by_key = view.taken_at_millis is not None and all(
                 any(mine.get(key) == state.get(key) for state in true)

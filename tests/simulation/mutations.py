@@ -15,6 +15,7 @@ from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_clones import CLONES
 from tests.simulation.mutations_damage import DAMAGE
 from tests.simulation.mutations_erase import ERASE
+from tests.simulation.mutations_expire import EXPIRE
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
@@ -42,6 +43,7 @@ MUTATIONS = (
     *MERGE,
     *MERGE_SHARED,
     *POLICY,
+    *EXPIRE,
     *INDEXES,
     *BAD_VALUES,
     *INGEST,

@@ -280,13 +280,13 @@ INDEXES: tuple[Mutation, ...] = (
         ),
         (
             "compaction: an index that is behind is no work",
-            "        if dry_run or not (plan.tasks or behind):",
-            "        if dry_run or not plan.tasks:",
+            "        if dry_run or not (works or behind):",
+            "        if dry_run or not works:",
         ),
         (
             "compaction: a dry run is none",
-            "        if dry_run or not (plan.tasks or behind):",
-            "        if not (plan.tasks or behind):",
+            "        if dry_run or not (works or behind):",
+            "        if not (works or behind):",
         ),
     ),
     *mutations(

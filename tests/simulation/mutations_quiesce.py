@@ -292,8 +292,8 @@ _INIT = (
         ),
         (
             "init: the MemWAL comes before the key and the policy",
-            "    return (*steps, Step.MEM_WAL)",
-            "    return (Step.MEM_WAL, *steps)",
+            "    return (*steps, *_plan_expire(view, request), Step.MEM_WAL)",
+            "    return (Step.MEM_WAL, *steps, *_plan_expire(view, request))",
         ),
         (
             "init: another MemWAL is taken for the one that was asked for",

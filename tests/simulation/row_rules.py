@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from memwal.rows.expire import Expire, make_expire
+from tests.simulation.scheduler import START_NANOS
+
 Changes = Mapping[int, int | None]
 
 
@@ -19,6 +22,11 @@ class RowRules(Protocol):
 
     policy_text: str | None
     primary_key: tuple[str, ...]
+    expire: Expire | None
+
+    def hide(self, state: dict[int, int], now_nanos: int) -> dict[int, int]:
+        """What is left of a state when rows that have expired by then are left out."""
+        ...
 
     def onto(self, older: dict[int, int | None], newer: Changes) -> None:
         """Make one set of changes of two, in `older`."""
@@ -37,7 +45,16 @@ class RowRules(Protocol):
         ...
 
 
-class NewestWins:
+class _Stays:
+    """Rows stay until they are deleted."""
+
+    expire: Expire | None = None
+
+    def hide(self, state: dict[int, int], now_nanos: int) -> dict[int, int]:
+        return state
+
+
+class NewestWins(_Stays):
     """The newest row of a key is the row."""
 
     policy_text = None
@@ -60,7 +77,7 @@ class NewestWins:
         return number
 
 
-class Counters:
+class Counters(_Stays):
     """Operands add up, onto the newest value or delete before them, or the base's row."""
 
     policy_text = "counters"
@@ -92,7 +109,7 @@ class Counters:
         return value_of(number)
 
 
-class Appends:
+class Appends(_Stays):
     """No key: each row stays. A change is how many rows have the number under which it stands."""
 
     policy_text = None
@@ -113,6 +130,22 @@ class Appends:
         return 1
 
 
+class Windowed(NewestWins):
+    """As newest wins, where a row's number says when it was made: some a while ago, or later."""
+
+    expire = make_expire("at", 600)
+
+    def hide(self, state: dict[int, int], now_nanos: int) -> dict[int, int]:
+        before = now_nanos // 10**9 - self.expire.after_seconds
+        return {k: number for k, number in state.items() if not is_older(number, before)}
+
+
+def is_older(number: int, before_seconds: float) -> bool:
+    """Whether the row was made before that; one in eight does not say when."""
+    at = START_NANOS // 10**9 + number // 8 % 64 * 100
+    return bool(number % 8) and at < before_seconds
+
+
 def value_of(amount: int) -> int:
     """A value's number."""
     return -1 - amount
@@ -121,3 +154,4 @@ def value_of(amount: int) -> int:
 NEWEST_WINS = NewestWins()
 COUNTERS = Counters()
 APPENDS = Appends()
+WINDOWED = Windowed()

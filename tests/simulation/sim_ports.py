@@ -34,6 +34,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
+from memwal.rows.expire import EXPIRE_KEY
 from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.inherited import InheritedProgress
 from memwal.store.shards.listing import list_shards
@@ -54,6 +55,7 @@ Watch = Callable[[str, str, bytes | None], None]
 """Told of every object that an actor writes, or deletes (None)."""
 LISTING_LAG_NANOS = 5 * 10**9
 LATEST_ATTEMPTS_MAX = 3
+_AGED = (ColumnInfo(field_id=KEY_FIELD + 2, name="at", type_text="timestamp[s]", nullable=True),)
 
 
 def sim_objects(
@@ -276,6 +278,9 @@ class SimStores:
         version = manifest.version
         if manifest.mem_wal is None:
             raise NotATable(f"version {version} has no MemWAL index")
+        if self.rules.expire is not None:
+            config = {**manifest.config, EXPIRE_KEY: self.rules.expire.as_text()}
+            manifest = replace(manifest, config=config)
         return TableView(
             uri=self.objects.uri,
             version=version,
@@ -285,6 +290,7 @@ class SimStores:
                     field_id=KEY_FIELD, name="id", type_text=self.lake.key_type, nullable=False
                 ),
                 ColumnInfo(field_id=KEY_FIELD + 1, name="n", type_text="int64", nullable=True),
+                *_AGED[: self.rules.expire is not None],
             ),
             rows=len(self.lake.latest.rows),
             manifest=manifest,

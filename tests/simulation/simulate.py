@@ -27,7 +27,7 @@ from tests.simulation.explore import explore
 from tests.simulation.ingest_actors import Ingests
 from tests.simulation.lake import Lake
 from tests.simulation.manifest_names import ClaimLimits
-from tests.simulation.row_rules import APPENDS, COUNTERS, NEWEST_WINS
+from tests.simulation.row_rules import APPENDS, COUNTERS, NEWEST_WINS, WINDOWED
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_ports import SimStores
 from tests.simulation.table_users import TableUsers
@@ -62,7 +62,8 @@ class Simulation:
     def __init__(self, setup: Setup, lake: type[Lake] = Lake) -> None:
         self.setup = setup
         self.scheduler = Scheduler(seed=setup.seed, rates=setup.rates, pace=setup.pace)
-        keyed = COUNTERS if setup.counters else NEWEST_WINS
+        windowed = WINDOWED if setup.windowed else NEWEST_WINS
+        keyed = COUNTERS if setup.counters else windowed
         self.truth = Truth(rules=APPENDS if setup.keyless else keyed)
         self.shards = [ShardId(str(UUID(int=n + 1, version=4))) for n in range(setup.shards)]
         inherited = dict.fromkeys(self.shards[: setup.inherited_shards], setup.inherited)
@@ -263,6 +264,8 @@ class Simulation:
         actor = self.scheduler.spawn(f"{name}-{self.number}", body)
         if name == "garbage":
             actor.skew_seconds = self.setup.fast_seconds
+        if name == "compaction":
+            actor.skew_seconds = self.setup.purger_fast_seconds
         return actor
 
     def _heal(self) -> None:

@@ -13,7 +13,7 @@ from memwal.format import codec, layout
 from memwal.model import Checkpoint, ShardId, ShardManifest
 from tests.simulation.lake import REPLACED, Lake, Version, decode_changes
 from tests.simulation.manifest_names import ManifestNames
-from tests.simulation.row_rules import NEWEST_WINS, Changes, RowRules
+from tests.simulation.row_rules import NEWEST_WINS, WINDOWED, Changes, RowRules
 from tests.simulation.scheduler import Violation
 from tests.simulation.sim_ports import data_path
 
@@ -421,6 +421,10 @@ class Auditor:
         if users != self.truth.users:
             raise Violation(f"a user's rows: {_difference(users, self.truth.users)}")
 
+    def _hide(self, rows: State) -> State:
+        """The rows that live. By no clock but the true one has any expired, and they stay gone."""
+        return self.truth.rules.hide(rows, self.lake.now_nanos())
+
     def _own(self, shard: ShardId, key: int) -> bool:
         return key < USER_KEYS and self.shards[key % len(self.shards)] == shard
 
@@ -429,7 +433,7 @@ class Auditor:
         version = self.lake.latest
         rows = self._merged_read(shard, version)
         wanted = self.truth.state(shard, self.truth.flushed(shard))
-        if rows != wanted:
+        if self._hide(rows) != self._hide(wanted):
             raise Violation(
                 f"5: shard {shard[:4]} reads {_difference(rows, wanted)} "
                 f"(merged {version.merged.get(shard, 0)})"
@@ -451,11 +455,11 @@ class Auditor:
                 continue
             merged = version.own(shard)
             rows: State = {k: v for k, (v, _) in version.rows.items() if self._own(shard, k)}
-            wanted = self.truth.state(shard, merged, version.number)
+            wanted = self._hide(self.truth.state(shard, merged, version.number))
             ahead = wanted.keys() - rows.keys()
             if ahead:
                 ahead &= self._may_be_ahead(shard, merged)
-            if rows != {k: v for k, v in wanted.items() if k not in ahead}:
+            if self._hide(rows) != {k: v for k, v in wanted.items() if k not in ahead}:
                 raise Violation(
                     f"1: version {version.number} has merged {shard[:4]} up to {merged}, and its "
                     f"base {_difference(rows, wanted)}"
@@ -464,7 +468,7 @@ class Auditor:
     def _may_be_ahead(self, shard: ShardId, merged: int) -> set[int]:
         """Keys that a fold of what is not merged may delete, before its mark is set."""
         found: set[int] = set()
-        if self.truth.rules is NEWEST_WINS and self.deletes_apart:
+        if self.truth.rules in (NEWEST_WINS, WINDOWED) and self.deletes_apart:
             for number in range(merged + 1, self.truth.flushed(shard) + 1):
                 changes = self.truth.generation(shard, number)
                 found |= {key for key, value in changes.items() if value is None}
@@ -488,7 +492,7 @@ class Auditor:
                 continue
             rows = self._merged_read(shard, tagged)
             wanted = self.truth.state(shard, self.truth.flushed(shard), number)
-            if rows != wanted:
+            if self._hide(rows) != self._hide(wanted):
                 raise Violation(
                     f"5: shard {shard[:4]} at tag {name}, version {number}, reads "
                     f"{_difference(rows, wanted)}"
@@ -507,7 +511,7 @@ class Auditor:
                 for generation in cut.pending:
                     path = data_path(cut.shard_id, generation)
                     self.truth.rules.apply(rows, self._content(cut.shard_id, path))
-                if rows != states[cut.shard_id]:
+                if self._hide(rows) != self._hide(states[cut.shard_id]):
                     found = _difference(rows, states[cut.shard_id])
                     raise Violation(f"5: checkpoint {checkpoint.key} reads {found}")
 

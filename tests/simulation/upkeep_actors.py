@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ from memwal.jobs.wait.apply import Waiter
 from memwal.jobs.wait.plan import Until, choose_target
 from memwal.model import Cursor, ShardId, TableView
 from memwal.read.store.wal_rows import StoredWalRows
+from memwal.store.objects.opening import read_store_time
 from memwal.store.records.cursors import StoredCursors
 from memwal.store.shards.wal import WalEntries, WalLimits
 from memwal.store.shards.writers import ShardClaim
@@ -85,11 +87,12 @@ class Upkeep:
         try:
             with self.jobs.lease_of(stores, "compaction") as lease:
                 view, catchup = stores.table(), make_catchup_job(stores, lease)
-                Compactor(
+                done = Compactor(
                     name="t",
                     views=stores,
                     table=table,
                     clock=stores.clock,
+                    read_store_time=partial(read_store_time, stores.objects),
                     rewrite=rewrite,
                     foresee_indexes=lambda view: catchup.foresee(view).indexes,
                     catch_up=lambda: catchup.catch_up(view).indexes,
@@ -97,6 +100,7 @@ class Upkeep:
                     take_lease=lease.take,
                     before_commit=lease.check,
                 ).run(view)
+            self.jobs.seen["rows purged"] += done.purged_rows
         except OUTCOMES:
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,8 +11,15 @@ from typing import TypeVar
 
 from memwal.errors import LostRace, Missing
 from memwal.jobs.compaction.apply import RewrittenFragments
-from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
+from memwal.jobs.compaction.plan import (
+    AgedFragment,
+    CompactionLimits,
+    CompactionTask,
+    TableFragments,
+)
+from memwal.rows.expire import Horizon
 from tests.simulation.lake import Lake, Version
+from tests.simulation.row_rules import is_older
 from tests.simulation.sim_ports import SimStores
 
 T = TypeVar("T")
@@ -60,6 +68,34 @@ class SimCompactionTable:
             ]
 
         return self._step(f"plan compaction of {version}", look)
+
+    def find_aged(self, version: int, horizon: Horizon) -> Sequence[AgedFragment]:
+        """A fragment is as large as what is left of it."""
+
+        def look() -> list[AgedFragment]:
+            seen = self._at(version)
+            aged = Counter(seen.rows[key][1] for key in self._find_expired(seen, horizon))
+            return [
+                AgedFragment(rows=seen.fragments[f], deleted_rows=0, expired_rows=rows)
+                for f, rows in aged.items()
+            ]
+
+        return self._step(f"find expired rows of {version}", look)
+
+    def purge(self, version: int, horizon: Horizon) -> int:
+        """Delete them, unless one of them was touched since."""
+
+        def delete() -> int:
+            gone = self._find_expired(self._at(version), horizon)
+            self._lake.merge(version, {}, gone, {})
+            return len(gone)
+
+        return self._step(f"purge on {version}", delete)
+
+    @staticmethod
+    def _find_expired(seen: Version, horizon: Horizon) -> frozenset[int]:
+        before = horizon.before.timestamp()
+        return frozenset(k for k, (number, _) in seen.rows.items() if is_older(number, before))
 
     def rewrite(self, task: CompactionTask) -> RewrittenFragments:
         """What is written is in no version yet, so there is nothing to keep but what it was of."""

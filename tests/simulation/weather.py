@@ -60,10 +60,14 @@ class Setup:
     """Whether the shards of a merge share commits."""
     counters: bool = False
     """Whether the table has a row-merge policy, by which rows add up."""
+    windowed: bool = False
+    """Whether rows expire."""
     keyless: bool = False
     """Whether the table has no key: then nothing is merged, and every row stays."""
     fast_seconds: float = 0.0
     """How far the clock of the host that collects garbage is ahead of the store's."""
+    purger_fast_seconds: float = 0.0
+    """The same of the host that compacts, and deletes rows that have expired."""
     inherited: int = 0
     """The table is a clone, whose MemWAL index has that progress of `inherited_shards`, the first.
 
@@ -130,6 +134,20 @@ def counting(setup: Setup) -> Setup:
     jobs = tuple(dict.fromkeys((*setup.jobs, "merge", "user", "wal_reader")))
     jobs = tuple(job for job in jobs if job != "ingest")
     return replace(setup, jobs=jobs, counters=True, key_type="int64")
+
+
+def expiring(setup: Setup) -> Setup:
+    """The same with a table whose rows expire, and a compaction whose host's clock may be wrong."""
+    dice = random.Random(f"expire {setup.seed}")
+    jobs = ("merge", "index_catchup", "garbage", "reader", "compaction", "checkpoint", "referrer")
+    return replace(
+        setup,
+        jobs=jobs[: dice.randint(5, 7)],
+        windowed=True,
+        pace=dice.choice((1.0, 4.0)),
+        purger_fast_seconds=dice.choice((0.0, 3600.0, -3600.0)),
+        orphaned=False,
+    )
 
 
 def cloned(setup: Setup) -> Setup:

@@ -1,5 +1,10 @@
 """Rewrites a table's small fragments as fewer, and restores what that takes from the indexes.
 
+Where the table's rows expire, those that have are deleted first, if that makes a fragment worth
+rewriting. They are rows of the base: a row of a generation that renews one of them wins with and
+without it. The commit is made against the version whose rows were judged. If a merge replaced one
+of them meanwhile, it fails, and rows are judged anew, by the same cut.
+
 Compaction erases `index_catchup` on pylance 14, and leaves fragments that zone maps and bloom
 filters don't cover. Index catch-up repairs both, so it runs after compaction. It also runs before,
 so that fragments that differ only in index coverage can be combined. A run that dies in between
@@ -10,22 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.format.unknown import check_details
 from memwal.jobs.compaction.plan import (
+    AgedFragment,
     CompactionLimits,
     CompactionPlan,
     CompactionTask,
     TableFragments,
     choose_tasks,
+    is_worth_purging,
 )
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport, join_index_errors
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, sum_up
+from memwal.rows.expire import Horizon, find_horizon
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +54,17 @@ class CompactionTable(Protocol):
 
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         """What Lance would rewrite in that version, as independent tasks."""
+        ...
+
+    def find_aged(self, version: int, horizon: Horizon) -> Sequence[AgedFragment]:
+        """The fragments of a version with rows that have expired."""
+        ...
+
+    def purge(self, version: int, horizon: Horizon) -> int:
+        """Delete a version's expired rows in one commit; returns how many.
+
+        Raises LostRace if any of them was changed or deleted since, and as `commit` does.
+        """
         ...
 
     def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
@@ -73,6 +93,9 @@ class _Run:
     rewritten: tuple[int, ...] = ()
     commits: int = 0
     conflicts: int = 0
+    horizon: Horizon | None = None
+    expired: int | None = None
+    purged: int = 0
     failed: int = 0
     seconds: float = 0.0
     error: MemWalError | None = None
@@ -80,8 +103,8 @@ class _Run:
     @property
     def outcome(self) -> str:
         if self.error is None:
-            return DONE if self.commits else NOTHING_TO_DO
-        return PARTIAL if self.commits else self.error.outcome
+            return DONE if self.commits or self.purged else NOTHING_TO_DO
+        return PARTIAL if self.commits or self.purged else self.error.outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +116,8 @@ class Compactor:
     views: Views
     table: CompactionTable
     clock: Clock
+    read_store_time: Callable[[str], int]
+    """The store's own time, read off a file that is written under this name for the purpose."""
     rewrite: Rewrite
     foresee_indexes: Callable[[TableView], Indexes]
     """What index catch-up would do."""
@@ -115,14 +140,19 @@ class Compactor:
         # An index that is behind is work too: a killed run may have left it so, and Lance does not
         # combine fragments that differ in index coverage.
         behind = any(i.outcome == DONE for i in run.indexes)
-        if dry_run or not (plan.tasks or behind):
+        # By this host's clock: to ask the store for its time is a write, and deletes nothing yet.
+        self._judge_age(run, view, self.clock.now_nanos())
+        works = bool(plan.tasks or run.purged)
+        if dry_run or not (works or behind):
             run.tasks = len(plan.tasks)
-            outcome = DONE if plan.tasks else NOTHING_TO_DO
-            return self._report(view, run, None if plan.tasks else fragments, outcome)
+            outcome = DONE if works else NOTHING_TO_DO
+            return self._report(view, run, None if works else fragments, outcome)
         self.take_lease()
         started = self.clock.monotonic_seconds()
         # The plan made without the lease may be out of date, so everything is read again.
         run.before = self._fragments()
+        if run.horizon is not None:
+            self._purge(run)
         run.indexes = self.catch_up()
         self._compact(run)
         if run.commits:
@@ -141,6 +171,44 @@ class Compactor:
     def _fragments(self) -> TableFragments:
         """The fragments of the latest version."""
         return self.table.fragments(self.views.table().version)
+
+    def _judge_age(self, run: _Run, view: TableView, cut_nanos: int) -> None:
+        """Find what has expired at the cut, and how much of it is to be deleted."""
+        run.horizon, run.expired, run.purged = find_horizon(view, cut_nanos), None, 0
+        if run.horizon is not None:
+            aged = self.table.find_aged(view.version, run.horizon)
+            run.expired = sum(fragment.expired_rows for fragment in aged)
+            run.purged = run.expired if is_worth_purging(aged, view.rows, self.limits) else 0
+
+    def _purge(self, run: _Run) -> None:
+        """Delete what has expired by the store's time, which is asked for once.
+
+        Raises LostRace, StoreUnavailable when no attempt is known to have landed.
+        """
+        cut_nanos = self.read_store_time(self.clock.new_id())
+        deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
+        unclear = 0
+        for attempt in count(1):
+            view = self.views.table()
+            self._judge_age(run, view, cut_nanos)
+            if run.horizon is None or not run.purged:
+                run.purged = 0 if run.expired else unclear
+                return
+            self.before_commit()
+            self.steps("purge")
+            try:
+                run.purged = self.table.purge(view.version, run.horizon)
+                return
+            except LeaseHeld:
+                raise
+            except (LostRace, StoreUnavailable) as error:
+                run.conflicts += 1
+                # The commit may have landed, and only the reply was lost.
+                unclear = run.purged if isinstance(error, StoreUnavailable) else unclear
+                wait_max = self.limits.conflict_wait_seconds_max
+                is_last = attempt >= self.limits.conflict_attempts_max
+                if is_last or not back_off(self.clock, attempt, wait_max, deadline):
+                    raise
 
     def _compact(self, run: _Run) -> None:
         """Make one commit, with a new plan for each retry after a lost race."""
@@ -222,6 +290,9 @@ class Compactor:
             files_after=None if after is None else after.files,
             rows_before=run.before.rows,
             rows_after=None if after is None else after.rows,
+            expired_before=None if run.horizon is None else run.horizon.before.isoformat(),
+            expired_rows=run.expired,
+            purged_rows=run.purged,
             deleted_rows_before=run.before.deleted_rows,
             deleted_rows_after=None if after is None else after.deleted_rows,
             fragments_rewritten=run.rewritten if run.commits else (),

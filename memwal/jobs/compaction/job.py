@@ -20,6 +20,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.store.objects.opening import read_store_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             views=stores.views,
             table=LanceCompactionTable(stores.tables),
             clock=stores.clock,
+            read_store_time=partial(read_store_time, stores.objects),
             rewrite=rewrite,
             foresee_indexes=lambda view: catchup.foresee(view).indexes,
             catch_up=lambda: catchup.catch_up(view).indexes,

@@ -43,6 +43,15 @@ class TableFragments:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AgedFragment:
+    """A fragment with rows that have expired, among `rows` written, of which some are deleted."""
+
+    rows: int
+    deleted_rows: int
+    expired_rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionTask:
     """Fragments of a version to rewrite as fewer. `data` is Lance's own description of the task."""
 
@@ -65,6 +74,21 @@ class CompactionPlan:
     def file_bytes(self) -> int:
         """The bytes of all files that are rewritten."""
         return sum(t.file_bytes for t in self.tasks)
+
+
+def is_worth_purging(aged: Sequence[AgedFragment], rows: int, limits: CompactionLimits) -> bool:
+    """Whether to delete what has expired: if a fragment is then so full of deleted rows that it is
+    rewritten.
+
+    Reads hide these rows anyway. One commit takes those of all fragments, since to mark a row as
+    deleted costs little; the others wait until their fragment is worth it. The last of the table's
+    `rows` stay: Lance credits no index of an empty table with what was merged.
+    """
+    return sum(fragment.expired_rows for fragment in aged) < rows and any(
+        fragment.expired_rows + fragment.deleted_rows
+        > limits.materialize_deletions_threshold * fragment.rows
+        for fragment in aged
+    )
 
 
 def choose_tasks(

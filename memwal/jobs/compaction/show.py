@@ -29,4 +29,8 @@ def show_table(report: CompactionTableReport) -> list[RenderableType]:
     indexes = [build_table(report.indexes, INDEXES)] if report.indexes else []
     done = f"{count_of(report.tasks, 'task')}, {size}, {count_of(report.commits, 'commit')}"
     text = f"  {done}: {report.reason}"
-    return [Text(text), counts, *indexes]
+    aged = []
+    if report.expired_rows is not None:
+        rows = count_of(report.expired_rows, "row")
+        aged = [Text(f"  {rows} older than {report.expired_before}; {report.purged_rows} purged")]
+    return [Text(text), *aged, counts, *indexes]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from lance.optimize import Compaction, RewriteResult
 from lance.optimize import CompactionTask as LanceTask
 
 from memwal.jobs.compaction.apply import RewrittenFragments
-from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
+from memwal.jobs.compaction.plan import (
+    AgedFragment,
+    CompactionLimits,
+    CompactionTask,
+    TableFragments,
+)
+from memwal.rows.expire import Horizon
 from memwal.run.metrics.spans import span
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables
@@ -45,6 +53,30 @@ class LanceCompactionTable:
         options = {**_options(limits), **memory}
         plan = call_lance(lambda: Compaction.plan(dataset, options))
         return [_read_task(version, task) for task in plan.tasks]
+
+    def find_aged(self, version: int, horizon: Horizon) -> Sequence[AgedFragment]:
+        """The fragments with rows that have expired (see the port)."""
+        dataset = self._tables.at(version)
+        scanner = dataset.scanner(columns=[], filter=horizon.expired, with_row_address=True)
+        expired: Counter[int] = Counter()
+        for batch in call_lance(lambda: scanner.to_batches()):
+            fragments = batch.column("_rowaddr").to_numpy() >> 32
+            expired.update(dict(zip(*np.unique(fragments, return_counts=True), strict=True)))
+        return [
+            AgedFragment(
+                rows=f.physical_rows,
+                deleted_rows=f.num_deletions,
+                expired_rows=int(expired[f.fragment_id]),
+            )
+            for f in call_lance(dataset.get_fragments)
+            if expired[f.fragment_id]
+        ]
+
+    def purge(self, version: int, horizon: Horizon) -> int:
+        """Delete what has expired (see the port)."""
+        dataset = self._tables.at(version)
+        done = call_lance(lambda: dataset.delete(horizon.expired, conflict_retries=0))
+        return int(done["num_deleted_rows"])
 
     def rewrite(self, task: CompactionTask) -> RewrittenFragments:
         """Run one task: rewrite its fragments, without a commit."""

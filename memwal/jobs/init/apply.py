@@ -15,6 +15,7 @@ from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
 from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
+from memwal.rows.expire import Expire
 from memwal.rows.policy import RowPolicy
 
 _ATTEMPTS_MAX = 10
@@ -37,6 +38,10 @@ class InitTable(Protocol):
 
     def put_policy(self, policy: RowPolicy) -> None:
         """Commit the row-merge policy. Raises Refused if the table has another one."""
+        ...
+
+    def put_expire(self, expire: Expire) -> None:
+        """Commit when rows expire, over what the version read last says."""
         ...
 
     def initialize(self, request: InitRequest) -> None:
@@ -114,6 +119,8 @@ class Initialiser:
             self.table.set_primary_key(request.primary_key)
         elif step is Step.POLICY and request.policy is not None:
             self.table.put_policy(request.policy)
+        elif step is Step.EXPIRE and request.expire is not None:
+            self.table.put_expire(request.expire)
         elif step is Step.PROGRESS:
             self._let_go(found)
         else:

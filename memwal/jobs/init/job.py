@@ -27,7 +27,7 @@ NAME = "init"
 
 @dataclass(frozen=True, kw_only=True)
 class InitOptions(RunOptions):
-    """The options of `init`. A policy in the configuration counts as asked for."""
+    """The options of `init`. The configuration's policy and expiry count as asked for."""
 
     request: InitRequest = field(default_factory=InitRequest)
 
@@ -37,7 +37,11 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
 
     def init(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         resolved = table.resolved
-        request = replace(options.request, policy=options.request.policy or resolved.policy)
+        request = replace(
+            options.request,
+            policy=options.request.policy or resolved.policy,
+            expire=options.request.expire or resolved.expire,
+        )
 
         def put_policy(policy: RowPolicy) -> None:
             store_policy(table, policy, options)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.format.layout import TOMBSTONE
 from memwal.model import ColumnInfo, ShardField, ShardId, ShardSpec, TableView
+from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY, Expire, check_expire
 from memwal.rows.policy import RowPolicy, is_stored
 from memwal.rows.progress import StrangerShard, find_untouched
 from memwal.text import name_some
@@ -32,11 +33,13 @@ class Step(StrEnum):
     """The commits of `init`, in the order in which they are made.
 
     The MemWAL comes after the key and the policy, as no writer or merge may see it without them.
-    PROGRESS is for a table that has a MemWAL already, with inherited progress to let go of.
+    EXPIRE is made in a table with a MemWAL, too, where it is new or another one. PROGRESS is for a
+    table that has a MemWAL already, with inherited progress to let go of.
     """
 
     PRIMARY_KEY = "primary_key"
     POLICY = "policy"
+    EXPIRE = "expire"
     MEM_WAL = "mem_wal"
     PROGRESS = "progress"
 
@@ -75,6 +78,7 @@ class InitRequest:
     spec: WriteSpec | None = None
     maintained: tuple[str, ...] | None = None
     policy: RowPolicy | None = None
+    expire: Expire | None = None
     keys_stay: bool = False
     """Whether the user vouches that no key ever changes its value in a spec's non-key column."""
     adopts_clone: bool = False
@@ -167,7 +171,8 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
             )
         if request.adopts_clone:
             _check_read(view)
-        return (Step.PROGRESS,) if _has_inherited(found) else ()
+        expire = _plan_expire(view, request)
+        return (*expire, Step.PROGRESS) if _has_inherited(found) else expire
     if request.adopts_clone:
         raise Usage(f"{view.uri}: --adopt-clone: it has no MemWAL, and so nothing was inherited")
     if problems := [*_find_problems(view, request), *found.unfit, *_find_leftovers(found)]:
@@ -175,7 +180,21 @@ def plan_steps(found: FoundTable, request: InitRequest) -> tuple[Step, ...]:
     steps = [] if view.primary_key else [Step.PRIMARY_KEY]
     if request.policy is not None and view.policy_text is None:
         steps.append(Step.POLICY)
-    return (*steps, Step.MEM_WAL)
+    return (*steps, *_plan_expire(view, request), Step.MEM_WAL)
+
+
+def _plan_expire(view: TableView, request: InitRequest) -> tuple[Step, ...]:
+    """The step of a setting that is new; raises Refused for one that the table can't have."""
+    if request.expire is None:
+        return ()
+    if request.policy is not None:
+        raise Refused("MW-P17", WITH_POLICY).at(view.uri)
+    try:
+        check_expire(request.expire, view)
+    except Refused as error:
+        raise error.at(view.uri) from None
+    is_stored = view.manifest.config.get(EXPIRE_KEY) == request.expire.as_text()
+    return () if is_stored else (Step.EXPIRE,)
 
 
 def _check_read(view: TableView) -> None:

@@ -22,6 +22,7 @@ from memwal.jobs.init.plan import (
 )
 from memwal.model import ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, TableReport
+from memwal.rows.expire import describe_expire
 from memwal.sharding.spec import read_spec
 
 # Blobs: Lance gives them otherwise than its writer takes them; memwal's own writer converts.
@@ -32,8 +33,8 @@ class InitTableReport(TableReport):
     """One table: what it is, or in a dry run would be.
 
     `maintained_indexes` is null for every index. `steps` are the commits that the run made, or
-    would make: primary_key, policy, mem_wal, progress; the last lets go of inherited progress, of
-    the shards of `let_go`. `write` are lines of Python that write to the table,
+    would make: primary_key, policy, expire, mem_wal, progress; the last lets go of inherited
+    progress, of the shards of `let_go`. `write` are lines of Python that write to the table,
     none in a dry run.
     """
 
@@ -41,6 +42,7 @@ class InitTableReport(TableReport):
     spec: str = SpecKind.UNSHARDED
     maintained_indexes: tuple[str, ...] | None = None
     policy: dict[str, Any] | None = None
+    expire: dict[str, Any] | None = None
     steps: tuple[str, ...] = ()
     let_go: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ def report_init(
         spec=describe_spec(view) if ready else str(request.spec or DEFAULT_SPEC),
         maintained_indexes=find_maintained(view) if ready else request.maintained,
         policy=json.loads(view.policy_text) if view.policy_text else has,
+        expire=request.expire.as_document() if request.expire else describe_expire(view),
         steps=tuple(steps),
         let_go=tuple(sorted(found.inherited)),
         write=tuple(write),
@@ -127,6 +130,8 @@ def show_table(report: InitTableReport) -> list[RenderableType]:
         Text(f"  primary key {key}; spec {report.spec}; indexes that writers maintain: {kept}"),
         Text(f"  commits: {', '.join(report.steps) or 'none; it was as asked'}"),
     ]
+    if report.expire:
+        parts.append(Text(f"  rows expire: {json.dumps(report.expire)}"))
     if report.let_go:
         parts.append(Text(f"  progress that is not theirs: of {', '.join(report.let_go)}"))
     if report.write:

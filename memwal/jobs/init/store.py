@@ -17,6 +17,7 @@ from memwal.jobs.init.plan import (
     find_inherited,
 )
 from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec, TableView
+from memwal.rows.expire import EXPIRE_KEY, Expire
 from memwal.rows.policy import STORED_KEY, RowPolicy
 from memwal.run.stores import Stores
 from memwal.sharding.evaluate import check_spec
@@ -90,6 +91,10 @@ class StoredInitTable:
             for place, column in enumerate(columns, start=1)
         }
         call_lance(lambda: self._base().update_field_metadata(marks))
+
+    def put_expire(self, expire: Expire) -> None:
+        """Commit when rows expire (see the port)."""
+        call_lance(lambda: self._base().update_config({EXPIRE_KEY: expire.as_text()}))
 
     def initialize(self, request: InitRequest) -> None:
         """Commit an empty MemWAL index."""

@@ -38,7 +38,7 @@ from memwal.run.compaction_advice import find_compaction_advice
 from memwal.run.fanout import Fanout
 from memwal.run.lease import describe_lease
 from memwal.run.options import RunOptions, choose_limits
-from memwal.run.policy_choice import list_policy_warnings
+from memwal.run.policy_choice import list_expire_warnings, list_policy_warnings
 from memwal.run.reports import describe_checkpoint, describe_cursor
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
@@ -121,7 +121,8 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
     if isinstance(look.lease, MemWalError):
         raise look.lease
     skew = None if look.lease is None else stores.leases.skew_text(look.lease)
-    warnings = [*warn_untouched(view), *list_policy_warnings(table, view), *filter(None, [skew])]
+    stored = (*list_policy_warnings(table, view), *list_expire_warnings(table, view))
+    warnings = [*warn_untouched(view), *stored, *filter(None, [skew])]
     warnings += look.kept.warnings
     compaction = find_compaction_advice(stores.tables, view.version, table)
     report = report_status(

@@ -49,6 +49,7 @@ from memwal.report import (
     TableReport,
     sum_up,
 )
+from memwal.rows.expire import describe_expire
 from memwal.rows.policy import policy_document
 from memwal.rows.progress import StrangerShard, find_holes, refuse_hole
 from memwal.text import count_of, format_age, iso_time, name_some
@@ -211,6 +212,7 @@ class StatusTableReport(TableReport):
     attention: tuple[AttentionReport, ...] = ()
     failed_conditions: tuple[FailedConditionReport, ...] = ()
     policy: dict[str, Any] | None = None
+    expire: dict[str, Any] | None = None
     shards: tuple[ShardStatusReport, ...] = ()
     indexes: tuple[IndexStatusReport, ...] = ()
     snapshot: SnapshotStatusReport | None = None
@@ -321,6 +323,7 @@ def report_status(
         primary_key=view.primary_key,
         **asdict(measures),
         policy=policy_document(view.policy_text),
+        expire=describe_expire(view),
         shards=(*shards, *broken),
         indexes=_report_indexes(view, unindexed_rows),
         snapshot=_report_snapshot(view),

@@ -144,6 +144,8 @@ def _describe(
     yield from _list_shards(report, all_shards, columns)
     if report.policy is not None:
         yield Text(f"  row-merge policy: {json.dumps(report.policy)}")
+    if report.expire is not None:
+        yield Text(f"  rows expire: {json.dumps(report.expire)}")
     if report.indexes:
         yield build_table(report.indexes, INDEXES)
     if report.snapshot is not None:

@@ -11,6 +11,7 @@ from memwal.jobs.verify.report import report_checks
 from memwal.jobs.verify.store import StoredFacts
 from memwal.model import TableView
 from memwal.report import JobReport, TableReport
+from memwal.rows.expire import EXPIRE_KEY, find_expire
 from memwal.rows.policy import parse_policy
 from memwal.rows.progress import warn_untouched
 from memwal.run.fanout import Fanout
@@ -41,6 +42,8 @@ def run_verify(options: RunOptions, progress: Progress, *, deep: bool = False) -
         steps = TableChecks(facts, view, leavings).list_steps()
         if view.policy_text is not None or table.resolved.policy is not None:
             steps["row-merge policy"] = lambda: [_check_policy(table, stores, view)]
+        if EXPIRE_KEY in view.manifest.config:
+            steps["rows that expire"] = lambda: [_check_expire(view)]
         checks = make_checks(steps, progress)
         parts: list[Part] = []
 
@@ -59,6 +62,15 @@ def run_verify(options: RunOptions, progress: Progress, *, deep: bool = False) -
         return report_checks(table.resolved.name, view.version, told, warnings, read_bytes)
 
     return JobRunner(name="verify", looks_only=True).run_each(options, verify, progress)
+
+
+def _check_expire(view: TableView) -> Check:
+    """Check that the column by which rows expire is there, and tells a time."""
+    try:
+        ok, text = find_expire(view) is not None, view.manifest.config[EXPIRE_KEY]
+    except Refused as error:
+        ok, text = False, str(error)
+    return Check(invariant=None, name="rows that expire", ok=ok, detail=text)
 
 
 def _check_policy(table: OpenTable, stores: Stores, view: TableView) -> Check:

@@ -10,6 +10,7 @@ from typing import cast, get_args
 
 from memwal.errors import Usage
 from memwal.model import Checkpoint, Consistency, TableView
+from memwal.rows.expire import Horizon
 from memwal.rows.keys import keys_in
 
 # Lance's own columns, which differ between the base table and a generation that holds the same row.
@@ -235,13 +236,17 @@ def _is_closed(text: str) -> bool:
     return depth == 0 and not quote
 
 
-def write_predicate(primary_key: Sequence[str], request: ReadRequest) -> str | None:
-    """The filter and the keys' condition as one SQL text for Lance."""
+def write_predicate(
+    primary_key: Sequence[str], request: ReadRequest, horizon: Horizon | None
+) -> str | None:
+    """The filter, the keys' condition and that of rows which live, as one SQL text for Lance."""
     # The line break ends a comment at the filter's end.
     parts = [] if request.filter is None else [f"({request.filter}\n)"]
     if request.keys is not None:
         condition = keys_in(primary_key, request.keys) if request.keys else "false"
         parts.insert(0, condition)
+    if horizon is not None:
+        parts.append(horizon.kept)
     return " AND ".join(parts) or None
 
 

@@ -33,6 +33,7 @@ from memwal.read.plan.request import (
     choose_columns,
     write_predicate,
 )
+from memwal.rows.expire import find_horizon
 from memwal.rows.progress import find_holes, hole_text, missing_text
 from memwal.text import count_of
 
@@ -67,8 +68,8 @@ class ReadPlan:
     """What one read reads: the base at `version`, and generations of shards.
 
     `columns` are returned, in that order; `hidden` are further key columns that are read. `keys`,
-    unless None, are the only ones wanted; `predicate` combines the filter with their condition, as
-    SQL for Lance.
+    unless None, are the only ones wanted; `predicate` combines the filter with their condition, and
+    with that of rows that have not expired, as SQL for Lance.
     """
 
     uri: str
@@ -81,6 +82,7 @@ class ReadPlan:
     keys: tuple[tuple[object, ...], ...] | None = None
     filter: str | None = None
     predicate: str | None = None
+    expired_before: str | None = None
     limit: int | None = None
     nearest: Nearest | None = None
     search: Search | None = None
@@ -97,19 +99,27 @@ class ReadPlan:
 
 
 def plan_read(
-    view: TableView, request: ReadRequest, pruned: Mapping[ShardId, str] | None = None
+    view: TableView,
+    request: ReadRequest,
+    pruned: Mapping[ShardId, str] | None = None,
+    *,
+    now_nanos: int,
 ) -> ReadPlan:
     """Plan a read of `view`, whose version is the one asked for.
 
-    `pruned` are shards that hold no version of any row that can match, with the reasons. Raises
-    Usage for a request that does not fit the table, Incomplete when a generation that the version
-    needs is missing, and the error of a shard that can't be read.
+    Rows that have expired at `now_nanos` are left out; of a version that is asked for, those that
+    had when it was committed, so that it stays as it was. `pruned` are shards that hold no version
+    of any row that can match, with the reasons. Raises Usage for a request that does not fit the
+    table, Incomplete when a generation that the version needs is missing, the error of a shard that
+    can't be read, and what `find_expire` raises.
     """
     for broken in view.broken:
         raise broken.error
     check_request(view, request)
     columns = choose_columns(view, request)
     reasons = pruned or {}
+    cut_nanos = now_nanos if request.version is None else view.manifest.timestamp_nanos
+    horizon = find_horizon(view, cut_nanos)
     shards = tuple(s for s in view.shards if s.shard_id not in reasons)
     if not request.holes_allowed:
         for shard in shards:
@@ -128,7 +138,8 @@ def plan_read(
         ),
         keys=request.keys,
         filter=request.filter,
-        predicate=write_predicate(view.primary_key, request),
+        predicate=write_predicate(view.primary_key, request, horizon),
+        expired_before=None if horizon is None else horizon.before.isoformat(),
         limit=request.limit,
         nearest=request.nearest,
         search=request.search,

@@ -97,6 +97,24 @@ def _read_stored(objects: Objects, path: str) -> bytes | None:
         return None
 
 
+def read_store_time(objects: Objects, name: str) -> int:
+    """The store's own time, read off a file that is written under this name for the purpose."""
+    path = f"{layout.STAGING}/{name}"
+    objects.put(path, b"what time is it?")
+    try:
+        found = [i for i in objects.list(layout.STAGING) if i.path == path]
+    finally:
+        # If it can't be deleted, it is a leftover like any other.
+        with suppress(MemWalError):
+            objects.delete([path])
+    if not found:
+        raise StoreUnavailable(
+            f"{objects.uri}: {path} was written and is not listed: the store's time is not known, "
+            "so nothing is known to be old enough to go"
+        )
+    return found[0].modified_at_nanos
+
+
 def open_objects(
     uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits | None = None
 ) -> Objects:

@@ -21,12 +21,14 @@ from memwal.errors import (
     MemWalError,
     Missing,
     NotATable,
+    Refused,
     StoreUnavailable,
 )
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import SmallFragments
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
+from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
 from memwal.store.objects.base import WAITS
@@ -220,9 +222,12 @@ class LanceTables:
     def put_policy(self, text: str) -> str:
         """Store a row-merge policy unless the table has one; returns the policy that it has then.
 
-        Raises LostRace when the commit failed and no policy is stored; also StoreUnavailable.
+        Raises LostRace when the commit failed and no policy is stored; Refused where rows expire;
+        also StoreUnavailable.
         """
         dataset = self.base()
+        if EXPIRE_KEY in dataset.config():
+            raise Refused("MW-P17", f"{self._uri}: {WITH_POLICY}")
         found: str | None = dataset.config().get(STORED_KEY)
         if found is not None:
             return found

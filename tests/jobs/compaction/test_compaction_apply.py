@@ -10,11 +10,20 @@ import pytest
 
 from memwal.errors import Corruption, LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.jobs.compaction.apply import Compactor, RewrittenFragments
-from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
+from memwal.jobs.compaction.plan import (
+    AgedFragment,
+    CompactionLimits,
+    CompactionTask,
+    TableFragments,
+)
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport
-from memwal.model import MemWalState
+from memwal.model import ColumnInfo, MemWalState, VersionManifest
+from memwal.rows.expire import EXPIRE_KEY, Horizon, make_expire
 from memwal.testing import ManualClock
+
+DAY = 86_400
+STORE_NOW = 1_750_000_000 * 10**9
 
 
 @dataclass
@@ -32,11 +41,35 @@ class FakeTable:
         index_uuid="", created_at_millis=0, merged={}, index_catchup={}
     )
 
+    manifest: VersionManifest = VersionManifest(version=1, timestamp_nanos=0, mem_wal=None)
+    columns: tuple[ColumnInfo, ...] = (
+        ColumnInfo(field_id=1, name="at", type_text="timestamp[us]", nullable=True),
+    )
+    policy_text: str | None = None
+    rows: int = 200
+    aged: list[AgedFragment] = field(default_factory=list)
+    horizons: list[Horizon] = field(default_factory=list)
+
     def table(self) -> FakeTable:
         return self
 
     def describe_columns(self) -> dict[str, str]:
-        return {"id": "int64"}
+        return {"id": "int64", "at": "timestamp[us]"}
+
+    def find_aged(self, version: int, horizon: Horizon) -> Sequence[AgedFragment]:
+        self.horizons.append(horizon)
+        return self.aged
+
+    def purge(self, version: int, horizon: Horizon) -> int:
+        self.horizons.append(horizon)
+        error = self.errors.pop(0) if self.errors else None
+        found = sum(fragment.expired_rows for fragment in self.aged)
+        if error is None or self.lands:
+            self.log.append("purge")
+            self.aged = []
+        if error is not None:
+            raise error
+        return found
 
     def fragments(self, version: int) -> TableFragments:
         return TableFragments(
@@ -83,11 +116,10 @@ def run(
         name="t",
         views=where,  # type: ignore[arg-type]
         table=where,  # type: ignore[arg-type]
-        clock=ManualClock(),
+        **{"clock": ManualClock(), "read_store_time": lambda name: STORE_NOW, **settings},
         rewrite=where.rewrite,
         foresee_indexes=lambda view: [index_report("done" if behind else "nothing_to_do")],
         catch_up=catch_up,
-        **settings,
     ).run(where, dry_run=dry_run)  # type: ignore[arg-type]
 
 
@@ -208,3 +240,112 @@ def test_tasks_that_fail_are_left_and_the_others_are_committed() -> None:
     assert (done.outcome, done.exit_code, done.error) == ("partial", 6, "unreadable (MW-M01)")
     assert (done.tasks, done.tasks_failed) == (1, 1)
     assert table.ids == {1, 2, 30}
+
+
+# ---- rows that expire
+
+
+def aging(*aged: AgedFragment, **how: Any) -> FakeTable:
+    """A table whose rows expire after a day, where nothing else is to do."""
+    config = {EXPIRE_KEY: make_expire("at", DAY).as_text()}
+    manifest = VersionManifest(version=1, timestamp_nanos=0, mem_wal=None, config=config)
+    return FakeTable(ids={1, 3}, manifest=manifest, aged=list(aged), **how)
+
+
+FULL = AgedFragment(rows=100, deleted_rows=5, expired_rows=6)
+FEW = AgedFragment(rows=100, deleted_rows=0, expired_rows=10)
+
+
+def test_what_has_expired_is_purged_before_all_else() -> None:
+    table = aging(FULL, FEW)
+    done = run(table, behind=False)
+    assert table.log == ["purge", "catch up"]
+    assert (done.outcome, done.expired_rows, done.purged_rows) == ("done", 16, 16)
+    assert done.expired_before == "2025-06-14T15:06:40+00:00"
+
+
+def test_it_waits_until_a_fragment_is_worth_it() -> None:
+    table = aging(FEW)
+    done = run(table, behind=False)
+    assert (done.outcome, done.expired_rows, done.purged_rows) == ("nothing_to_do", 10, 0)
+    assert table.log == []
+    limits = CompactionLimits(materialize_deletions_threshold=0.05)
+    assert run(table, behind=False, limits=limits).purged_rows == 10
+
+
+def test_the_last_rows_stay() -> None:
+    table = aging(FULL, FEW, rows=16)
+    done = run(table, behind=False)
+    assert (done.outcome, done.expired_rows, done.purged_rows) == ("nothing_to_do", 16, 0)
+    table.rows = 17
+    assert run(table, behind=False).purged_rows == 16
+
+
+def test_a_dry_run_tells_what_would_be_purged() -> None:
+    table = aging(FULL, FEW)
+    done = run(table, behind=False, dry_run=True, read_store_time=None)
+    assert (done.outcome, done.expired_rows, done.purged_rows) == ("done", 16, 16)
+    assert table.log == []
+
+
+@pytest.mark.parametrize("seconds", [-3 * DAY, 3 * DAY])
+def test_time_is_the_store_s(seconds: int) -> None:
+    """A host's clock that is wrong may look too early or too late; it deletes nothing."""
+    clock = ManualClock(start_nanos=STORE_NOW + seconds * 10**9)
+    table = aging(FULL)
+    run(table, clock=clock)
+    foreseen, *purged = (horizon.before.timestamp() for horizon in table.horizons)
+    assert foreseen == STORE_NOW // 10**9 + seconds - DAY
+    assert set(purged) == {STORE_NOW // 10**9 - DAY}
+
+
+def test_the_cut_is_one_however_often_a_race_is_lost() -> None:
+    times = iter(range(STORE_NOW, STORE_NOW + 10**15, 10**12))
+    table = aging(FULL, errors=[LostRace("renewed")] * 2)
+    done = run(table, behind=False, read_store_time=lambda name: next(times))
+    assert (done.purged_rows, done.conflicts) == (6, 2)
+    assert len({horizon.before for horizon in table.horizons[1:]}) == 1
+
+
+def test_a_purge_that_never_lands_is_given_up() -> None:
+    table = aging(FULL, errors=[LostRace("renewed")] * 99)
+    with pytest.raises(LostRace):
+        run(table, limits=CompactionLimits(conflict_attempts_max=3))
+    assert len(table.errors) == 96
+    assert table.log == []
+
+
+def test_a_purge_whose_reply_was_lost_is_counted() -> None:
+    table = aging(FULL, errors=[StoreUnavailable("no reply")], lands=True)
+    done = run(table, behind=False)
+    assert (done.outcome, done.purged_rows) == ("done", 6)
+    assert table.log == ["purge", "catch up"]
+
+
+def test_a_store_that_tells_no_time_purges_nothing() -> None:
+    def away(name: str) -> int:
+        raise StoreUnavailable("away")
+
+    table = aging(FULL)
+    with pytest.raises(StoreUnavailable):
+        run(table, read_store_time=away)
+    assert table.log == []
+
+
+def test_a_lost_lease_purges_nothing() -> None:
+    def lost() -> None:
+        raise LeaseHeld("by somebody")
+
+    table = aging(FULL)
+    with pytest.raises(LeaseHeld):
+        run(table, before_commit=lost)
+    assert table.log == []
+
+
+def test_the_trail_names_what_was_purged() -> None:
+    (item,) = run(aging(FULL), behind=False).audited()
+    assert (item.action, item.kind, item.reason) == (
+        "delete",
+        "expired_rows",
+        "6 rows were older than 2025-06-14T15:06:40+00:00",
+    )

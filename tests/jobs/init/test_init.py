@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import memwal
 from memwal.cli.app import app
+from memwal.cli.init import parse_expire
 from memwal.config import ResolvedTable, Settings, make_row_policy
 from memwal.errors import MemWalError, NotATable, Refused, Unsupported, Usage
 from memwal.format import codec, layout
@@ -63,6 +64,7 @@ def init(
     steps: Steps = no_steps,
     options: dict[str, str] | None = None,
     keys_stay: bool = False,
+    expire: str | None = None,
     **more: Any,
 ) -> InitTableReport:
     request = InitRequest(
@@ -71,6 +73,7 @@ def init(
         maintained=None if maintained is None else tuple(maintained),
         policy=None if policy is None else make_row_policy([policy]),
         keys_stay=keys_stay,
+        expire=None if expire is None else parse_expire(expire),
     )
     table = ResolvedTable(
         name="t", uri=uri, settings=Settings(), storage_options={} if options is None else options
@@ -414,3 +417,87 @@ def test_a_policy_needs_the_lease(uri: str) -> None:
     with pytest.raises(Refused, match="lease"):
         init(uri, policy='columns.n = "sum"', lease=False)
     assert details(uri) is None
+
+
+# ---- rows that expire
+
+_SUM = 'columns.n = "sum"'
+
+
+@pytest.fixture
+def dated(uri: str) -> str:
+    lance.dataset(uri).add_columns({"at": "timestamp '2026-01-01 00:00:00'"})
+    return uri
+
+
+def stored_expire(uri: str) -> str | None:
+    found: str | None = lance.dataset(uri).config().get("memwal.expire")
+    return found
+
+
+def test_when_rows_expire_is_stored_before_the_mem_wal(dated: str) -> None:
+    foreseen = init(dated, expire="at=90d", dry_run=True)
+    assert stored_expire(dated) is None
+    made = init(dated, expire="at=90d")
+    for found in (foreseen, made):
+        assert found.steps == ("primary_key", "expire", "mem_wal")
+        assert found.expire == {"column": "at", "after_seconds": 90 * 86_400}
+    assert stored_expire(dated) == '{"after_seconds": 7776000, "column": "at", "format": 1}'
+    again = init(dated, expire="at=90d")
+    assert (again.outcome, again.steps) == ("nothing_to_do", ())
+    assert init(dated).expire == made.expire
+
+
+def test_when_rows_expire_can_be_said_later_and_changed(dated: str) -> None:
+    init(dated)
+    assert init(dated).expire is None
+    assert init(dated, expire="at=90d").steps == ("expire",)
+    assert init(dated, expire="at=30d").steps == ("expire",)
+    assert stored_expire(dated) == '{"after_seconds": 2592000, "column": "at", "format": 1}'
+
+
+def test_the_configuration_says_when_rows_expire(dated: str, tmp_path: Path) -> None:
+    file = tmp_path / "memwal.toml"
+    file.write_text(f'[tables.e]\nuri = "{dated}"\nexpire = {{ column = "at", after = "7d" }}\n')
+    done = CliRunner().invoke(
+        app, ["init", "e", "--primary-key", "id", "--config", str(file)], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    assert "604800" in done.output
+    assert "604800" in str(stored_expire(dated))
+
+
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize(
+    ("expire", "code"), [("gone=90d", "MW-P16"), ("n=90d", "MW-P16"), ("tags=90d", "MW-P16")]
+)
+def test_rows_can_t_expire_by_what_is_no_time(
+    dated: str, expire: str, code: str, *, ready: bool
+) -> None:
+    if ready:
+        init(dated)
+    with pytest.raises(Refused, match=code):
+        init(dated, expire=expire)
+    assert stored_expire(dated) is None
+
+
+@pytest.mark.parametrize("text", ["at", "=90d", "at=", "at=90", "at=soon", "at=500ms", "at=0d"])
+def test_an_expiry_that_is_none_is_usage(text: str) -> None:
+    with pytest.raises(Usage):
+        parse_expire(text)
+
+
+def test_a_policy_and_an_expiry_exclude_each_other(dated: str) -> None:
+    with pytest.raises(Refused, match="MW-P17"):
+        init(dated, expire="at=90d", policy=_SUM)
+    lance.dataset(dated).update_config({"memwal.expire": parse_expire("at=90d").as_text()})
+    with pytest.raises(Refused, match="MW-P17"):
+        init(dated, policy=_SUM)
+    assert "memwal.policy" not in lance.dataset(dated).config()
+
+
+def test_a_table_with_a_policy_takes_no_expiry(dated: str) -> None:
+    init(dated, policy=_SUM)
+    with pytest.raises(Refused, match="MW-P17"):
+        init(dated, expire="at=90d")
+    assert stored_expire(dated) is None

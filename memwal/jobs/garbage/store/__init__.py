@@ -37,6 +37,7 @@ from memwal.model import Cursor, ShardId, ShardManifest, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.rows.progress import SettledRecord
 from memwal.store.objects.local import find_link
+from memwal.store.objects.opening import read_store_time
 from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.store.records.cursors import StoredCursors
 from memwal.store.records.former_merges import read_record
@@ -265,20 +266,7 @@ class StoredGarbageEvidence:
 
     def store_now_nanos(self, name: str) -> int:
         """The store's own time (see the port)."""
-        path = f"{layout.STAGING}/{name}"
-        self._objects.put(path, b"what time is it?")
-        try:
-            found = [i for i in self._objects.list(layout.STAGING) if i.path == path]
-        finally:
-            # If it can't be deleted, it is a leftover like any other.
-            with suppress(MemWalError):
-                self._objects.delete([path])
-        if not found:
-            raise StoreUnavailable(
-                f"{self._objects.uri}: {path} was written and is not listed: the store's time is "
-                "not known, so nothing is known to be out of its grace"
-            )
-        return found[0].modified_at_nanos
+        return read_store_time(self._objects, name)
 
     def referenced_versions(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from (see the port)."""

@@ -1,0 +1,83 @@
+"""The simulation of tables whose rows expire: no row that lives is purged, whatever clocks say."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation import simulate, upkeep_actors
+from tests.simulation.lake import Lake, Progress, Version
+from tests.simulation.scheduler import Actor, FaultRates
+from tests.simulation.weather import Setup, expiring
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+SEEDS = int(os.environ.get("SIMULATION_EXPIRING_SEEDS", "20"))
+_CHUNK = 10
+
+
+def run(seed: int, lake: type[Lake] = Lake, **more: object) -> simulate.Outcome:
+    setup = replace(expiring(Setup.of(seed)), **more)  # type: ignore[arg-type]
+    with simulate.on_one_core():
+        return simulate.Simulation(setup, lake).run()
+
+
+def first_failure(lake: type[Lake] = Lake, seeds: int = 20, **more: object) -> str:
+    """What the first seed that fails says."""
+    for seed in range(seeds):
+        found = run(seed, lake, **more)
+        if found.failure is not None:
+            return found.failure
+    raise AssertionError(f"none of {seeds} seeds noticed")
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, _CHUNK))
+def test_seeds(first: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(first, min(SEEDS, first + _CHUNK)):
+        outcome = run(seed)
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
+        seen += outcome.seen
+    assert seen["rows purged"] > 0
+    assert seen["versions by merge"] > 0
+
+
+def test_a_purge_by_the_host_s_clock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compact = upkeep_actors.Upkeep.compaction
+
+    def by_the_host(self: upkeep_actors.Upkeep, actor: Actor) -> None:
+        clock = self.jobs.open(actor).clock
+        monkeypatch.setattr(upkeep_actors, "read_store_time", lambda *_: clock.now_nanos())
+        compact(self, actor)
+
+    monkeypatch.setattr(upkeep_actors.Upkeep, "compaction", by_the_host)
+    assert first_failure(purger_fast_seconds=3600.0)[:3] in ("1: ", "5: ")
+
+
+def test_a_purge_of_rows_that_were_renewed_is_noticed() -> None:
+    """Of a Lance that did not see that a merge had replaced them."""
+
+    class Blind(Lake):
+        def merge(
+            self, read: int, live: Mapping[int, int], gone: frozenset[int], marks: Progress
+        ) -> Version:
+            if gone and not live and not marks:
+                return self.write("delete", {}, gone)
+            return super().merge(read, live, gone, marks)
+
+    crowded = {
+        "keys": 5,
+        "flushes": 0.9,
+        "deletes": 0.0,
+        "rates": FaultRates(delay=0.01),
+        "pace": 2.0,
+        "leases_on": False,
+        "mergers": 3,
+        "jobs": ("merge", "compaction"),
+    }
+    assert [run(seed, **crowded).failure for seed in range(20)] == [None] * 20
+    assert first_failure(Blind, **crowded)[:3] in ("1: ", "5: ")
