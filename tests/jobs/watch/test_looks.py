@@ -491,13 +491,13 @@ def test_cursors_are_listed_now_and_then_and_stay_known(tmp_path: Path) -> None:
     assert (look(), listed) == ({}, [layout.CURSORS])
     move("mart", 1)
     assert look() == {}
-    clock.advance(301)
+    clock.advance(601)
     move("late", 2)
     assert look() == {"late": 2, "mart": 1}
     torn = tmp_path / "t" / layout.cursor_path("mart")
     torn.write_bytes(b"{")
-    clock.advance(301)
+    clock.advance(601)
     assert look() == {"late": 2, "mart": 1}, "what can't be read stays as it was"
     torn.unlink()
-    clock.advance(301)
+    clock.advance(601)
     assert (look(), len(listed)) == ({"late": 2}, 4)

@@ -59,8 +59,7 @@ _MARK_BYTES = 8 * 1024
 
 _LOOKS_MAX = 3
 # Backups are made daily, and not by a watch; cursors are moved by those who follow changes.
-_BACKUP_SECONDS = 600.0
-_CURSORS_SECONDS = 300.0
+_SELDOM_SECONDS = 600.0
 
 
 class LatestVersion:
@@ -234,7 +233,7 @@ class SeenBackup:
         """Begin to read it, if that was long ago; returns at once."""
         now = self._clock.monotonic_seconds()
         if self._table.backup is not None and now >= self._due_at:
-            self._due_at = now + _BACKUP_SECONDS
+            self._due_at = now + _SELDOM_SECONDS
             threading.Thread(target=self._read, daemon=True, name="memwal-backup-look").start()
 
     def _read(self) -> None:
@@ -255,7 +254,7 @@ class SeenCursors:
         """As they were some minutes ago at most."""
         now = self._clock.monotonic_seconds()
         if now >= self._due_at:
-            self._due_at = now + _CURSORS_SECONDS
+            self._due_at = now + _SELDOM_SECONDS
             # What can't be read now stays as it was, so that an alert comes in the end.
             with suppress(MemWalError):
                 self._found = self._stored.list()
