@@ -22,6 +22,7 @@ from memwal.read.table import OpenedRead, ReadableTable
 from memwal.rows.expire import EXPIRE_KEY, make_expire
 from memwal.store.records.checkpoints import LanceTags
 from memwal.testing import ManualClock
+from tests.read.test_spark_read import through_tasks
 from tests.support.builders import Delete, Put, Row, Table, make_table
 
 pytestmark = pytest.mark.integration
@@ -158,6 +159,19 @@ def test_each_merge_leaves_reads_as_they_are(table: Table) -> None:
         before = table.keyed(reader(table).read().read_all())
         table.merge_all()
         assert table.keyed(reader(table).read().read_all()) == before
+
+
+def test_spark_s_tasks_leave_out_what_has_expired(tmp_path: Path) -> None:
+    """By the driver's clock; the tasks run here, without a JVM."""
+    past, future = datetime(2001, 1, 1, tzinfo=UTC), datetime(2101, 1, 1, tzinfo=UTC)
+    table = make_table(tmp_path / "t", rows=range(3), columns=[AT])
+    table.flush(table.shards[0], put([1, 3], 0, past), put([4, 5], 10, future))
+    table.merge_all()
+    table.dataset.update_config({EXPIRE_KEY: EXPIRE.as_text()})
+    table.flush(table.shards[0], put([4], 20, past), put([3], 30, future))
+    wanted = sorted(row["n"] for row in table.truth().values() if row["at"] != past)
+    for more in ({}, {"keys_bytes_max": "1"}, {"partition_bytes": "1"}):
+        assert sorted(row["n"] for row in through_tasks(table.uri, columns="n", **more)) == wanted
 
 
 def test_rows_of_the_wal_expire_and_renew(table: Table) -> None:
