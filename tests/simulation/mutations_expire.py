@@ -112,11 +112,6 @@ EXPIRE: tuple[Mutation, ...] = (
             "        > limits.materialize_deletions_threshold * fragment.rows",
             "        > 0",
         ),
-        (
-            "expire: a table is emptied",
-            " < rows and any(",
-            " <= rows and any(",
-        ),
     ),
     *mutations(
         "memwal/store/tables/datasets.py",

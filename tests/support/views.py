@@ -93,7 +93,7 @@ def make_view(*shards: ShardView, state: MemWalState | None = None, **facts: Any
         "version": version,
         "primary_key": ("k",),
         "columns": (),
-        "rows": 0,
+        "rows": 100,
         "manifest": make_version(state, version=version),
         **facts,
     }

@@ -178,7 +178,7 @@ class Compactor:
         if run.horizon is not None:
             aged = self.table.find_aged(view.version, run.horizon)
             run.expired = sum(fragment.expired_rows for fragment in aged)
-            run.purged = run.expired if is_worth_purging(aged, view.rows, self.limits) else 0
+            run.purged = run.expired if is_worth_purging(aged, self.limits) else 0
 
     def _purge(self, run: _Run) -> None:
         """Delete what has expired by the store's time, which is asked for once.

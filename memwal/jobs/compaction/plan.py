@@ -76,15 +76,14 @@ class CompactionPlan:
         return sum(t.file_bytes for t in self.tasks)
 
 
-def is_worth_purging(aged: Sequence[AgedFragment], rows: int, limits: CompactionLimits) -> bool:
+def is_worth_purging(aged: Sequence[AgedFragment], limits: CompactionLimits) -> bool:
     """Whether to delete what has expired: if a fragment is then so full of deleted rows that it is
     rewritten.
 
     Reads hide these rows anyway. One commit takes those of all fragments, since to mark a row as
-    deleted costs little; the others wait until their fragment is worth it. The last of the table's
-    `rows` stay: Lance credits no index of an empty table with what was merged.
+    deleted costs little; the others wait until their fragment is worth it.
     """
-    return sum(fragment.expired_rows for fragment in aged) < rows and any(
+    return any(
         fragment.expired_rows + fragment.deleted_rows
         > limits.materialize_deletions_threshold * fragment.rows
         for fragment in aged

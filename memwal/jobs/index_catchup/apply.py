@@ -129,8 +129,13 @@ class Goal:
     merged: Progress
 
     def is_reached(self, look: Look, name: str) -> bool:
-        """Whether the index covers the goal's fragments, and records its merge progress."""
+        """Whether the index covers the goal's fragments, and records its merge progress.
+
+        Of a table without rows there is nothing to cover, and Lance records nothing.
+        """
         index = look.table.index(name)
+        if index is not None and not look.table.fragments:
+            return True
         if index is None or find_behind(look.recorded(name), self.merged):
             return False
         left = {f.fragment_id for f in look.table.uncovered(index)}

@@ -330,6 +330,9 @@ class _Planner:
         if not late:
             why = "covers every fragment, and merge progress is recorded"
             return replace(self._nothing, reason=why)
+        if not self.table.fragments:  # seen: its optimise commits nothing then
+            why = "the table has no rows; Lance records merge progress with the next ones"
+            return replace(self._nothing, reason=why)
         what = "has no entry" if recorded is None else f"is old for {count_of(len(late), 'shard')}"
         why = f"covers every fragment, but index_catchup {what}: one metadata commit records it"
         return replace(self._nothing, records=True, reason=why)

@@ -216,13 +216,14 @@ def _list_indexes(view: TableView) -> list[str]:
 def _find_lacking(view: TableView) -> Iterable[tuple[str, list[Generation]]]:
     """For each index, the merged generations that it lacks, as far as they are still listed.
 
+    One of a table without rows lacks none, though Lance records that with the next rows only.
     For a shard whose lacking generations are all gone already, the first of them stands for all.
     """
     stored = {s.shard_id: s.manifest.flushed_generations for s in view.shards}
     for name in _list_indexes(view):
         recorded = view.mem_wal.index_catchup.get(name, {})
         lacking: list[Generation] = []
-        for shard, merged in view.mem_wal.merged.items():
+        for shard, merged in view.mem_wal.merged.items() if view.rows else ():
             caught_up = recorded.get(shard, 0)
             if caught_up < merged:
                 numbers = [

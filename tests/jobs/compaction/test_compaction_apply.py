@@ -273,14 +273,6 @@ def test_it_waits_until_a_fragment_is_worth_it() -> None:
     assert run(table, behind=False, limits=limits).purged_rows == 10
 
 
-def test_the_last_rows_stay() -> None:
-    table = aging(FULL, FEW, rows=16)
-    done = run(table, behind=False)
-    assert (done.outcome, done.expired_rows, done.purged_rows) == ("nothing_to_do", 16, 0)
-    table.rows = 17
-    assert run(table, behind=False).purged_rows == 16
-
-
 def test_a_dry_run_tells_what_would_be_purged() -> None:
     table = aging(FULL, FEW)
     done = run(table, behind=False, dry_run=True, read_store_time=None)

@@ -376,6 +376,20 @@ def test_a_generation_of_tombstones_takes_one_commit_that_records(tmp_path: Path
     check_caught_up(table, ["key_idx", "cat_idx", "flat_idx"])
 
 
+def test_a_table_without_rows_waits_for_the_next_ones(tmp_path: Path) -> None:
+    """Its generations stay until then, as Lance records nothing of them."""
+    names = ["key_idx", "cat_idx", "text_idx", "flat_idx"]
+    table = make_indexed(tmp_path / "t", names)
+    table.flush(table.shards[0], Delete(range(BASE_ROWS)))
+    table.merge_all()
+    assert table.base_rows() == {}
+    found = catch_up(table)
+    assert (found.outcome, found.tables[0].error) == ("nothing_to_do", None)
+    write_and_merge(table, 1)
+    done(catch_up(table))
+    check_caught_up(table, names)
+
+
 def test_erased_entries_are_recorded_again_with_one_commit(tmp_path: Path) -> None:
     names = ("key_idx", "cat_idx", "text_idx", "flat_idx")
     table = make_indexed(tmp_path / "t", names)
