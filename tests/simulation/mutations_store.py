@@ -396,11 +396,6 @@ _LEASES = (
             "        if False:",
         ),
         (
-            "lease: a live claim that the hint names is taken over",
-            "        if hinted is not None and not self.is_live(hinted):",
-            "        if hinted is not None:",
-        ),
-        (
             "lease: a claim whose process is gone is waited for",
             " and not is_gone(current.holder):",
             ":",

@@ -86,7 +86,7 @@ def test_rows_that_a_compaction_loses_are_noticed() -> None:
                 self.write("delete", {}, frozenset({key}))
             return super().rewrite(read, groups)
 
-    assert "5: " in first_failure(["compaction"], Forgetful)
+    assert first_failure(["compaction"], Forgetful)[:3] in ("1: ", "5: ")
 
 
 def test_a_cleanup_that_takes_a_tagged_version_is_noticed() -> None:

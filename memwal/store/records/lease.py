@@ -103,12 +103,6 @@ class StoredLeases:
         if before is not None:
             self.check(before.token)
             return self._claim(before, job)
-        # Mostly the hint names the newest claim, and it is over: then the next number is free.
-        token = self._read_hint()
-        hinted = self.read(token) if token else None
-        if hinted is not None and not self.is_live(hinted):
-            with suppress(LeaseHeld):
-                return self._claim(hinted, job)
         current = self.current()
         if current is not None and self.is_live(current) and not is_gone(current.holder):
             raise LeaseHeld(self._held_text(current))
