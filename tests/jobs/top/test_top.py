@@ -176,15 +176,17 @@ class Terminal:
 @contextmanager
 def open_terminal(folder: Path) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (12, 100))
     program = Path(sys.executable).parent / "memwal"
     words = [str(program), "top", "--every", "200ms"]
+    # pytest's workers have a size of their own there, which would hide the terminal's.
+    own = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
         words, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        env={**os.environ, "TERM": "xterm-256color"},
+        env={**own, "TERM": "xterm-256color"},
         preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     terminal = Terminal(process, ours)
-    terminal.resize(12, 100)
     before = terminal.attributes
     try:
         yield terminal
