@@ -82,6 +82,7 @@ def test_a_dag_file_is_light(file: Path, parsed: dict[str, list[dict[str, Any]]]
         of_core = {m for m in found["own"] if m.startswith("memwal.")}
         assert "memwal.config" in of_core
         light = {"config", "errors", "identity", "report", "rows", "rows.policy", "text"}
+        light |= {"rows.expire", "rows.keys"}
         light |= {"model", "options", "format", "format.layout", "jobs"}
         parts = ("keys", "known_names", "names", "namespaces", "requests", "storage_options")
         light |= {f"config.{name}" for name in parts}
