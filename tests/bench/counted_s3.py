@@ -80,3 +80,7 @@ class QuickS3(CountedS3):
     """A server that is not what is measured; it counts kinds only, and pads and copies nothing."""
 
     program = (Path(__file__).parent / "quick_server.py").read_text()
+
+    def repeat(self, bucket: str, folder: str, count: int) -> int:
+        """Have so many folders like one whose name ends with 1; returns their objects in all."""
+        return int(self._ask("repeat", bucket=bucket, folder=folder, count=count))

@@ -32,11 +32,11 @@ class Look:
     """What a look found.
 
     `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
-    listed. `changed` tells whether anything differs from the look before. `requests` counts this
-    look's requests to the store, by operation. `abandoned_shards` is the number of shards with rows
-    that no writer will flush, as counted lately; None where no look could tell. So is
-    `last_backup_at_nanos`: 0 where there should be backups and none is known. `cursors` are as they
-    were some minutes ago at most.
+    listed; some are left out that were through at the first look. `changed` tells whether anything
+    differs from the look before. `requests` counts this look's requests to the store, by operation.
+    `abandoned_shards` is the number of shards with rows that no writer will flush, as counted
+    lately; None where no look could tell. So is `last_backup_at_nanos`: 0 where there should be
+    backups and none is known. `cursors` are as they were some minutes ago at most.
     """
 
     view: TableView
