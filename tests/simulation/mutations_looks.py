@@ -127,6 +127,16 @@ LOOKS = (
             "        both = {**self._seen, **kept, **found}.items()\n",
         ),
         (
+            "looks: the times of all generations are asked for",
+            "unfinished[:_DATED_MAX]",
+            "unfinished",
+        ),
+        (
+            "looks: the times of what was merged long ago are asked for",
+            "[g for g in generations if g.generation > through]",
+            "list(generations)",
+        ),
+        (
             "looks: a shard's broken manifest is the table's",
             "        except StoreUnavailable:\n            raise  # the others would wait as long",
             "        except MemWalError:\n            raise",
