@@ -74,15 +74,20 @@ class WorkerKiller(threading.Thread):
                     self._kill(json.loads(path.read_bytes())["holder"])
 
     def _kill(self, holder: str) -> None:
-        pid = _PID.search(holder)
-        assert pid is not None, holder
         with suppress(ProcessLookupError):
-            os.kill(int(pid[1]), signal.SIGKILL)
+            os.kill(find_pid(holder), signal.SIGKILL)
             self.killed_at.append(time.monotonic())
 
     def stop(self) -> None:
         self._stopped.set()
         self.join()
+
+
+def find_pid(holder: str) -> int:
+    """The process that holds a lease."""
+    pid = _PID.search(holder)
+    assert pid is not None, holder
+    return int(pid[1])
 
 
 class SickTables:
