@@ -174,14 +174,33 @@ LOOKS = (
         "memwal/jobs/watch/apply/__init__.py",
         "tests/jobs/watch/test_watch_apply.py",
         (
-            "watch: looks that never end hold up other tables",
-            "sum(not look.overdue for look in self._looking.values()) <",
-            "len(self._looking) <",
+            "watch: looks at a store that may be silent begin as ever",
+            "            if state.watched.store in full:\n",
+            "            if state.watched.store in full and not at:\n",
+        ),
+        (
+            "watch: a store that answers may be silent",
+            "        self._answered[state.watched.store] = now\n",
+            "",
         ),
         (
             "watch: a look at a former address counts",
             "state is None or state.looking is not look.asked:",
             "state is None:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/plan.py",
+        "tests/jobs/watch/test_watch_apply.py",
+        (
+            "watch: looks that never end hold up other tables",
+            "for look in looks if not look.overdue)",
+            "for look in looks)",
+        ),
+        (
+            "watch: looks at a silent store take all the room",
+            "min(n, share) if store in silent else n",
+            "n",
         ),
     ),
     *mutations(
