@@ -176,12 +176,7 @@ LOOKS = (
         (
             "watch: looks at a store that may be silent begin as ever",
             "            if state.watched.store in full:\n",
-            "            if state.watched.store in full and not at:\n",
-        ),
-        (
-            "watch: a store that answers may be silent",
-            "        self._answered[state.watched.store] = now\n",
-            "",
+            "            if ():\n",
         ),
         (
             "watch: a look at a former address counts",
@@ -201,6 +196,15 @@ LOOKS = (
             "watch: looks at a silent store take all the room",
             "min(n, share) if store in silent else n",
             "n",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/plan.py",
+        "tests/jobs/watch/test_watch_plan.py",
+        (
+            "watch: a store that answers may be silent",
+            "min(look.seconds, answered_seconds.get(look.store, math.inf)) >=",
+            "look.seconds >=",
         ),
     ),
     *mutations(

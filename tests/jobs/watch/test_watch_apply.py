@@ -421,25 +421,13 @@ def test_a_silent_store_of_many_tables_holds_up_no_table_of_another() -> None:
     world.hung = {uris[name] for name in silent}
     for name in well:
         world.tables[name].flush(world.clock)
-    world.run(watch, 55.0)
+    world.run(watch, 30.0)
+    assert len(world.lost) < 50  # each has a thread
+    world.run(watch, 25.0)
     assert all(world.tables[name].merged == {SHARD: 1} for name in well)
     assert not any(world.told("late", name) for name in well)
-    world.run(watch, 1000.0)
+    world.run(watch, 200.0)
     assert {name for _, name in world.looked} == {*silent, *well}
-
-
-def test_looks_that_take_long_hold_up_no_other_of_a_store_that_answers() -> None:
-    slow, quick = [f"a {number}" for number in range(8)], [f"b {n}" for n in range(20)]
-    world = World(tables={name: FakeTable(name=name) for name in [*slow, *quick]})
-    uris = {name: f"s3://bucket/{name}" for name in world.tables}
-    watch = world.watch(60.0)
-    watch.watch([world.watched(name, uri=uri) for name, uri in uris.items()])
-    world.hung = {uris[name] for name in slow}
-    for name in quick:
-        world.tables[name].flush(world.clock)
-    world.run(watch, 55.0)
-    assert all(world.tables[name].merged == {SHARD: 1} for name in quick)
-    assert not any(world.told("late", name) for name in quick)
 
 
 def test_a_table_that_gets_another_address_is_looked_at_there() -> None:
