@@ -80,3 +80,7 @@ class QuickS3(CountedS3):
     """A server that is not what is measured; it counts kinds only, and pads and copies nothing."""
 
     program = (Path(__file__).parent / "quick_server.py").read_text()
+
+    def refuse(self, prefix: str, seconds: float) -> None:
+        """Answer requests for objects below a prefix with SlowDown for so long."""
+        self._ask("refuse", prefix=f"{prefix}/", seconds=seconds)

@@ -26,6 +26,7 @@ _LANCE_SHARE = 1 / 6  # of reads, of writes and of listings each
 _RATE_MIN = 5.0  # what is no burden to any store
 _RECOVERY_SECONDS = 10.0  # until the rate is what it was when the store refused
 _FORGIVEN_SECONDS = 60.0
+_LATE_SECONDS = 0.1  # so late a thread may wake up and cost the others no turn
 _LOOK_SECONDS = 1.0  # those who wait look so often whether the rate has changed
 
 
@@ -107,8 +108,7 @@ class Pace:
                     seconds = self._free_at + ahead * spacing - now
                     if not spacing or (not ahead and seconds <= 0):
                         self._round = max(self._round, turn)
-                        self._free_at = max(self._free_at, now - spacing) + spacing
-                        self._note(now)
+                        self._note(now, spacing)
                         return
                     why = self._explain(now, len(self._waiting), 1 / spacing)
                 if now >= deadline:
@@ -138,7 +138,8 @@ class Pace:
             return math.inf
         return self._slow_rate * (1 + passed / _RECOVERY_SECONDS)
 
-    def _note(self, now: float) -> None:
+    def _note(self, now: float, spacing: float) -> None:
+        self._free_at = max(self._free_at, now - min(spacing, _LATE_SECONDS)) + spacing
         self._sent.append(now)
         while now - self._sent[0] >= 1:
             self._sent.popleft()
@@ -154,5 +155,8 @@ _paces_lock = Lock()
 
 def pace_of(store: str, clock: Clock) -> Pace:
     """The pace that all requests of this process to a store share."""
-    with _paces_lock:
-        return _paces.setdefault((store, clock), Pace(clock))
+    key = store, clock
+    if key not in _paces:
+        with _paces_lock:
+            _paces.setdefault(key, Pace(clock))
+    return _paces[key]

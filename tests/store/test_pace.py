@@ -1,0 +1,251 @@
+"""All requests to a store have one pace: a bound that is asked for, and what the store can take."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.config import load_config, resolve_table
+from memwal.errors import StoreUnavailable, Usage
+from memwal.ports import Objects
+from memwal.run.units import TableUnit, split_requests
+from memwal.store.objects import base
+from memwal.store.objects.base import Waits
+from memwal.store.objects.opening import open_objects
+from memwal.store.objects.pace import Pace, pace_lance, split_rate
+from memwal.testing import ManualClock
+from tests.bench.counted_s3 import QuickS3
+from tests.support import builders
+from tests.support.builders import Put
+from tests.support.watching import Watch
+
+RATE = "requests_per_second_max"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def pace(clock: ManualClock) -> Pace:
+    return Pace(clock)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[QuickS3]:
+    with QuickS3() as running:
+        yield running
+
+
+def send(pace: Pace, clock: ManualClock, count: int, rate_max: float | None = None) -> float:
+    """How long so many requests take, one after another."""
+    began = clock.monotonic_seconds()
+    for _ in range(count):
+        pace.take_turn("t", rate_max, math.inf, lambda why: None)
+    return clock.monotonic_seconds() - began
+
+
+def send_for_a_second(pace: Pace, clock: ManualClock, count: int) -> None:
+    for _ in range(count):
+        send(pace, clock, 1)
+        clock.advance(1 / count)
+
+
+def test_without_a_bound_nothing_waits(pace: Pace, clock: ManualClock) -> None:
+    assert send(pace, clock, 1000) == 0
+    assert clock.slept_seconds == []
+
+
+@pytest.mark.parametrize("rate", [0.5, 7.0, 400.0])
+def test_a_bound_is_held(pace: Pace, clock: ManualClock, rate: float) -> None:
+    assert send(pace, clock, 101, rate) == pytest.approx(100 / rate, rel=0.1)
+    clock.advance(60)  # what was not used is not saved up
+    assert send(pace, clock, 101, rate) == pytest.approx(100 / rate, rel=0.1)
+
+
+def test_a_refusal_halves_the_rate_and_it_comes_back_bit_by_bit(
+    pace: Pace, clock: ManualClock
+) -> None:
+    send_for_a_second(pace, clock, 100)
+    for _ in range(5):  # those on the way were sent before it was known
+        pace.slow_down()
+    assert send(pace, clock, 51) == pytest.approx(1, rel=0.1)
+    clock.advance(9)
+    assert send(pace, clock, 101) == pytest.approx(1, rel=0.1)
+    clock.advance(60)
+    assert send(pace, clock, 1000) == 0
+
+
+def test_refusals_that_go_on_slow_down_further_and_not_for_good(
+    pace: Pace, clock: ManualClock
+) -> None:
+    send_for_a_second(pace, clock, 100)
+    for _ in range(10):
+        pace.slow_down()
+        send(pace, clock, 1)
+        clock.advance(1.1)
+    assert send(pace, clock, 6) == pytest.approx(1, abs=0.3)
+
+
+def test_a_bound_stays_below_what_the_store_can_take(pace: Pace, clock: ManualClock) -> None:
+    send_for_a_second(pace, clock, 100)
+    pace.slow_down()
+    assert send(pace, clock, 11, 10.0) == pytest.approx(1, rel=0.1)
+
+
+def test_a_turn_that_does_not_come_in_time_says_why(pace: Pace, clock: ManualClock) -> None:
+    said: list[str] = []
+    send(pace, clock, 1, 0.1)
+    with pytest.raises(TimeoutError, match=f"1 wait for their turn, 0.1 a second: {RATE}"):
+        pace.take_turn("t", 0.1, clock.monotonic_seconds() + 5, said.append)
+    assert clock.monotonic_seconds() == 5
+    assert set(said) == {f"1 wait for their turn, 0.1 a second: {RATE}"}
+    assert send(pace, clock, 1, 0.1) == pytest.approx(5, abs=0.11)  # nobody waits for who gave up
+    pace.slow_down()
+    with pytest.raises(TimeoutError, match="5 a second: it asked to slow down"):
+        pace.take_turn("t", None, clock.monotonic_seconds(), said.append)
+
+
+def test_a_table_with_many_threads_takes_no_other_s_turn() -> None:
+    pace, order, over = Pace(SystemClock()), list[str](), threading.Event()
+
+    def ask(table: str) -> None:
+        pace.take_turn(table, 100.0, math.inf, lambda why: None)
+        order.append(table)
+
+    def ask_on() -> None:
+        while not over.is_set():
+            ask("greedy")
+
+    threads = [threading.Thread(target=ask_on) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    while len(order) < 20:
+        time.sleep(0.01)
+    began = len(order)
+    for _ in range(10):
+        ask("small")
+    turns = order[began:].count("greedy")
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert turns < 60  # as they come, it would be 160
+
+
+def options(server: QuickS3, rate: int | None) -> dict[str, str]:
+    return server.storage_options | ({} if rate is None else {RATE: str(rate)})
+
+
+def test_a_store_that_is_told_of_says_what_waits(
+    server: QuickS3, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    told: list[str] = []
+    waits = Waits(clock, told.append)
+    monkeypatch.setattr(base, "WAITS", waits)
+    objects = open_objects("s3://told/t", options(server, 1) | {"client_retry_timeout": "1"}, clock)
+    objects.put("a", b"")
+    with pytest.raises(StoreUnavailable, match="given up after 1 s in a queue: 1 wait for"):
+        objects.get("a")
+    assert objects.counts.get == 0
+
+    def sleep(seconds: float) -> None:
+        clock.advance(6)
+        waits.look()
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    patient = open_objects("s3://told/t", options(server, 1), clock)
+    assert patient.get("a") == patient.get("a") == b""
+    assert told and told[-1].endswith(f"(1 wait for their turn, 0.5 a second: {RATE})")
+
+
+def test_a_slow_down_slows_the_others_too(server: QuickS3) -> None:
+    def open_one(name: str) -> Objects:
+        found = open_objects(f"s3://slow/{name}", server.storage_options, SystemClock())
+        found.put("a", b"")
+        return found
+
+    stores, over = [open_one(str(number)) for number in range(6)], threading.Event()
+
+    def ask_on(objects: Objects) -> None:
+        while not over.is_set():
+            objects.get("a")
+
+    def count(seconds: float) -> int:
+        server.forget()
+        time.sleep(seconds)
+        return server.seen().requests
+
+    server.latency(0.02)
+    threads = [threading.Thread(target=ask_on, args=(objects,)) for objects in stores]
+    for thread in threads:
+        thread.start()
+    try:
+        before = count(2)
+        server.refuse("0", 0.1)  # one of the six
+        time.sleep(1.5)
+        after = count(2)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+        server.latency(0)
+    assert after < 0.75 * before
+
+
+@pytest.mark.parametrize("setting", ["file", "environment", "option"])
+def test_it_is_a_setting(setting: str, tmp_path: Path) -> None:
+    file = tmp_path / "memwal.toml"
+    file.write_text(f"[defaults]\n{RATE} = 120\n" if setting == "file" else "")
+    environment = {"MEMWAL_REQUESTS_PER_SECOND_MAX": "120"} if setting == "environment" else {}
+    given = {RATE: "120"} if setting == "option" else {}
+    table = resolve_table("s3://bucket/t", load_config(str(file)), given, environment)
+    assert table.storage_options == {RATE: "120"}
+    shared = split_rate(table.storage_options, 2)
+    assert float(shared[RATE]) == 60
+    lance = pace_lance(shared)
+    assert float(lance["lance_aimd_max_rate"]) == float(lance["lance_aimd_initial_rate"]) == 10
+
+
+def test_tasks_share_it() -> None:
+    unit = TableUnit(uri="s3://bucket/t", storage_options={RATE: "120"})
+    assert float(split_requests(unit, 3).storage_options[RATE]) == 40
+
+
+def test_what_is_not_set_is_left_to_lance() -> None:
+    given = {"lance_aimd_max_rate": "50"}
+    assert pace_lance(given) == split_rate(given, 3) == given
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "", "1e9"])
+def test_an_option_that_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(Usage, match=f"{RATE}: expected requests a second"):
+        open_objects("s3://bucket/t", {RATE: text}, ManualClock())
+
+
+def test_a_watch_and_lance_hold_it_together(server: QuickS3, tmp_path: Path) -> None:
+    """The watch's own looks, its workers' requests, and those that Lance makes in them."""
+    rate, names = 100, ["a", "b"]  # without it, 137 arrive in a second
+    for name in names:
+        table = builders.make_table(tmp_path / name, rows=range(20), indexed=True)
+        table.flush(table.shards[0], Put([1, 30], 1))
+        server.load(tmp_path / name, "lake", name)
+    words = [f"s3://lake/{name}" for name in names] + server.arguments
+    arrived: list[tuple[float, int]] = []
+    server.forget()
+    with Watch([*words, "--storage-option", f"{RATE}={rate}", "--once", "--json"], tmp_path) as run:
+        while run.ended_with() is None:
+            arrived.append((time.monotonic(), server.seen().requests))
+            time.sleep(0.1)
+        assert run.wait(60) == 0, run.stderr()
+    assert arrived[-1][1] > 100
+    busiest = max(
+        later - seen for at, seen in arrived for then, later in arrived if 0 <= then - at <= 1
+    )
+    assert busiest <= rate * 1.1
