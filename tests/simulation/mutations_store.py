@@ -1121,7 +1121,7 @@ _FULL_DISKS = (
     ),
 )
 
-_PACE = "tests/store/test_pace.py -k 'not watch'"
+_PACE = "tests/store/test_pace.py"
 _PACES = (
     *mutations(
         "memwal/store/objects/base.py",

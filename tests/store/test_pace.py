@@ -5,25 +5,23 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from obstore.exceptions import GenericError
 
 from memwal.clock import SystemClock
 from memwal.config import load_config, resolve_table
 from memwal.errors import StoreUnavailable, Usage
 from memwal.ports import Objects
 from memwal.run.units import TableUnit, split_requests
-from memwal.store.objects import base
+from memwal.store.objects import base, cloud
 from memwal.store.objects.base import Waits
 from memwal.store.objects.opening import open_objects
 from memwal.store.objects.pace import Pace, pace_lance, split_rate
 from memwal.testing import ManualClock
-from tests.bench.counted_s3 import QuickS3
-from tests.support import builders
-from tests.support.builders import Put
-from tests.support.watching import Watch
+from tests.store.test_s3_faults import SECRETS, SLOW_DOWN, Reply, ScriptedServer
+from tests.store.test_s3_faults import server as server
 
 RATE = "requests_per_second_max"
 
@@ -36,12 +34,6 @@ def clock() -> ManualClock:
 @pytest.fixture
 def pace(clock: ManualClock) -> Pace:
     return Pace(clock)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[QuickS3]:
-    with QuickS3() as running:
-        yield running
 
 
 def send(pace: Pace, clock: ManualClock, count: int, rate_max: float | None = None) -> float:
@@ -139,64 +131,60 @@ def test_a_table_with_many_threads_takes_no_other_s_turn() -> None:
     assert turns < 60  # as they come, it would be 160
 
 
-def options(server: QuickS3, rate: int | None) -> dict[str, str]:
-    return server.storage_options | ({} if rate is None else {RATE: str(rate)})
-
-
 def test_a_store_that_is_told_of_says_what_waits(
-    server: QuickS3, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
     told: list[str] = []
     waits = Waits(clock, told.append)
     monkeypatch.setattr(base, "WAITS", waits)
-    objects = open_objects("s3://told/t", options(server, 1) | {"client_retry_timeout": "1"}, clock)
-    objects.put("a", b"")
+    objects = open_table(server, clock, "t", client_retry_timeout="1", **{RATE: "1"})
+    server.script.append(Reply())
+    objects.get("a")
     with pytest.raises(StoreUnavailable, match="given up after 1 s in a queue: 1 wait for"):
         objects.get("a")
-    assert objects.counts.get == 0
+    assert objects.counts.get == 1
 
     def sleep(seconds: float) -> None:
         clock.advance(6)
         waits.look()
 
     monkeypatch.setattr(clock, "sleep", sleep)
-    patient = open_objects("s3://told/t", options(server, 1), clock)
+    patient = open_table(server, clock, "t", **{RATE: "1"})
     assert patient.get("a") == patient.get("a") == b""
     assert told and told[-1].endswith(f"(1 wait for their turn, 0.5 a second: {RATE})")
 
 
-def test_a_slow_down_slows_the_others_too(server: QuickS3) -> None:
-    def open_one(name: str) -> Objects:
-        found = open_objects(f"s3://slow/{name}", server.storage_options, SystemClock())
-        found.put("a", b"")
-        return found
+def open_table(server: ScriptedServer, clock: ManualClock, name: str, **options: str) -> Objects:
+    given = {"aws_endpoint": server.endpoint, "allow_http": "true", **SECRETS, **options}
+    return open_objects(f"s3://bucket/{name}", given, clock)
 
-    stores, over = [open_one(str(number)) for number in range(6)], threading.Event()
 
-    def ask_on(objects: Objects) -> None:
-        while not over.is_set():
-            objects.get("a")
+def get(objects: Objects, clock: ManualClock, times: int) -> float:
+    """How long it takes."""
+    began = clock.monotonic_seconds()
+    for _ in range(times):
+        objects.get("a")
+    return clock.monotonic_seconds() - began
 
-    def count(seconds: float) -> int:
-        server.forget()
-        time.sleep(seconds)
-        return server.seen().requests
 
-    server.latency(0.02)
-    threads = [threading.Thread(target=ask_on, args=(objects,)) for objects in stores]
-    for thread in threads:
-        thread.start()
-    try:
-        before = count(2)
-        server.refuse("0", 0.1)  # one of the six
-        time.sleep(1.5)
-        after = count(2)
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-        server.latency(0)
-    assert after < 0.75 * before
+def test_a_slow_down_slows_the_others_too(server: ScriptedServer, clock: ManualClock) -> None:
+    busy, other = open_table(server, clock, "busy"), open_table(server, clock, "other")
+    server.script += [*[Reply()] * 99, SLOW_DOWN, Reply()]
+    assert get(other, clock, 99) == 0
+    busy.get("a")
+    assert get(other, clock, 51) == pytest.approx(1, abs=0.2)
+
+
+def test_a_bound_is_for_the_store(server: ScriptedServer, clock: ManualClock) -> None:
+    server.script.append(Reply())
+    for name in ("one", "two"):  # half of it is for Lance
+        assert get(open_table(server, clock, name, **{RATE: "10"}), clock, 6) > 0.8
+
+
+@pytest.mark.parametrize("fault", [503, 429, 500, 404])
+def test_what_asks_for_fewer_requests(fault: int) -> None:
+    text = f"Server returned non-2xx status code: {fault}: "
+    assert cloud.throttles(GenericError(text)) == (fault in (503, 429))
 
 
 @pytest.mark.parametrize("setting", ["file", "environment", "option"])
@@ -227,25 +215,3 @@ def test_what_is_not_set_is_left_to_lance() -> None:
 def test_an_option_that_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(Usage, match=f"{RATE}: expected requests a second"):
         open_objects("s3://bucket/t", {RATE: text}, ManualClock())
-
-
-def test_a_watch_and_lance_hold_it_together(server: QuickS3, tmp_path: Path) -> None:
-    """The watch's own looks, its workers' requests, and those that Lance makes in them."""
-    rate, names = 100, ["a", "b"]  # without it, 137 arrive in a second
-    for name in names:
-        table = builders.make_table(tmp_path / name, rows=range(20), indexed=True)
-        table.flush(table.shards[0], Put([1, 30], 1))
-        server.load(tmp_path / name, "lake", name)
-    words = [f"s3://lake/{name}" for name in names] + server.arguments
-    arrived: list[tuple[float, int]] = []
-    server.forget()
-    with Watch([*words, "--storage-option", f"{RATE}={rate}", "--once", "--json"], tmp_path) as run:
-        while run.ended_with() is None:
-            arrived.append((time.monotonic(), server.seen().requests))
-            time.sleep(0.1)
-        assert run.wait(60) == 0, run.stderr()
-    assert arrived[-1][1] > 100
-    busiest = max(
-        later - seen for at, seen in arrived for then, later in arrived if 0 <= then - at <= 1
-    )
-    assert busiest <= rate * 1.1
