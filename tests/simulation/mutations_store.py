@@ -1161,11 +1161,6 @@ _PACES = (
             "            if True:\n",
         ),
         (
-            "pace: who gave up is waited for",
-            "                self._waiting.remove(ticket)",
-            "                pass",
-        ),
-        (
             "pace: Lance has no bound",
             "    share = rate * _LANCE_SHARE\n",
             "    return dict(storage_options)\n",
