@@ -201,6 +201,17 @@ def test_it_is_a_setting(setting: str, tmp_path: Path) -> None:
     assert float(lance["lance_aimd_max_rate"]) == float(lance["lance_aimd_initial_rate"]) == 10
 
 
+def test_a_backup_s_place_is_asked_as_seldom(tmp_path: Path) -> None:
+    file = tmp_path / "memwal.toml"
+    file.write_text(
+        f'[tables.t]\nuri = "s3://bucket/t"\n{RATE} = 120\n'
+        '[tables.t.backup]\nuri = "s3://other/t"\nstorage_options = { aws_region = "eu-1" }\n'
+    )
+    table = resolve_table("t", load_config(str(file)), {}, {})
+    assert table.backup is not None
+    assert table.backup.storage_options == {RATE: "120", "aws_region": "eu-1"}
+
+
 def test_tasks_share_it() -> None:
     unit = TableUnit(uri="s3://bucket/t", storage_options={RATE: "120"})
     assert float(split_requests(unit, 3).storage_options[RATE]) == 40
