@@ -1,12 +1,12 @@
-"""Tables of thousands of shards that are quickly made, with nothing to do.
+"""Tables of thousands of shards, or of generations, that are quickly made, with nothing to do.
 
-One shard is written by pylance, merged, caught up and collected; the others are copies of its files
-under their own ids, with progress of their own in the MemWAL index.
+One is written by pylance, merged and caught up; the others are copies of its files under their own
+names, with progress of their own in the MemWAL index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +50,8 @@ def forge(bench: Bench, shards: int, *options: str) -> tuple[Path, ShardId]:
             break
     others = [ShardId(shard) for shard in new_shards(shards - 1)]
     _copy_shard(table, like, others)
-    _record_progress(table, like, others)
+    merged = open_stores(str(table), {}).views.table().mem_wal.merged[like]
+    _record_progress(table, dict.fromkeys(others, merged))
     run_process([program("memwal"), "snapshot", table, "--json", "--engine", "local"], folder)
     return table, like
 
@@ -76,20 +77,17 @@ def _copy_shard(table: Path, like: ShardId, others: Sequence[ShardId]) -> None:
                 target.write_bytes(data)
 
 
-def _record_progress(table: Path, like: ShardId, others: Sequence[ShardId]) -> None:
-    """The others are as far as that one, in the MemWAL index of a new version."""
+def _record_progress(table: Path, merged: Mapping[ShardId, int]) -> None:
+    """Shards are merged and caught up so far, in the MemWAL index of a new version."""
     dataset = lance.dataset(str(table))
     version = int(dataset.version)
     state = open_stores(str(table), {}).views.mem_wal(version)
     details = codec.pb.MemWalIndexDetails.FromString(state.raw)
-    lists = [(details.merged_generations, state.merged[like])]
-    lists += [
-        (index.caught_up_generations, state.index_catchup[index.index_name][like])
-        for index in details.index_catchup
-    ]
-    for entries, generation in lists:
-        for shard in others:
-            entry = entries.add()
+    caught_up = [index.caught_up_generations for index in details.index_catchup]
+    for entries in (details.merged_generations, *caught_up):
+        found = {entry.shard_id.uuid: entry for entry in entries}
+        for shard, generation in merged.items():
+            entry = found.get(UUID(shard).bytes) or entries.add()
             entry.shard_id.uuid, entry.generation = UUID(shard).bytes, generation
     entry = Index(
         uuid=str(uuid4()),
@@ -103,3 +101,26 @@ def _record_progress(table: Path, like: ShardId, others: Sequence[ShardId]) -> N
     )
     operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
     lance.LanceDataset.commit(dataset, operation, read_version=version, max_retries=0)
+
+
+def forge_generations(table: Path, shard: ShardId, generations: int) -> str:
+    """List so many generations in a shard that has one, all of them merged as that one is.
+
+    Returns the folder of the one. The others' folders, of the same name with their numbers, are
+    left to whoever can copy them at little cost.
+    """
+    stores = open_stores(str(table), {})
+    manifest = stores.shard_manifests.latest(shard)
+    assert manifest is not None
+    (like,) = manifest.flushed_generations
+    stem = like.path.removesuffix(str(like.generation))
+    listed = tuple(
+        replace(like, generation=number, path=f"{stem}{number}")
+        for number in range(1, generations + 1)
+    )
+    stores.shard_manifests.commit(
+        manifest,
+        replace(manifest, flushed_generations=listed, current_generation=generations + 1),
+    )
+    _record_progress(table, {shard: generations})
+    return layout.generation_folder(shard, like.path, like.generation)

@@ -2,8 +2,8 @@
 
 It knows what boto3 and Lance ask for: puts with `If-None-Match`, gets of ranges, listings, deletes.
 Nothing is authorized, and there are no multipart uploads. Its own addresses (`/-load`, `/-latency`,
-`/-counts`, `/-forget`) are those of counting_server.py; after `/-refuse` it takes no request
-below a prefix for some seconds. Runs in a process of its own.
+`/-counts`, `/-forget`) are those of counting_server.py. After `/-refuse` it takes no request below a
+prefix for some seconds; `/-repeat` makes many objects of a few. Runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -56,6 +56,16 @@ class Bucket:
         etag = f'"{md5(data, usedforsecurity=False).hexdigest()}"'
         self.objects[key] = Stored(data, etag, time.time())
         return self.objects[key]
+
+    def repeat(self, folder: str, count: int) -> int:
+        """Copy all below a folder `..._1` to `..._2` and so on; returns how many there are now."""
+        stem = folder.removesuffix("1")
+        found = [key for key in self.keys if key.startswith(f"{folder}/")]
+        for number in range(2, count + 1):
+            for key in found:
+                self.objects[f"{stem}{number}{key[len(folder) :]}"] = self.objects[key]
+        self.keys = sorted(self.objects)
+        return len(found) * count
 
     def delete(self, key: str) -> None:
         """Delete an object, if it is there."""
@@ -192,6 +202,9 @@ class Server:
                     key = f"{asked['prefix']}/{file.relative_to(asked['folder'])}"
                     bucket.put(key, file.read_bytes())
                 told = len(files)
+            case "/-repeat":
+                bucket = self.buckets[asked["bucket"]]
+                told = bucket.repeat(asked["folder"], int(asked["count"]))
             case "/-latency":
                 self.latency_seconds = float(asked["seconds"])
             case "/-refuse":

@@ -127,6 +127,16 @@ LOOKS = (
             "        both = {**self._seen, **kept, **found}.items()\n",
         ),
         (
+            "looks: the times of all generations are asked for",
+            "unfinished[:_DATED_MAX]",
+            "unfinished",
+        ),
+        (
+            "looks: the times of what was merged long ago are asked for",
+            "[g for g in generations if g.generation > through]",
+            "list(generations)",
+        ),
+        (
             "looks: a shard's broken manifest is the table's",
             "        except StoreUnavailable:\n            raise  # the others would wait as long",
             "        except MemWalError:\n            raise",
@@ -164,14 +174,37 @@ LOOKS = (
         "memwal/jobs/watch/apply/__init__.py",
         "tests/jobs/watch/test_watch_apply.py",
         (
-            "watch: looks that never end hold up other tables",
-            "sum(not look.overdue for look in self._looking.values()) <",
-            "len(self._looking) <",
+            "watch: looks at a store that may be silent begin as ever",
+            "            if state.watched.store in full:\n",
+            "            if ():\n",
         ),
         (
             "watch: a look at a former address counts",
             "state is None or state.looking is not look.asked:",
             "state is None:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/plan.py",
+        "tests/jobs/watch/test_watch_apply.py",
+        (
+            "watch: looks that never end hold up other tables",
+            "for look in looks if not look.overdue)",
+            "for look in looks)",
+        ),
+        (
+            "watch: looks at a silent store take all the room",
+            "min(n, share) if store in silent else n",
+            "n",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/plan.py",
+        "tests/jobs/watch/test_watch_plan.py",
+        (
+            "watch: a store that answers may be silent",
+            "min(look.seconds, answered_seconds.get(look.store, math.inf)) >=",
+            "look.seconds >=",
         ),
     ),
     *mutations(

@@ -194,11 +194,12 @@ def count_lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | N
 def find_reclaimable(view: TableView) -> list[FlushedGeneration]:
     """Listed generations that are merged and covered by every index that must cover them."""
     names = covering_indexes(view.manifest, view.mem_wal)
+    covered = {s.shard_id: view.mem_wal.caught_up_to(s.shard_id, names) for s in view.shards}
     return [
         generation
         for shard in view.shards
         for generation in shard.manifest.flushed_generations
-        if generation.generation <= view.mem_wal.caught_up_to(shard.shard_id, names)
+        if generation.generation <= covered[shard.shard_id]
     ]
 
 

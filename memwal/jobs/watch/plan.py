@@ -6,7 +6,9 @@ its generation is first seen, and kept: after that, a clock that is wrong or res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError
@@ -25,6 +27,9 @@ _LOOKS_A_TARGET = 4
 # Time is left for this many rounds, so that one that takes longer than the last still ends in time.
 _ROUNDS_SPARED = 2.0
 _UPKEEP_GROWTH_MAX = 24.0
+# A store that has answered no look for so long may be silent; one look in so many is its share.
+_SILENT_SECONDS = 5.0
+_SILENT_SHARE = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,11 +37,11 @@ class Look:
     """What a look found.
 
     `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
-    listed. `changed` tells whether anything differs from the look before. `requests` counts this
-    look's requests to the store, by operation. `abandoned_shards` is the number of shards with rows
-    that no writer will flush, as counted lately; None where no look could tell. So is
-    `last_backup_at_nanos`: 0 where there should be backups and none is known. `cursors` are as they
-    were some minutes ago at most.
+    listed; some are left out that were through at the first look. `changed` tells whether anything
+    differs from the look before. `requests` counts this look's requests to the store, by operation.
+    `abandoned_shards` is the number of shards with rows that no writer will flush, as counted
+    lately; None where no look could tell. So is `last_backup_at_nanos`: 0 where there should be
+    backups and none is known. `cursors` are as they were some minutes ago at most.
     """
 
     view: TableView
@@ -361,6 +366,36 @@ def find_look_seconds(
     if quiet_seconds < freshness_seconds:
         return quick
     return max(quick, freshness_seconds * _ACT_AT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LookUnderWay:
+    """A look at a table of `store`. An `overdue` one was reported, and takes no other's place."""
+
+    store: Hashable
+    seconds: float
+    overdue: bool
+
+
+def find_room(
+    looks: Sequence[LookUnderWay], answered_seconds: Mapping[Hashable, float], looks_max: int
+) -> tuple[int, Collection[Hashable]]:
+    """How many more looks may begin now, and at which stores none of them.
+
+    `answered_seconds` says how long ago a look at a store succeeded last. If that was long ago, and
+    a look at it takes long, the store may be silent: looks at it get a share of the room only, and
+    a few of them begin from time to time to find out.
+    """
+    silent = {
+        look.store
+        for look in looks
+        if min(look.seconds, answered_seconds.get(look.store, math.inf)) >= _SILENT_SECONDS
+    }
+    share = max(1, looks_max // _SILENT_SHARE)
+    held = Counter(look.store for look in looks if not look.overdue)
+    young = Counter(look.store for look in looks if look.seconds < _SILENT_SECONDS)
+    taken = sum(min(n, share) if store in silent else n for store, n in held.items())
+    return looks_max - taken, {store for store in silent if young[store] >= share}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -83,6 +83,13 @@ class Watched:
 
     resolved: ResolvedTable
     target: Target
+
+    @property
+    def store(self) -> Hashable:
+        """What its files are on, as far as the address tells: a bucket, or else nothing shared."""
+        scheme, slashes, rest = self.resolved.uri.partition("://")
+        options = frozenset(self.resolved.storage_options.items())
+        return (scheme, rest.partition("/")[0], options) if slashes else self.resolved.uri
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import lance
@@ -25,6 +25,7 @@ from tests.bench.flushing import BASE_ROWS, DIM, ROWS, Flushing
 from tests.bench.harness import Bench, program, run_process
 from tests.bench.tables import copy_of, make_base, new_shards, pending
 from tests.support.freshness import Times, lag_over_time, read_times
+from tests.support.sick_tables import SickTables
 from tests.support.watching import Taken, Watch
 
 TITLE = "Always fresh"
@@ -44,6 +45,7 @@ def run(bench: Bench) -> None:
     origin = _origin(bench)
     _many_tables(bench, origin)
     _many_tables_on_s3(bench, origin)
+    _beside_sick_tables(bench, origin)
     _hot_table(bench, origin)
     _against_a_loop(bench, origin)
 
@@ -159,8 +161,12 @@ def _watch(
     seconds: float,
     writing: Callable[[], None] = lambda: None,
     written_over: Callable[[], None] = lambda: None,
+    fails: bool = False,
 ) -> _Watched:
-    """Writers to some of the tables for so long, once the watch has looked at them all."""
+    """Writers to some of the tables for so long, once the watch has looked at them all.
+
+    `fails` says that some other table is never seen, which the watch tells by how it ends.
+    """
     all_of_them = ["--all", "--config", tables.config, "--json", "--every", "1s", *words]
     with ExitStack() as stack:
         started = time.time()
@@ -183,7 +189,7 @@ def _watch(
         time.sleep(_DRAIN_SECONDS)
         ended = time.time()
         watch.send(15)
-        if watch.wait(60):
+        if bool(watch.wait(60)) is not fails:
             raise RuntimeError(f"the watch ended badly: {watch.stderr()[-4000:]}")
     return _Watched(
         began=began,
@@ -282,6 +288,39 @@ def _idle(bench: Bench, server: QuickS3, tables: _Tables) -> None:
         at_most=1.0,
         measured=f"{sum(requests.values()):.3g} requests a second and table",
         costs=requests,
+    )
+
+
+def _beside_sick_tables(bench: Bench, origin: _Origin) -> None:
+    """All are written to, beside one of a million objects, one whose store is silent, and one that
+    ends each worker that takes it.
+    """
+    count, objects, target, seconds = (
+        (20, 20_000, 10.0, 15.0) if bench.quick else (200, 1_000_000, 60.0, 90.0)
+    )
+    seen = []
+    for is_sick in (False, True):
+        tables = replace(_copies(bench, origin, count), shards=origin.shards[:1])
+        with ExitStack() as stack:
+            if is_sick:
+                sick = SickTables(bench.new_folder("sick"), objects=objects)
+                lines = stack.enter_context(sick).config
+                tables.config.write_text(tables.config.read_text() + lines)
+            watched = _watch(
+                bench, tables, ["--freshness", f"{target:g}s"],
+                written=count, flushes_per_second=count / 10, seconds=seconds, fails=is_sick,
+            )  # fmt: skip
+            seen.append(watched)
+    what = f"{count} written tables beside 3 sick ones"
+    _tell(bench, what, seen[1], target, deaths=len(sick.killer.killed_at))
+    alone, beside = (watched.seconds("indexed")[-1] for watched in seen)
+    bench.figure(
+        CASE,
+        f"{what}, against the same without them: flush to indexed, the worst",
+        beside / alone,
+        "x",
+        at_most=1.25,
+        measured=f"{beside:.1f} s against {alone:.1f} s",
     )
 
 

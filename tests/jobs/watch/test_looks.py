@@ -19,7 +19,7 @@ from memwal.format import codec, layout
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.watch.plan import Look
 from memwal.jobs.watch.store import StoredLooks, find_latest
-from memwal.model import Cursor, ShardId, StoredFile
+from memwal.model import Cursor, FlushedGeneration, ShardId, StoredFile
 from memwal.ports import Objects
 from memwal.store.objects.local import LocalObjects
 from memwal.testing import MemoryBucket, MemoryObjects
@@ -86,6 +86,11 @@ class Watched:
             del self.bucket.objects[path]
         for path, file in there.items():
             self.bucket.objects[path] = (files.get(path), file.modified_at_nanos)
+
+    def add_files(self) -> None:
+        """So many that a look does not list them all in pages of two."""
+        for position in range(100, 200):
+            self.bucket.objects[layout.wal_entry_path(TWO, position)] = (b"", 1)
 
     def look(self) -> Look:
         return self.looks.look(resolve("/watched"))
@@ -330,8 +335,7 @@ def test_a_broken_manifest_is_its_shards_own_trouble(tmp_path: Path, page_object
 
 def test_many_files_are_not_listed_at_every_look(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "t", page_objects=2)
-    for position in range(100, 200):
-        watched.bucket.objects[layout.wal_entry_path(TWO, position)] = (b"", 1)
+    watched.add_files()
     first = watched.look()
     assert pending(first) == {ONE: [1], TWO: [1]}
     listed: list[str] = []
@@ -347,6 +351,24 @@ def test_many_files_are_not_listed_at_every_look(tmp_path: Path) -> None:
         for g in shard.pending:
             flushed = found.flushed_at_nanos[shard.shard_id, g.generation]
             assert flushed == exact.flushed_at_nanos(shard.shard_id, g)
+
+
+def test_a_first_look_asks_for_few_times_however_many_generations_there_are(
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path / "t", page_objects=2)
+    merge(watched.table, ONE)
+    many = range(2, 1000)
+    copies = [FlushedGeneration(generation=n, path=f"00000000_gen_{n}") for n in many]
+    builders.list_generations(watched.table, ONE, *copies)
+    watched.copy()
+    watched.add_files()
+    found = watched.look()
+    assert len(pending(found)[ONE]) == len(many)
+    assert found.requests["get"] < 250
+    dated = [at for (shard, _), at in found.flushed_at_nanos.items() if shard == ONE]
+    assert len(dated) == len(many)  # what was merged long ago has none, and needs none
+    assert watched.look().requests["get"] < 20
 
 
 def test_a_generation_that_is_dropped_during_a_look_is_no_hole(tmp_path: Path) -> None:

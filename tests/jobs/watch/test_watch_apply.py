@@ -411,6 +411,25 @@ def test_a_store_that_never_answers_holds_up_no_other_table() -> None:
     assert all("5 s so far" in world.told("error", name)[0]["message"] for name in names)
 
 
+def test_a_silent_store_of_many_tables_holds_up_no_table_of_another() -> None:
+    silent = [f"hung {number:03}" for number in range(100)]
+    well = [f"well {number}" for number in range(20)]
+    world = World(tables={name: FakeTable(name=name) for name in [*silent, *well]})
+    watch = world.watch(60.0)
+    uris = {name: f"s3://silent/{name}" for name in silent} | {n: f"s3://well/{n}" for n in well}
+    watch.watch([world.watched(name, uri=uri) for name, uri in uris.items()])
+    world.hung = {uris[name] for name in silent}
+    for name in well:
+        world.tables[name].flush(world.clock)
+    world.run(watch, 30.0)
+    assert len(world.lost) < 50  # each has a thread
+    world.run(watch, 25.0)
+    assert all(world.tables[name].merged == {SHARD: 1} for name in well)
+    assert not any(world.told("late", name) for name in well)
+    world.run(watch, 200.0)
+    assert {name for _, name in world.looked} == {*silent, *well}
+
+
 def test_a_table_that_gets_another_address_is_looked_at_there() -> None:
     world, table = one()
     world.hung = {"/t"}

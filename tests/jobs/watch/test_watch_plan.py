@@ -13,6 +13,7 @@ from memwal.jobs.watch.options import WatchOptions, choose_round_options
 from memwal.jobs.watch.plan import (
     Behind,
     Lag,
+    LookUnderWay,
     Target,
     Waiting,
     WatchLimits,
@@ -20,6 +21,7 @@ from memwal.jobs.watch.plan import (
     find_look_seconds,
     find_need,
     find_queues,
+    find_room,
     order_tables,
     set_aside,
 )
@@ -118,6 +120,15 @@ def test_who_begins_as_early_as_the_queue_asks_is_in_time(
 def test_rounds_that_are_far_apart_make_no_room_for_each_other() -> None:
     behind = [Behind(table=f"t{n}", deadline=n * 5.0, round_seconds=2.0) for n in range(9)]
     assert set(find_queues(behind, rounds_max=1).values()) == {0.0}
+
+
+def test_looks_that_take_long_hold_up_others_only_of_a_store_that_answers_none() -> None:
+    looks = [LookUnderWay(store="a", seconds=20.0, overdue=False) for _ in range(8)]
+    assert find_room(looks, {"a": 1.0}, 16) == (8, set())
+    assert find_room(looks, {"a": 20.0, "b": 1.0}, 16) == (12, set())
+    looks += [LookUnderWay(store="a", seconds=1.0, overdue=False) for _ in range(4)]
+    assert find_room(looks, {}, 16) == (12, {"a"})
+    assert find_room(looks, {"a": 1.0}, 16) == (4, set())
 
 
 @given(st.floats(1, 86_400), SECONDS)

@@ -201,8 +201,11 @@ class World:
 
     # ---- the watch
 
-    def watched(self, name: str, freshness: float = 60.0, **target: Any) -> Watched:
-        resolved = ResolvedTable(name=name, uri=f"/{name}", settings=Settings(), storage_options={})
+    def watched(
+        self, name: str, freshness: float = 60.0, uri: str | None = None, **target: Any
+    ) -> Watched:
+        uri = uri or f"/{name}"
+        resolved = ResolvedTable(name=name, uri=uri, settings=Settings(), storage_options={})
         return Watched(resolved=resolved, target=Target(freshness_seconds=freshness, **target))
 
     def watch(self, freshness: float = 60.0, **given: Any) -> Watch:

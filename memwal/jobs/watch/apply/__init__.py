@@ -6,13 +6,23 @@ All its state can be lost: another watch, or this one after a restart, needs non
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table_state import LOOK, PROGRESS, WatchedTable
-from memwal.jobs.watch.plan import Look, Need, Round, WatchLimits, assess, find_queues, order_tables
+from memwal.jobs.watch.plan import (
+    Look,
+    LookUnderWay,
+    Need,
+    Round,
+    WatchLimits,
+    assess,
+    find_queues,
+    find_room,
+    order_tables,
+)
 from memwal.jobs.watch.ports import (
     Event,
     Events,
@@ -41,7 +51,7 @@ _LOOKING_SECONDS_MAX = 0.02
 
 @dataclass(slots=True)
 class _Looking:
-    """A look under way; an `overdue` one was reported, and takes no other look's place."""
+    """A look under way, which is `overdue` once that was reported."""
 
     asked: Watched
     began: float
@@ -76,6 +86,7 @@ class Watch:
     lag_seconds_max: float = 0.0
     _looks: list[tuple[float, str]] = field(default_factory=list)
     _looking: dict[int, _Looking] = field(default_factory=dict)
+    _answered: dict[Hashable, float] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
     _slack: set[str] = field(default_factory=set)
     _behind: set[str] = field(default_factory=set)
@@ -193,21 +204,30 @@ class Watch:
         heapq.heappush(self._looks, (at, state.name))
 
     def _begin_looks(self, now: float) -> None:
-        while self._looks and self._looks[0][0] <= now and self._has_room:
+        while self._looks and self._looks[0][0] <= now:
+            room, full = self._find_room(now)
+            if room <= 0:
+                return
             at, name = heapq.heappop(self._looks)
             state = self.tables.get(name)
             if state is None or state.gone or state.look_at != at or state.looking is not None:
                 continue
             if self.once and state.report is not None:
                 continue
+            if state.watched.store in full:
+                self._plan_look(state, now + self.limits.every_seconds)
+                continue
             state.looking = asked = state.watched
             self._looking[id(asked.resolved)] = _Looking(asked, now)
             self.lookouts.start(asked.resolved)
 
-    @property
-    def _has_room(self) -> bool:
-        """Whether another look may begin beside those under way; overdue ones don't count."""
-        return sum(not look.overdue for look in self._looking.values()) < self.limits.looks_max
+    def _find_room(self, now: float) -> tuple[int, Collection[Hashable]]:
+        looks = [
+            LookUnderWay(store=look.asked.store, seconds=now - look.began, overdue=look.overdue)
+            for look in self._looking.values()
+        ]
+        answered = {store: now - at for store, at in self._answered.items()}
+        return find_room(looks, answered, self.limits.looks_max)
 
     def _find_overdue(self, now: float) -> None:
         """Report looks that take too long; from then on, they hold up only their own table."""
@@ -251,6 +271,7 @@ class Watch:
 
     def _take_found(self, state: WatchedTable, look: Look, now: float) -> None:
         is_first, target = state.lag is None, state.watched.target
+        self._answered[state.watched.store] = now
         state.aside.pop(LOOK, None)
         if not self.once:
             state.report = None
@@ -409,7 +430,7 @@ class Watch:
             return 0.0
         looking = any(not look.overdue for look in self._looking.values())
         longest = _LOOKING_SECONDS_MAX if looking else _TURN_SECONDS_MAX
-        if not self._looks or not self._has_room:
+        if not self._looks or self._find_room(now)[0] <= 0:
             return longest
         return max(0.0, min(longest, self._looks[0][0] - now))
 

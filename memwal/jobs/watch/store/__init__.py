@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 
 from memwal.clock import SystemClock
@@ -30,7 +31,15 @@ from memwal.jobs.status.store import read_last_backup
 from memwal.jobs.watch.plan import Generation, Look
 from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
-from memwal.model import BrokenShard, Cursor, ShardView, StoredFile, TableView, VersionFacts
+from memwal.model import (
+    BrokenShard,
+    Cursor,
+    ShardId,
+    ShardView,
+    StoredFile,
+    TableView,
+    VersionFacts,
+)
 from memwal.ports import Clock, Objects
 from memwal.rows.policy import STORED_KEY
 from memwal.rows.progress import find_holes
@@ -180,7 +189,7 @@ class SeenTable:
         """The table's view, when its generations were flushed, and whether anything is new."""
         last, facts = self._last, self._base.read()
         for _ in range(_LOOKS_MAX):
-            shards = self._shards.look()
+            shards = self._shards.look(partial(_find_through, facts))
             if last is not None and last.facts is facts and last.shards == shards:
                 return last.view, last.flushed, False
             self._last = seen = self._show(facts, shards)
@@ -216,8 +225,16 @@ class SeenTable:
             (shard_id, listed.generation): shard.flushed[listed.path]
             for shard_id, shard in shards.items()
             for listed in shard.manifest.flushed_generations
+            if listed.path in shard.flushed
         }
         return _Seen(facts=facts, shards=seen, view=view, flushed=flushed)
+
+
+def _find_through(facts: VersionFacts, shard_id: ShardId) -> int:
+    """Up to which generation a shard is merged, and in every index."""
+    state, indexes = facts.manifest.mem_wal, facts.manifest.indexes
+    names = {entry.name for entry in indexes} - layout.SYSTEM_INDEXES
+    return 0 if state is None else state.caught_up_to(shard_id, names)
 
 
 class SeenBackup:

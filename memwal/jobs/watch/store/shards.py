@@ -36,6 +36,8 @@ _READERS_MAX = 16
 _PAGES_MIN = 16
 # A listing that was found to be longer is tried again after this many looks.
 _LOOKS_UNLISTED = 100
+# Of a shard whose files are not listed, so many generations' own times are asked for, one by one.
+_DATED_MAX = 100
 
 
 class AbandonedShards:
@@ -111,7 +113,10 @@ class AbandonedShards:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeenShard:
-    """A shard's newest manifest, and when its listed generations were flushed, by their paths."""
+    """A shard's newest manifest, and when its listed generations were flushed, by their paths.
+
+    A generation that was through when it was first seen may lack its time.
+    """
 
     manifest: ShardManifest
     flushed: Mapping[str, int]
@@ -140,8 +145,12 @@ class LatestShards:
         self._seen: dict[ShardId, Found] = {}
         self._unlisted = 0
 
-    def look(self) -> SeenShards:
-        """Look at all shards. An error of one makes it a BrokenShard; raises StoreUnavailable."""
+    def look(self, through: Callable[[ShardId], int] = lambda shard_id: 0) -> SeenShards:
+        """Look at all shards. An error of one makes it a BrokenShard; raises StoreUnavailable.
+
+        `through` tells up to which generation a shard is merged and indexed: no request is made for
+        the times of those.
+        """
         listing = self._list()
         files = {shard: listing.files(shard) for shard in listing.shards if listing.is_whole}
         newest = {shard: newest_manifest(shard, found) for shard, found in files.items()}
@@ -155,7 +164,7 @@ class LatestShards:
 
         def read(shard_id: ShardId) -> Found | None:
             if not listing.is_whole:
-                return self._ask(shard_id)
+                return self._ask(shard_id, through(shard_id))
             return self._read(shard_id, newest[shard_id], files[shard_id])
 
         new = [shard_id for shard_id in listing.shards if shard_id not in kept]
@@ -187,38 +196,45 @@ class LatestShards:
     ) -> Found | None:
         """The shard, by the listing of all its files."""
         listed = 0 if file is None else file.modified_at_nanos
-        times: dict[str, int] = {}
 
-        def date(generation: FlushedGeneration) -> int:
-            if not times:
-                times.update(find_flush_times(shard_id, files))
-            return times.get(generation.path, listed)
+        def date(generations: Sequence[FlushedGeneration]) -> Mapping[str, int]:
+            times = find_flush_times(shard_id, files)
+            return {g.path: times.get(g.path, listed) for g in generations}
 
         return self._renew(
             shard_id, lambda: self._manifests.newest(shard_id, file, self._memory), date
         )
 
-    def _ask(self, shard_id: ShardId) -> Found | None:
+    def _ask(self, shard_id: ShardId, through: int) -> Found | None:
         """The shard, by asking the store, as none of its files were listed."""
         before = self._seen.get(shard_id)
         known = before.manifest if isinstance(before, SeenShard) else None
 
-        def date(generation: FlushedGeneration) -> int:
-            folder = layout.generation_folder(shard_id, generation.path, generation.generation)
-            try:
-                return TableManifests(self._objects, root=folder).committed_at_nanos(1)
-            except StoreUnavailable:
-                raise
-            except MemWalError:
-                return self._clock.now_nanos()  # what is wrong with it shows when it is merged
+        def date(generations: Sequence[FlushedGeneration]) -> Mapping[str, int]:
+            unfinished = [g for g in generations if g.generation > through]
+            unfinished.sort(key=lambda g: g.generation)
+            times = {g.path: self._ask_time(shard_id, g) for g in unfinished[:_DATED_MAX]}
+            # Those after them are younger: they may be merged too early by this, but not too late.
+            return (
+                dict.fromkeys((g.path for g in unfinished), max(times.values(), default=0)) | times
+            )
 
         return self._renew(shard_id, lambda: self._manifests.latest(shard_id, known), date)
+
+    def _ask_time(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
+        folder = layout.generation_folder(shard_id, generation.path, generation.generation)
+        try:
+            return TableManifests(self._objects, root=folder).committed_at_nanos(1)
+        except StoreUnavailable:
+            raise
+        except MemWalError:
+            return self._clock.now_nanos()  # what is wrong with it shows when it is merged
 
     def _renew(
         self,
         shard_id: ShardId,
         read: Callable[[], ShardManifest | None],
-        date: Callable[[FlushedGeneration], int],
+        date: Callable[[Sequence[FlushedGeneration]], Mapping[str, int]],
     ) -> Found | None:
         """The shard by its present manifest; the same object as before if that is unchanged."""
         before = self._seen.get(shard_id)
@@ -237,8 +253,9 @@ class LatestShards:
                 return before
             flushed = before.flushed
         listed = manifest.flushed_generations
-        dates = {g.path: flushed[g.path] if g.path in flushed else date(g) for g in listed}
-        return SeenShard(manifest=manifest, flushed=dates)
+        kept = {g.path: flushed[g.path] for g in listed if g.path in flushed}
+        new = [g for g in listed if g.path not in kept]
+        return SeenShard(manifest=manifest, flushed={**kept, **(date(new) if new else {})})
 
 
 def find_flush_times(shard_id: ShardId, files: Iterable[StoredFile]) -> Mapping[str, int]:
