@@ -125,7 +125,7 @@ class Setup:
 
     @classmethod
     def drawn(cls, seed: int) -> Setup:
-        """The same, where some tables are clones, or of counters, or have no key, or rows expire."""
+        """The same; some tables are clones, or of counters, or have no key, or rows that expire."""
         dice = random.Random(f"table {seed}")
         (kind,) = dice.choices(list(TABLES), weights=list(TABLES.values()))
         made = kind(cls.of(seed))
