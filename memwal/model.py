@@ -547,7 +547,8 @@ class TableGauges:
     `oldest_unindexed_at_nanos` when the oldest merged one that an index lacks was; each is None if
     there is no such generation. `reason` says why `failures` rounds failed; `lease_held_at_nanos`
     is since when somebody else has held the lease, and `last_backup_at_nanos` the moment whose rows
-    the newest backup has: 0 where there should be one and none is known.
+    the newest backup has: 0 where there should be one and none is known. `queue_place` counts from
+    1 the tables that wait for a worker; `merged_rows` are those since the watch started.
     """
 
     looked_at_nanos: int
@@ -564,6 +565,8 @@ class TableGauges:
     cursors: Mapping[str, CursorGauge] = field(default_factory=dict)
     failures: int = 0
     reason: str | None = None
+    queue_place: int | None = None
+    merged_rows: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
