@@ -127,9 +127,10 @@ def _describe_option(option: Any) -> tuple[object, ...]:
 
 def _describe_keys() -> Iterator[str]:
     yield (
-        "## memwal.toml\n\n`memwal config --explain` tells the same. `[tables.NAME]` takes the "
-        "keys of `[defaults]`, too. A unit may also\nbe written with the value "
-        '(`"256MB"`, `"90s"`). What goes where: [configuration](../operate/configuration.md).\n'
+        "## memwal.toml\n\n`memwal config --explain` tells the same. `[tables.NAME]` and "
+        "`[patterns.GLOB]` take the keys of `[defaults]`, too. A unit may also\nbe written "
+        'with the value (`"256MB"`, `"90s"`). '
+        "What goes where: [configuration](../operate/configuration.md).\n"
     )
     keys = list(list_keys())
     for section in dict.fromkeys(key["section"] for key in keys):

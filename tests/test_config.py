@@ -204,6 +204,61 @@ def test_a_table_s_own_section_beats_the_defaults(file: Path) -> None:
     assert plain.storage_options["region"] == "eu-1"
 
 
+PATTERNS = """
+[defaults]
+priority = 3
+storage_options = { region = "eu-1", conditional_put = "etag" }
+
+[patterns."orders*"]
+priority = 7
+freshness = "10s"
+audit = "trails"
+storage_options = { region = "us-2" }
+
+[patterns."*_old"]
+priority = 1
+
+[namespaces.orders]
+impl = "dir"
+root = "/lake"
+
+[tables.orders]
+uri = "/data/orders"
+[tables.orders_new]
+uri = "/data/new"
+priority = 9
+storage_options = { region = "us-3" }
+[tables.orders_old]
+uri = "/data/old"
+[tables.users]
+uri = "/data/users"
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "priority", "freshness", "region"),
+    [
+        ("users", 3, None, "eu-1"),
+        ("orders", 7, 10, "us-2"),
+        ("orders_new", 9, 10, "us-3"),
+        ("orders_old", 1, 10, "us-2"),  # the later pattern beats the one before
+        ("orders:sales", 7, 10, "us-2"),  # a name in a namespace, which stands in no file
+        ("./orders_old", 3, None, "eu-1"),
+        ("s3://orders/orders", 3, None, "eu-1"),
+    ],
+)
+def test_a_pattern_is_between_the_defaults_and_the_table(
+    tmp_path: Path, table: str, priority: int, freshness: float | None, region: str
+) -> None:
+    config = load_config(written(tmp_path, PATTERNS))
+    found = resolve_table(table, config, {}, {})
+    assert (found.priority, found.settings.freshness) == (priority, freshness)
+    assert config.find_priority(table) == priority
+    assert found.storage_options["region"] == region
+    assert found.storage_options["conditional_put"] == "etag"
+    assert found.settings.audit == (None if freshness is None else str(tmp_path / "trails"))
+
+
 def test_what_is_no_name_is_an_address_under_the_defaults(file: Path) -> None:
     found = resolve_table("/some/where", load_config(str(file), {}), {}, SECRET)
     assert (found.name, found.uri) == ("/some/where", "/some/where")

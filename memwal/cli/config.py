@@ -72,9 +72,15 @@ def _list_set(found: Config) -> Iterator[dict[str, Any]]:
     """Yield the keys that are set: the environment's, which take precedence, then the file's."""
     for name, value in read_environment_settings(os.environ).items():
         yield {"key": name, "value": value, "origin": name_variable(name)}
-    stored = found.model_dump(mode="json", exclude_unset=True, exclude={"namespaces"})
-    tables = {f"tables.{name}": section for name, section in stored.pop("tables", {}).items()}
-    for section, values in {**stored, **tables}.items():
+    stored = found.model_dump(
+        mode="json", exclude_unset=True, exclude_none=True, exclude={"namespaces"}
+    )
+    several = {
+        f"{kind}.{name}": section
+        for kind in ("patterns", "tables")
+        for name, section in stored.pop(kind, {}).items()
+    }
+    for section, values in {**stored, **several}.items():
         for name, value in values.items():
             if name != _SECRET:
                 shown = mask_address(value) if name == "uri" else value
@@ -87,7 +93,7 @@ def list_keys() -> Iterator[dict[str, Any]]:
     for section, kind in SECTIONS.items():
         schema = kind.model_json_schema()
         for name, said in schema["properties"].items():
-            if section == "tables.NAME" and name in Settings.model_fields:
+            if section in ("patterns.NAME", "tables.NAME") and name in Settings.model_fields:
                 continue
             options = [o for o in said.get("anyOf", (said,)) if o.get("type") != "null"]
             is_setting = kind is Settings

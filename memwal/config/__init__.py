@@ -1,7 +1,7 @@
 """The configuration file `memwal.toml`, checked at the edge. Values only; nothing is opened here.
 
 A command-line flag beats the environment (`MEMWAL_*`), which beats a table's own section, which
-beats `[defaults]`.
+beats `[patterns.GLOB]`, which beats `[defaults]`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -48,11 +48,13 @@ from memwal.rows.expire import Expire, make_expire
 from memwal.rows.policy import RowPolicy
 from memwal.text import mask_address as mask_address
 
+AnySettings = TypeVar("AnySettings", bound=Settings)
 DEFAULT_FILE = "memwal.toml"
 RUN_ID_VARIABLE = "MEMWAL_RUN_ID"
 AIRFLOW_TASK_VARIABLE = "MEMWAL_AIRFLOW_TASK"
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "defaults": Settings,
+    "patterns.NAME": Settings,
     "tables.NAME": TableSettings,
     "tables.NAME.policy": PolicySettings,
     "tables.NAME.expire": ExpireSettings,
@@ -160,22 +162,29 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
 
 def _place(config: Config, file: Path) -> Config:
     """The configuration of that file: relative paths in it are beside it, wherever one runs."""
-    defaults = config.defaults
+
+    def place_trail(settings: AnySettings) -> AnySettings:
+        audit = settings.audit and _place_beside(settings.audit, file)
+        return settings.model_copy(update={"audit": audit}) if audit else settings
+
     tables = {
-        name: table.model_copy(
+        name: place_trail(table).model_copy(
             update={
                 "uri": _place_beside(table.uri, file),
-                "audit": table.audit and _place_beside(table.audit, file),
                 "backup": table.backup
                 and table.backup.model_copy(update={"uri": _place_beside(table.backup.uri, file)}),
             }
         )
         for name, table in config.tables.items()
     }
-    if defaults.audit is not None:
-        audit = _place_beside(defaults.audit, file)
-        defaults = defaults.model_copy(update={"audit": audit})
-    placed = config.model_copy(update={"tables": tables, "defaults": defaults})
+    patterns = {glob: place_trail(settings) for glob, settings in config.patterns.items()}
+    placed = config.model_copy(
+        update={
+            "tables": tables,
+            "patterns": patterns,
+            "defaults": place_trail(config.defaults),
+        }
+    )
     placed._file = file
     return placed
 
@@ -232,16 +241,8 @@ def resolve_table(
     environment that can't be one.
     """
     section = None if is_address(table) else config.tables.get(table)
-    merged: dict[str, Any] = config.defaults.model_dump(exclude_none=True)
-    options = dict(merged.pop("storage_options", {}))
-    if section is not None:
-        own = section.model_dump(exclude_none=True)
-        options.update(own.pop("storage_options", {}))
-        own.pop("uri")
-        own.pop("policy", None)
-        own.pop("expire", None)
-        own.pop("backup", None)
-        merged.update(own)
+    merged: dict[str, Any] = config.find_settings(table).model_dump(exclude_none=True)
+    options = merged.pop("storage_options")
     merged.update(read_environment_settings(environment))
     # An option of the command line also stands in for a variable that is not set.
     options = {k: expand(k, v, environment) for k, v in options.items() if k not in storage_options}
@@ -300,7 +301,7 @@ def _find_policy(
     for name, section in config.tables.items():
         if section.policy is None or _normalise(section.uri) != place[0]:
             continue
-        own = {**config.defaults.storage_options, **section.storage_options}
+        own = config.find_settings(name).storage_options
         there = {k: expand(k, v, environment) for k, v in _pick_places(own).items()}
         if there == place[1]:
             found[name] = section.policy.policy()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
+from memwal.config.names import is_address
 from memwal.config.namespaces import NamespaceSettings
 from memwal.model import GRACE_SECONDS, PRIORITY
 from memwal.rows.policy import RowPolicy, make_policy
@@ -54,7 +56,7 @@ def _key(meaning: str, default: Any = None, **limits: Any) -> Any:
 
 
 class Settings(BaseModel):
-    """Settings that `[defaults]` and each `[tables.NAME]` may hold. None: not set here."""
+    """Settings that `[defaults]`, `[patterns.GLOB]` and `[tables.NAME]` may hold; None: not set."""
 
     model_config = _STRICT
 
@@ -303,15 +305,31 @@ class Config(BaseModel):
     _file: Path | None = PrivateAttr(default=None)
 
     defaults: Settings = Field(default_factory=Settings)
+    patterns: dict[TableName, Settings] = Field(default_factory=dict)
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
     namespaces: dict[NamespaceName, NamespaceSettings] = Field(default_factory=dict)
     airflow: AirflowDags = Field(default_factory=AirflowDags)
     watch: WatchSettings = Field(default_factory=WatchSettings)
 
+    def find_settings(self, table: str) -> Settings:
+        """What holds for TABLE: its own settings, over those of its patterns, over the defaults.
+
+        Of two patterns that match the later one in the file wins. An address has the defaults.
+        """
+        found = [self.defaults]
+        if not is_address(table):
+            found += [own for glob, own in self.patterns.items() if fnmatchcase(table, glob)]
+            found += [self.tables[table]] if table in self.tables else []
+        merged: dict[str, Any] = {}
+        options: dict[str, str] = {}
+        for settings in found:
+            merged.update(settings.model_dump(include={*Settings.model_fields}, exclude_none=True))
+            options.update(settings.storage_options)
+        return Settings.model_validate({**merged, "storage_options": options})
+
     def find_priority(self, table: str) -> int:
-        """The priority of the table of that name; of an address, that of all others."""
-        own = self.tables.get(table)
-        return (own and own.priority) or self.defaults.priority or PRIORITY
+        """The priority of TABLE."""
+        return self.find_settings(table).priority or PRIORITY
 
     @property
     def file(self) -> Path | None:
