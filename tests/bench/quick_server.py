@@ -2,8 +2,8 @@
 
 It knows what boto3 and Lance ask for: puts with `If-None-Match`, gets of ranges, listings, deletes.
 Nothing is authorized, and there are no multipart uploads. Its own addresses (`/-load`, `/-latency`,
-`/-counts`, `/-forget`) are those of counting_server.py. After `/-refuse` it takes no request below a
-prefix for some seconds; `/-repeat` makes many objects of a few. Runs in a process of its own.
+`/-counts`, `/-forget`) are those of counting_server.py. After `/-refuse` it takes no request below
+a prefix for some seconds; `/-repeat` makes many objects of a few. Runs in a process of its own.
 """
 
 from __future__ import annotations
