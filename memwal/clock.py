@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from dataclasses import dataclass
 
 
+@dataclass(frozen=True)
 class SystemClock:
-    """The Clock port on this host."""
+    """The Clock port on this host; all are equal."""
 
     def now_nanos(self) -> int:
         """Wall clock, nanoseconds since the epoch."""

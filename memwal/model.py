@@ -196,8 +196,7 @@ class LeaseClaim:
     `length_nanos` is how long the claim lasts without a heartbeat. It is a setting of the holder,
     which others need not share; a claim stored without it comes from a build that knew only one
     length. `run_id` is the run that made the claim, `airflow` the task that started that run, as it
-    was stored: unchecked, and only to be shown. `unknown` keeps further fields that a newer build
-    stored; they do not change what the other fields mean.
+    was stored, only to be shown. `unknown` keeps a newer build's fields; the others mean the same.
     """
 
     token: int
@@ -543,11 +542,10 @@ class CursorGauge:
 class TableGauges:
     """The state of a table, for metrics. None means unknown, and is not shown as 0.
 
-    `oldest_pending_at_nanos` is when the oldest generation that is not merged yet was flushed,
-    `oldest_unindexed_at_nanos` when the oldest merged one that an index lacks was; each is None if
-    there is no such generation. `reason` says why `failures` rounds failed; `lease_held_at_nanos`
-    is since when somebody else has held the lease, and `last_backup_at_nanos` the moment whose rows
-    the newest backup has: 0 where there should be one and none is known.
+    `oldest_pending_at_nanos` is when the oldest generation was flushed that is not merged yet,
+    `oldest_unindexed_at_nanos` the same of a merged one that an index lacks; None if there is none.
+    `reason` says why `failures` rounds failed, `lease_held_at_nanos` since when others have held
+    the lease, `last_backup_at_nanos` of when the newest backup is: 0 if there should be one.
     """
 
     looked_at_nanos: int
@@ -564,6 +562,8 @@ class TableGauges:
     cursors: Mapping[str, CursorGauge] = field(default_factory=dict)
     failures: int = 0
     reason: str | None = None
+    queue_place: int | None = None
+    merged_rows: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

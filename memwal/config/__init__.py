@@ -39,8 +39,8 @@ from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.namespaces import NamespacedTable as NamespacedTable
 from memwal.config.namespaces import NamespaceSettings as NamespaceSettings
 from memwal.config.namespaces import find_namespaced as find_namespaced
+from memwal.config.storage_options import LIMIT_OPTIONS, expand
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
-from memwal.config.storage_options import WAIT_OPTION, expand
 from memwal.config.storage_options import read_environment_options as read_environment_options
 from memwal.errors import NotATable, Usage
 from memwal.model import PRIORITY
@@ -249,8 +249,9 @@ def resolve_table(
     options.update(storage_options)
     backup = None if section is None else section.backup
     expire = None if section is None else section.expire
-    if (seconds := merged.get("store_seconds_max")) is not None:
-        options = {WAIT_OPTION: str(round(seconds)), **options}
+    for key, option in LIMIT_OPTIONS.items():
+        if (limit := merged.get(key)) is not None:
+            options.setdefault(option, str(round(limit)))
     place = table if section is None else section.uri
     found = find_namespaced(place, config.namespaces, environment)
     options.pop(NAMESPACE_OPTION, None)  # from the configuration, and from nowhere else
@@ -282,8 +283,8 @@ def _resolve_backup(
     if backup.storage_options:
         try:
             own = {k: expand(k, v, environment) for k, v in backup.storage_options.items()}
-            wait = {k: v for k, v in options.items() if k == WAIT_OPTION}
-            found = {**wait, **check_options(own)}
+            limits = {k: v for k, v in options.items() if k in LIMIT_OPTIONS.values()}
+            found = {**limits, **check_options(own)}
         except Usage as error:
             return {"backup": backup, "backup_problem": str(error)}
     return {"backup": backup.model_copy(update={"storage_options": found})}

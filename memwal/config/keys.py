@@ -137,6 +137,9 @@ class Settings(BaseModel):
     store_seconds_max: Seconds | None = _key(
         "How long a request to a store is tried", ge=1, le=3600
     )
+    requests_per_second_max: int | None = _key(
+        "Requests a second to a store, of a command's processes and Lance", ge=1, le=100_000
+    )
     storage_options: dict[str, str] = _key(
         "As pylance takes them; `${VARIABLE}` is replaced", default_factory=dict
     )

@@ -23,8 +23,9 @@ _GENERAL = """
     lance_aimd_decrease_factor lance_aimd_initial_rate lance_aimd_max_backoff_ms
     lance_aimd_max_rate lance_aimd_max_retries lance_aimd_min_backoff_ms lance_aimd_min_rate
     pool_idle_timeout pool_max_idle_per_host proxy_ca_certificate proxy_excludes proxy_url
-    randomize_addresses read_timeout refresh_offset_millis request_timeout root_certificate
-    s3_credentials_refresh_offset_seconds skip_signature timeout use_opendal user_agent
+    randomize_addresses read_timeout refresh_offset_millis request_timeout
+    requests_per_second_max root_certificate s3_credentials_refresh_offset_seconds skip_signature
+    timeout use_opendal user_agent
 """
 _S3 = """
     access_key_id allow_http bucket bucket_name checksum_algorithm conditional_put

@@ -12,6 +12,10 @@ from memwal.errors import Usage
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
 # pylance's own name for how long a request is tried, in seconds.
 WAIT_OPTION = "client_retry_timeout"
+# Ours, for the requests a second that a process may send to a store; pylance passes over it.
+RATE_OPTION = "requests_per_second_max"
+LIMIT_OPTIONS = {"store_seconds_max": WAIT_OPTION, RATE_OPTION: RATE_OPTION}
+"""Settings that are storage options too, so that they reach Lance, executors and processes."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # Options that say where requests go, as pylance's stores name them.
 _ENDPOINT = re.compile("endpoint|url|uri|host(?!ed)|proxy", re.IGNORECASE)

@@ -15,6 +15,7 @@ from memwal.errors import MemWalError, unexpected
 from memwal.rows.memory import Memory
 from memwal.run.process import logs
 from memwal.run.stores import Stores, open_stores
+from memwal.store.objects.pace import split_rate
 
 Made = TypeVar("Made")
 Unit = TypeVar("Unit")
@@ -78,6 +79,13 @@ def share_memory(units: Sequence[Unit], tasks_max: int) -> tuple[list[Unit], int
 def split_memory(unit: Unit, processes: int) -> Unit:
     """The unit with its share of memory when each runs in a process with its own interpreter."""
     return _allot(unit, lambda memory: memory.split(processes))
+
+
+def split_requests(unit: Unit, processes: int) -> Unit:
+    """The unit with its share of the requests a second, when it runs beside so many processes."""
+    if not isinstance(unit, TableUnit):
+        return unit
+    return replace(unit, storage_options=split_rate(unit.storage_options, processes))
 
 
 def _allot(unit: Unit, part: Callable[[Memory], Memory]) -> Unit:

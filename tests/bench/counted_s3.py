@@ -81,6 +81,10 @@ class QuickS3(CountedS3):
 
     program = (Path(__file__).parent / "quick_server.py").read_text()
 
+    def refuse(self, prefix: str, seconds: float) -> None:
+        """Answer requests for objects below a prefix with SlowDown for so long."""
+        self._ask("refuse", prefix=f"{prefix}/", seconds=seconds)
+
     def repeat(self, bucket: str, folder: str, count: int) -> int:
         """Have so many folders like one whose name ends with 1; returns their objects in all."""
         return int(self._ask("repeat", bucket=bucket, folder=folder, count=count))

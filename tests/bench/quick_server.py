@@ -2,8 +2,8 @@
 
 It knows what boto3 and Lance ask for: puts with `If-None-Match`, gets of ranges, listings, deletes.
 Nothing is authorized, and there are no multipart uploads. Its own addresses (`/-load`, `/-latency`,
-`/-counts`, `/-forget`) are those of counting_server.py, and `/-repeat`. Runs in a process of its
-own.
+`/-counts`, `/-forget`) are those of counting_server.py. After `/-refuse` it takes no request below
+a prefix for some seconds; `/-repeat` makes many objects of a few. Runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 _PAGE_OBJECTS = 1000
+_SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>fewer requests, please</Message></Error>"
 _MISSING = b"<Error><Code>NoSuchKey</Code><Message>it is not there</Message></Error>"
 _EXISTS = b"<Error><Code>PreconditionFailed</Code><Message>it is there</Message></Error>"
 
@@ -118,6 +119,7 @@ class Server:
         self.buckets: dict[str, Bucket] = {}
         self.kinds: Counter[str] = Counter()
         self.latency_seconds = 0.0
+        self.refused, self.refuses_until = "", 0.0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one client, until it goes away."""
@@ -158,6 +160,8 @@ class Server:
         asked = {n: values[0] for n, values in parse_qs(query, keep_blank_values=True).items()}
         kind = {"POST": "delete", "GET": "get" if key else "list"}.get(method, method.lower())
         self.kinds[kind] += 1
+        if key.startswith(self.refused) and time.monotonic() < self.refuses_until:
+            return 503, {}, _SLOW_DOWN
         bucket = self.buckets.setdefault(name, Bucket())
         match method:
             case "PUT" if key:
@@ -203,6 +207,9 @@ class Server:
                 told = bucket.repeat(asked["folder"], int(asked["count"]))
             case "/-latency":
                 self.latency_seconds = float(asked["seconds"])
+            case "/-refuse":
+                self.refused = asked["prefix"]
+                self.refuses_until = time.monotonic() + float(asked["seconds"])
             case "/-forget":
                 self.kinds = Counter()
         return json.dumps(told).encode()

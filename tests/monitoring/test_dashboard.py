@@ -67,6 +67,8 @@ def fill(metrics: Metrics) -> None:
             cursors={"mart": CursorGauge(lag_versions=4, moved_at_nanos=now - 2 * 10**14)},
             failures=3,
             reason="Corruption",
+            queue_place=2,
+            merged_rows=70,
         )
         metrics.record_gauges(table, gauges)
     for stage in ("merged", "indexed"):

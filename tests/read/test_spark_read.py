@@ -14,6 +14,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from itertools import product
@@ -32,6 +33,7 @@ from memwal.jobs.merge.request import MergeRequest
 from memwal.read import open_table
 from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource, MemWalPartition, MemWalReader
+from memwal.rows.expire import EXPIRE_KEY, make_expire
 from tests.read.test_read_random import FILTERS, random_table, seeds
 from tests.read.test_read_shapes import drop, sharded
 from tests.support import builders
@@ -521,6 +523,39 @@ def test_one_dataframe_is_one_moment(spark: SparkSession, table: Table) -> None:
     drop(table, shard)
     with pytest.raises(PySparkException, match=rf"{shard}.*Load the DataFrame again"):
         frame.count()
+
+
+@pytest.mark.spark
+@WAYS
+def test_all_tasks_hide_what_had_expired_at_load(
+    spark: SparkSession, tmp_path: Path, way: dict[str, str]
+) -> None:
+    """Two fragments and two generations have the same rows, of which one more expires each 5 s."""
+    at = pa.field("at", pa.timestamp("s", "UTC"))
+    table = builders.make_table(tmp_path / "t", columns=[at])
+    table.dataset.update_config({EXPIRE_KEY: make_expire("at", 1).as_text()})
+    began, (shard,) = time.time(), table.shards
+    expiring = [
+        datetime.datetime.fromtimestamp(began + s, datetime.UTC) for s in range(-40, 460, 5)
+    ]
+    for first in (0, 100, 200, 300):
+        table.flush(shard, *(Put([n], n, {"at": t}) for n, t in enumerate(expiring, first)))
+        if first < 200:
+            table.merge_all()
+
+    def load() -> DataFrame:
+        options = {"columns": "n", "partition_bytes": "1", **way}
+        return spark.read.format("memwal").options(**options).load(table.uri)
+
+    frame = load()
+    assert frame.rdd.getNumPartitions() == 4
+    shown = sorted(row.n for row in frame.collect())
+    first = shown[0]
+    assert 7 < first < 99
+    assert shown == [part + n for part in (0, 100, 200, 300) for n in range(first, 100)]
+    time.sleep(max(0.0, began - 40 + 5 * first + 3 - time.time()))
+    assert sorted(row.n for row in frame.collect()) == shown
+    assert load().count() < len(shown)
 
 
 @pytest.mark.spark

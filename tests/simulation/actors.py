@@ -40,6 +40,7 @@ from memwal.store.shards.manifests import Fenced
 from memwal.store.shards.writers import ShardClaim
 from tests.simulation.lake import decode_changes, encode_changes
 from tests.simulation.pylance_claims import PylanceClaims
+from tests.simulation.row_rules import leave_out
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
 from tests.simulation.truth import USER_KEYS, Truth, Violation
@@ -412,15 +413,17 @@ class Jobs:
             return
         if actor.scheduler.injected["stale_listing"]:
             return
+        # What the store's clock says is purged; the reader's hides what it says.
+        now, rules = stores.clock.now_nanos(), self.truth.rules
+        rows, cut = leave_out(rows, view, now), max(actor.scheduler.now_nanos(), now)
         for place, shard in enumerate(self.shards):
-            now = actor.scheduler.now_nanos()
-            mine = self.truth.rules.hide(
+            mine = rules.hide(
                 {k: v for k, v in rows.items() if k < USER_KEYS and k % len(self.shards) == place},
-                now,
+                cut,
             )
             upto = range(began[shard], self.truth.flushed(shard) + 1)
             states = (self.truth.state(shard, g, view.version) for g in upto)
-            true = [self.truth.rules.hide(state, now) for state in states]
+            true = [rules.hide(state, cut) for state in states]
             # By a snapshot, the deletes of a merge that is under way are seen before its rows.
             by_key = view.taken_at_millis is not None and all(
                 any(mine.get(key) == state.get(key) for state in true)

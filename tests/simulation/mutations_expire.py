@@ -81,12 +81,16 @@ EXPIRE: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/jobs/compaction/apply.py",
-        _APPLY,
+        "",
         (
-            "expire: the host's clock decides",
+            "simulated: expire: the host's clock decides",
             "        cut_nanos = self.read_store_time(self.clock.new_id())",
             "        cut_nanos = self.clock.now_nanos()",
         ),
+    ),
+    *mutations(
+        "memwal/jobs/compaction/apply.py",
+        _APPLY,
         (
             "expire: each attempt has a cut of its own",
             "            self._judge_age(run, view, cut_nanos)\n            if",

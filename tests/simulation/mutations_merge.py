@@ -561,6 +561,11 @@ _SNAPSHOT = (
             "        since = range(landed - 1, landed - 2, -1)",
         ),
         (
+            "snapshot: shards from before a restore are stored beside its progress",
+            "            self._check_unreplaced(view, version)\n",
+            "",
+        ),
+        (
             "snapshot: what a user's restore lowered is raised",
             "            if turned_back is not False:",
             "            if False:",

@@ -1121,7 +1121,64 @@ _FULL_DISKS = (
     ),
 )
 
+_PACE = "tests/store/test_pace.py"
+_PACES = (
+    *mutations(
+        "memwal/store/objects/base.py",
+        _PACE,
+        (
+            "pace: a SlowDown slows none of the store's other requests",
+            "                    pace.slow_down()",
+            "                    pass",
+        ),
+    ),
+    *mutations(
+        "memwal/store/objects/pace.py",
+        _PACE,
+        (
+            "pace: requests_per_second_max is no bound",
+            "1 / min(rate_max or math.inf, self._rate(now))",
+            "1 / self._rate(now)",
+        ),
+        (
+            "pace: a bound is all that slows requests down",
+            "1 / min(rate_max or math.inf, self._rate(now))",
+            "1 / (rate_max or math.inf)",
+        ),
+        (
+            "pace: each table has one of its own",
+            "    key = store, clock\n",
+            "    key = object(), clock\n",
+        ),
+        (
+            "pace: who asks most is served most",
+            "self._last_rounds.get(table, self._round - 1) + 1",
+            "self._round",
+        ),
+        (
+            "pace: those on the way slow down once more each",
+            "            if now - self._slowed_at >= 1:\n",
+            "            if True:\n",
+        ),
+        (
+            "pace: Lance has no bound",
+            "    share = rate * _LANCE_SHARE\n",
+            "    return dict(storage_options)\n",
+        ),
+    ),
+    *mutations(
+        "memwal/run/units.py",
+        _PACE,
+        (
+            "pace: each task asks a store as often as all may",
+            "split_rate(unit.storage_options, processes)",
+            "split_rate(unit.storage_options, 1)",
+        ),
+    ),
+)
+
 STORE: tuple[Mutation, ...] = (
+    *_PACES,
     *_FULL_DISKS,
     *_NAMES,
     *_BYTES,

@@ -159,6 +159,15 @@ WATCH = (
         ),
     ),
     *mutations(
+        "memwal/jobs/watch/options.py",
+        "tests/jobs/watch/test_watch_options.py",
+        (
+            "watch: each process asks a store as often as all may",
+            "split_rate(table.storage_options, processes)",
+            "split_rate(table.storage_options, 1)",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/watch/job.py",
         f"{REAL} -k guards",
         (

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from memwal.rows.expire import Expire, make_expire
+from memwal.model import TableView
+from memwal.rows.expire import Expire, find_horizon, make_expire
 from tests.simulation.scheduler import START_NANOS
 
 Changes = Mapping[int, int | None]
@@ -138,6 +139,15 @@ class Windowed(NewestWins):
     def hide(self, state: dict[int, int], now_nanos: int) -> dict[int, int]:
         before = now_nanos // 10**9 - self.expire.after_seconds
         return {k: number for k, number in state.items() if not is_older(number, before)}
+
+
+def leave_out(rows: dict[int, int], view: TableView, cut_nanos: int) -> dict[int, int]:
+    """What a read of the table shows of rows that won, by the program's own horizon."""
+    horizon = find_horizon(view, cut_nanos)
+    if horizon is None:
+        return rows
+    before = horizon.before.timestamp()
+    return {key: number for key, number in rows.items() if not is_older(number, before)}
 
 
 def is_older(number: int, before_seconds: float) -> bool:

@@ -264,8 +264,8 @@ class Simulation:
         actor = self.scheduler.spawn(f"{name}-{self.number}", body)
         if name == "garbage":
             actor.skew_seconds = self.setup.fast_seconds
-        if name == "compaction":
-            actor.skew_seconds = self.setup.purger_fast_seconds
+        if name in ("compaction", "reader", "checkpoint"):
+            actor.skew_seconds = self.setup.aging_fast_seconds
         return actor
 
     def _heal(self) -> None:

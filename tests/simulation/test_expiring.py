@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,9 +13,6 @@ from tests.simulation.scheduler import Actor, FaultRates
 from tests.simulation.weather import Setup, expiring
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
-
-SEEDS = int(os.environ.get("SIMULATION_EXPIRING_SEEDS", "20"))
-_CHUNK = 10
 
 
 def run(seed: int, lake: type[Lake] = Lake, **more: object) -> simulate.Outcome:
@@ -35,17 +30,6 @@ def first_failure(lake: type[Lake] = Lake, seeds: int = 20, **more: object) -> s
     raise AssertionError(f"none of {seeds} seeds noticed")
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, _CHUNK))
-def test_seeds(first: int) -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(first, min(SEEDS, first + _CHUNK)):
-        outcome = run(seed)
-        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
-        seen += outcome.seen
-    assert seen["rows purged"] > 0
-    assert seen["versions by merge"] > 0
-
-
 def test_a_purge_by_the_host_s_clock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     compact = upkeep_actors.Upkeep.compaction
 
@@ -55,7 +39,7 @@ def test_a_purge_by_the_host_s_clock_is_noticed(monkeypatch: pytest.MonkeyPatch)
         compact(self, actor)
 
     monkeypatch.setattr(upkeep_actors.Upkeep, "compaction", by_the_host)
-    assert first_failure(purger_fast_seconds=3600.0)[:3] in ("1: ", "5: ")
+    assert first_failure(aging_fast_seconds=3600.0)[:3] in ("1: ", "5: ")
 
 
 def test_a_purge_of_rows_that_were_renewed_is_noticed() -> None:

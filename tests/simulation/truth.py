@@ -417,13 +417,16 @@ class Auditor:
             raise Violation(f"1: keys {sorted(self.lake.doubled)} are in the base twice")
         self._progress()
         self._base_alone()
-        users = {k: v for k, (v, _) in self.lake.latest.rows.items() if k >= USER_KEYS}
-        if users != self.truth.users:
+        latest = self.lake.latest
+        users = {k: v for k, (v, _) in latest.rows.items() if k >= USER_KEYS}
+        if self._hide(users, latest) != self._hide(self.truth.users, latest):
             raise Violation(f"a user's rows: {_difference(users, self.truth.users)}")
 
-    def _hide(self, rows: State) -> State:
-        """The rows that live. By no clock but the true one has any expired, and they stay gone."""
-        return self.truth.rules.hide(rows, self.lake.now_nanos())
+    def _hide(self, rows: State, version: Version) -> State:
+        """Those that had not expired, by the true clock, when the version was made: no others may
+        be gone from it.
+        """
+        return self.truth.rules.hide(rows, version.at_nanos)
 
     def _own(self, shard: ShardId, key: int) -> bool:
         return key < USER_KEYS and self.shards[key % len(self.shards)] == shard
@@ -433,7 +436,7 @@ class Auditor:
         version = self.lake.latest
         rows = self._merged_read(shard, version)
         wanted = self.truth.state(shard, self.truth.flushed(shard))
-        if self._hide(rows) != self._hide(wanted):
+        if self._hide(rows, version) != self._hide(wanted, version):
             raise Violation(
                 f"5: shard {shard[:4]} reads {_difference(rows, wanted)} "
                 f"(merged {version.merged.get(shard, 0)})"
@@ -455,11 +458,11 @@ class Auditor:
                 continue
             merged = version.own(shard)
             rows: State = {k: v for k, (v, _) in version.rows.items() if self._own(shard, k)}
-            wanted = self._hide(self.truth.state(shard, merged, version.number))
+            wanted = self._hide(self.truth.state(shard, merged, version.number), version)
             ahead = wanted.keys() - rows.keys()
             if ahead:
                 ahead &= self._may_be_ahead(shard, merged)
-            if self._hide(rows) != {k: v for k, v in wanted.items() if k not in ahead}:
+            if self._hide(rows, version) != {k: v for k, v in wanted.items() if k not in ahead}:
                 raise Violation(
                     f"1: version {version.number} has merged {shard[:4]} up to {merged}, and its "
                     f"base {_difference(rows, wanted)}"
@@ -492,7 +495,7 @@ class Auditor:
                 continue
             rows = self._merged_read(shard, tagged)
             wanted = self.truth.state(shard, self.truth.flushed(shard), number)
-            if self._hide(rows) != self._hide(wanted):
+            if self._hide(rows, tagged) != self._hide(wanted, tagged):
                 raise Violation(
                     f"5: shard {shard[:4]} at tag {name}, version {number}, reads "
                     f"{_difference(rows, wanted)}"
@@ -511,8 +514,9 @@ class Auditor:
                 for generation in cut.pending:
                     path = data_path(cut.shard_id, generation)
                     self.truth.rules.apply(rows, self._content(cut.shard_id, path))
-                if self._hide(rows) != self._hide(states[cut.shard_id]):
-                    found = _difference(rows, states[cut.shard_id])
+                wanted = states[cut.shard_id]
+                if self._hide(rows, version) != self._hide(wanted, version):
+                    found = _difference(rows, wanted)
                     raise Violation(f"5: checkpoint {checkpoint.key} reads {found}")
 
     def _content(self, shard: ShardId, path: str) -> Changes:

@@ -32,7 +32,7 @@ from memwal.store.shards.writers import ShardClaim
 from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
 from tests.simulation.lake import Progress, Version, decode_changes
-from tests.simulation.row_rules import NEWEST_WINS
+from tests.simulation.row_rules import NEWEST_WINS, leave_out
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimExpiry, SimStores, data_path
 from tests.simulation.truth import USER_KEYS, PlainWrite, State, Violation
@@ -274,14 +274,18 @@ class Upkeep:
             return
         except OUTCOMES:
             return
+        now = stores.clock.now_nanos()
+        cut = max(now, actor.scheduler.now_nanos())
         for shard in view.shards:
             tail, mine = tails[shard.shard_id], self._own(rows, shard.shard_id)
             columns = (tail.rows[name].to_pylist() for name in ("id", "n"))
             for key, change in zip(*columns, strict=True):
                 truth.rules.apply(mine, {key: change})
+            mine = truth.rules.hide(leave_out(mine, view, now), cut)
             positions = truth.wal[shard.shard_id]
             upto = range(acknowledged[shard.shard_id], max(positions, default=0) + 1)
-            if not any(mine == truth.at(shard.shard_id, p, view.version) for p in upto):
+            states = (truth.at(shard.shard_id, p, view.version) for p in upto)
+            if not any(mine == truth.rules.hide(state, cut) for state in states):
                 raise Violation(f"5: a read of {shard.shard_id[:4]} with its WAL saw {mine}")
         self.jobs.seen["reads with the WAL"] += 1
 
@@ -306,11 +310,12 @@ class Upkeep:
     def _check_read(
         self, where: str, view: TableView, rows: State, began: dict[ShardId, int]
     ) -> None:
-        truth = self.jobs.truth
+        truth, cut = self.jobs.truth, view.manifest.timestamp_nanos
         for shard, least in began.items():
-            mine = self._own(rows, shard)
+            mine = leave_out(self._own(rows, shard), view, cut)
             upto = range(least, truth.flushed(shard) + 1)
-            if not any(mine == truth.state(shard, g, view.version) for g in upto):
+            states = (truth.state(shard, g, view.version) for g in upto)
+            if not any(mine == truth.rules.hide(state, cut) for state in states):
                 raise Violation(f"5: a reader of shard {shard[:4]} {where} saw {mine}")
 
     # ---- who looks

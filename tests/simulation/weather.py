@@ -15,6 +15,7 @@ from tests.simulation.upkeep_actors import UPKEEP
 
 STEPS_MAX = 1500
 OF_CLONES = ("merge", "index_catchup", "snapshot", "garbage", "reader", "user", "restorer")
+AGING = ("reader", "checkpoint", "referrer", "time_traveller", "wal_reader", "user")
 ALL_JOBS = ("merge", "merge", "index_catchup", "snapshot", "garbage", "garbage", "reader")
 
 
@@ -66,8 +67,10 @@ class Setup:
     """Whether the table has no key: then nothing is merged, and every row stays."""
     fast_seconds: float = 0.0
     """How far the clock of the host that collects garbage is ahead of the store's."""
-    purger_fast_seconds: float = 0.0
-    """The same of the host that compacts, and deletes rows that have expired."""
+    aging_fast_seconds: float = 0.0
+    """The same of the hosts that compact, read and keep checkpoints, by whose clocks rows expire,
+    or would.
+    """
     inherited: int = 0
     """The table is a clone, whose MemWAL index has that progress of `inherited_shards`, the first.
 
@@ -122,10 +125,12 @@ class Setup:
 
     @classmethod
     def drawn(cls, seed: int) -> Setup:
-        """The same, where some tables are clones, or of counters, or have no key."""
+        """The same; some tables are clones, or of counters, or have no key, or rows that expire."""
         dice = random.Random(f"table {seed}")
         (kind,) = dice.choices(list(TABLES), weights=list(TABLES.values()))
-        return kind(cls.of(seed))
+        made = kind(cls.of(seed))
+        stays = made.counters or made.keyless or random.Random(f"expire {seed}").random() >= 0.2
+        return made if stays else expiring(made)
 
 
 def counting(setup: Setup) -> Setup:
@@ -137,16 +142,16 @@ def counting(setup: Setup) -> Setup:
 
 
 def expiring(setup: Setup) -> Setup:
-    """The same with a table whose rows expire, and a compaction whose host's clock may be wrong."""
-    dice = random.Random(f"expire {setup.seed}")
-    jobs = ("merge", "index_catchup", "garbage", "reader", "compaction", "checkpoint", "referrer")
+    """The same with a table whose rows expire, while hosts' clocks may be wrong."""
+    dice = random.Random(f"expiring {setup.seed}")
+    known = OF_CLONES if setup.inherited else AGING
+    more = (job for job in AGING if dice.random() < 0.5 and job in known)
     return replace(
         setup,
-        jobs=jobs[: dice.randint(5, 7)],
+        jobs=tuple(dict.fromkeys((*setup.jobs, "compaction", *more))),
         windowed=True,
-        pace=dice.choice((1.0, 4.0)),
-        purger_fast_seconds=dice.choice((0.0, 3600.0, -3600.0)),
-        orphaned=False,
+        pace=max(setup.pace, dice.choice((1.0, 4.0))),
+        aging_fast_seconds=dice.choice((0.0, 0.0, 45.0, 3600.0, -45.0, -3600.0)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from memwal.config.storage_options import WAIT_OPTION
+from memwal.config.storage_options import LIMIT_OPTIONS
 from memwal.jobs.init.apply import Initialiser
 from memwal.jobs.init.plan import InitRequest, plan_steps
 from memwal.jobs.init.report import report_init, write_lines
@@ -65,7 +65,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
             found.view,
             stores.uri,
             list_shard_ids(stores),
-            has_options=bool({*resolved.storage_options} - {WAIT_OPTION}),
+            has_options=bool({*resolved.storage_options} - {*LIMIT_OPTIONS.values()}),
         )
         return report_init(resolved.name, view.version, found, request, made, lines)
 

@@ -247,6 +247,7 @@ class SnapshotRefresher:
             return self._report_nothing(run, view, version)
         reason = wanted.stored.value
         if fell or not wanted.is_fresh:
+            self._check_unreplaced(view, version)
             run.storage = wanted.storage.value
             version = self._commit(run, version, wanted, fell)
             while fell := self._find_lowered(run, version):
@@ -263,6 +264,15 @@ class SnapshotRefresher:
         if run.unseen:
             raise OutcomeUnknown(_unseen_text(run.unseen))
         return self._report(run, view, version, outcome=DONE, reason=reason)
+
+    def _check_unreplaced(self, view: TableView, version: int) -> None:
+        """Raise LostRace if the table may have been restored since the view.
+
+        Its shards need not go with progress that came back: a clone's hides what they list.
+        """
+        for seen in range(view.version + 1, version + 1):
+            if self.snapshots.is_turned_back(seen) is not False:
+                raise LostRace(f"version {seen} may be a restore, made while shards were read")
 
     def _commit(
         self, run: _Run, version: int, wanted: _Wanted, merged: Mapping[ShardId, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from memwal.errors import MemWalError, StoreUnavailable
@@ -216,6 +216,7 @@ class MetricsSource:
     _due_at: float = -math.inf
     _under_way: bool = False
     _rows: Sequence[Row] = ()
+    _tables: Mapping[str, Counted] = field(default_factory=dict)
     _merged: Counted = Counted()
     _requests: Counted = Counted()
     _dollars: Counted = Counted()
@@ -235,7 +236,17 @@ class MetricsSource:
 
     def _take(self, samples: Sequence[Sample], now: float) -> None:
         self._scrapes += 1
-        self._rows = read_rows(samples)
+        self._tables = {
+            sample.labels["table"]: self._tables.get(sample.labels["table"], Counted()).add(
+                now, sample.value
+            )
+            for sample in samples
+            if sample.name == "memwal_merged_rows" and "table" in sample.labels
+        }
+        self._rows = [
+            replace(row, rows_per_second=self._tables.get(row.table, Counted()).rate)
+            for row in read_rows(samples)
+        ]
         merged = sum_samples(samples, "memwal_rows_total", job="merge")
         requests = sum_samples(samples, "memwal_requests_total")
         self._merged = self._merged.add(now, sum(merged.values()))

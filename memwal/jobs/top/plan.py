@@ -219,6 +219,7 @@ def _read_row(table: str, found: Mapping[str, Sequence[Sample]]) -> Row:
         freshness_seconds=read("freshness_target_seconds"),
         index_lag_generations=count("index_lag_generations"),
         reclaimable_bytes=count("reclaimable_bytes"),
+        queue=count("queue_place"),
         running="another run" if (held := read("lease_held_seconds")) is not None else None,
         running_seconds=held,
         error=error or ("not looked at yet" if never else None),

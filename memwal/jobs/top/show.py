@@ -38,14 +38,13 @@ _COLUMNS = (
     _Column("queue", lambda row: "-" if row.queue is None else str(row.queue)),
     _Column("running", lambda row: one_line(_describe_run(row)), "left"),
 )
-_NOT_IN_METRICS = ("rows/s", "queue")
 # Where a screen has no room for all of them, these are left out, the first first.
 _LEFT_OUT = ("target", "garbage", "index", "bytes", "queue", "rows/s", "pending")
 
 
 def show_once(rows: Sequence[Row], seen: Seen) -> Iterator[RenderableType]:
     """Render all rows, and what they come to."""
-    yield _build(rows, _list_columns(seen))
+    yield _build(rows, _COLUMNS)
     yield _describe(seen)
 
 
@@ -56,7 +55,7 @@ def show_screen(
     first = max(0, min(asked.first, len(rows) - lines))
     shown = rows[first : first + lines]
     yield _cut(_describe(seen), width)
-    yield _build(shown, _choose_columns(shown, seen, width), width)
+    yield _build(shown, _choose_columns(shown, width), width)
     yield from [Text()] * (lines - len(shown))
     place = f"{first + 1}-{first + len(shown)} of {len(rows)}" if shown else "no table"
     typed = f"/{one_line(asked.text)}" + ("_" if asked.typing else "")
@@ -88,13 +87,8 @@ def _describe(seen: Seen) -> Text:
     return found.append(", ".join(told))
 
 
-def _list_columns(seen: Seen) -> list[_Column]:
-    unknown = () if seen.source is None else _NOT_IN_METRICS
-    return [column for column in _COLUMNS if column.name not in unknown]
-
-
-def _choose_columns(rows: Sequence[Row], seen: Seen, width: int) -> list[_Column]:
-    columns = _list_columns(seen)
+def _choose_columns(rows: Sequence[Row], width: int) -> list[_Column]:
+    columns = list(_COLUMNS)
     for name in _LEFT_OUT:
         if _measure(rows, columns) + _NAME_WIDTH_MIN + _LAST_WIDTH_MIN <= width:
             break

@@ -20,7 +20,6 @@ from memwal.jobs.watch.plan import Look
 from memwal.jobs.watch.store import StoredLooks
 from memwal.model import LeaseClaim
 from memwal.ports import Clock
-from memwal.store.records.lease import StoredLeases
 from memwal.text import mask_address
 
 _BYTES_MAX = 64 * 1024 * 1024
@@ -42,7 +41,7 @@ class LeasedLooks(StoredLooks):
         found = super().look(table)
         objects = self._find(table).objects
         before = objects.counts.as_dict()
-        self.leases[table.name] = StoredLeases(objects, self._clock).glance()
+        self.leases[table.name] = self._open_leases(table).glance()
         after = objects.counts.as_dict()
         requests = {name: n + after[name] - before[name] for name, n in found.requests.items()}
         return replace(found, requests=requests)

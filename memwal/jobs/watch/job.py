@@ -11,7 +11,7 @@ from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.metrics import WatchMetrics
 from memwal.jobs.watch.options import WatchOptions, choose_round_options, choose_watch_limits
 from memwal.jobs.watch.report import WatchReport
-from memwal.jobs.watch.store import StoredLooks, read_holder
+from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.report import DONE
 from memwal.run.metrics.sink import NO_METRICS
@@ -37,8 +37,9 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     observers = [*options.observers]
     if options.metrics is not NO_METRICS:
         observers.append(WatchMetrics(metrics=options.metrics, clock=clock))
+    lookouts = StoredLooks(clock)
     watch = Watch(
-        lookouts=StoredLooks(clock),
+        lookouts=lookouts,
         workers=ProcessWorkers(
             options=rounds,
             progress=progress,
@@ -67,7 +68,7 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
                 watch.turn()
             watch.finish()
             if options.explains:
-                watch.explain(lambda watched: read_holder(watched.resolved))
+                watch.explain(lambda watched: lookouts.read_holder(watched.resolved))
         except KeyboardInterrupt:  # by a second signal
             watch.finish(0)
         except BaseException:

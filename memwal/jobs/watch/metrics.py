@@ -10,6 +10,7 @@ from memwal.errors import MemWalError
 from memwal.indexes import covering_indexes
 from memwal.jobs.watch.plan import Generation, Lag, Look
 from memwal.jobs.watch.ports import RoundEnd
+from memwal.jobs.watch.report import count_rows
 from memwal.model import CursorGauge, ShardId, TableGauges
 from memwal.ports import Clock
 from memwal.report import HELD, failed_report
@@ -96,11 +97,13 @@ class WatchMetrics:
     clock: Clock
     _tables: dict[str, _Table] = field(default_factory=dict)
 
-    def turn(self, tables: Sequence[str]) -> None:
-        """Show tables for which no look has succeeded yet as never seen."""
+    def turn(self, tables: Sequence[str], waiting: Sequence[str] = ()) -> None:
+        """Show each table's place in the queue, and those not looked at yet as never seen."""
+        places = {name: place for place, name in enumerate(waiting, start=1)}
         for name in tables:
-            if name not in self._tables:
-                self._show(name)
+            found, place = self._tables.get(name), places.get(name)
+            if found is None or found.gauges.queue_place != place:
+                self._show(name, queue_place=place)
 
     def looked(self, look: Look, lag: Lag) -> None:
         """Record a look that succeeded."""
@@ -136,6 +139,7 @@ class WatchMetrics:
             freshness_target_seconds=lag.freshness_seconds,
             abandoned_shards=look.abandoned_shards,
             last_backup_at_nanos=look.last_backup_at_nanos,
+            merged_rows=table.gauges.merged_rows or 0,
             cursors={
                 found.name: CursorGauge(
                     lag_versions=max(0, look.view.version - found.version),
@@ -158,6 +162,8 @@ class WatchMetrics:
         report = end.report or failed_report(name, error)
         self.metrics.record_table(WATCH, report, end.requests)
         table = self._find(name)
+        merged_rows = (table.gauges.merged_rows or 0) + count_rows(end)
+        table.gauges = replace(table.gauges, merged_rows=merged_rows)
         if report.outcome == HELD or any(
             job.report.outcome == HELD for job in getattr(report, "jobs", ())
         ):

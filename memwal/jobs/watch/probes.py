@@ -53,7 +53,7 @@ class Pulse:
         self._tables: Sequence[str] | None = None
         self._seen: set[str] = set()
 
-    def turn(self, tables: Sequence[str]) -> None:
+    def turn(self, tables: Sequence[str], waiting: Sequence[str] = ()) -> None:
         """Note that the loop goes round once more, over these tables."""
         self._turned = self._clock.monotonic_seconds()
         self._tables = tables
@@ -261,7 +261,7 @@ class Probes:
 
     pulse: Pulse
 
-    def turn(self, tables: Sequence[str]) -> None:
+    def turn(self, tables: Sequence[str], waiting: Sequence[str] = ()) -> None:
         """Tell the pulse that the watch's loop is running, and for which tables."""
         self.pulse.turn(tables)
 

@@ -27,7 +27,7 @@ from memwal.errors import MemWalError, Refused, Unsupported, WorkerDied, make_se
 from memwal.run.engines import executors
 from memwal.run.engines.executors import find_fault
 from memwal.run.submit import PACKAGE, is_local, zip_package
-from memwal.run.units import split_memory
+from memwal.run.units import split_memory, split_requests
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -216,7 +216,9 @@ class SparkEngine:
         self._require_executors()
         group = f"memwal-{id(self):x}-{next(self._groups)}"
         with self._watch_jobs(group, on_done, len(units)):
-            outcomes = self._side_by_side(group, work, units)
+            beside = 1 + min(len(units), self._context.defaultParallelism)
+            shared = [split_requests(unit, beside) for unit in units]
+            outcomes = self._side_by_side(group, work, shared)
             for place, unit in enumerate(units):
                 if outcomes[place].died:
                     outcomes[place] = self._alone(group, work, unit)

@@ -283,5 +283,7 @@ _GAUGES: Mapping[str, Callable[[TableGauges, int], Values]] = {
     ],
     "memwal_consecutive_failures": _failures,
     "memwal_last_look_timestamp_seconds": lambda s, now: [({}, s.looked_at_nanos / 1e9)],
+    "memwal_queue_place": lambda s, now: [({}, s.queue_place)],
+    "memwal_merged_rows": lambda s, now: [({}, s.merged_rows)],
 }
 _LIMITS = {ObservableGauge: _SERIES_MAX}

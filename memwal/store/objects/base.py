@@ -25,7 +25,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 from memwal.clock import SystemClock
 from memwal.config import mask_address
 from memwal.config.storage_options import WAIT_OPTION
-from memwal.errors import Corruption, MemWalError, Usage
+from memwal.errors import Corruption, MemWalError, StoreUnavailable, Usage
 from memwal.ports import (
     OBJECT_BYTES_MAX,
     Clock,
@@ -34,6 +34,7 @@ from memwal.ports import (
     check_object_path,
     check_object_size,
 )
+from memwal.store.objects.pace import our_rate, pace_of
 
 FIRST_SECONDS = 5.0
 AGAIN_SECONDS = 30.0
@@ -181,6 +182,7 @@ class StoreLimits:
     retry_wait_seconds_max: float = 8.0
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 30.0
+    requests_per_second_max: float | None = None
     deletes_in_flight_max: int = 4
     delete_batch_objects_max: int = 1000
 
@@ -190,11 +192,13 @@ class StoreLimits:
         return replace(self, retry_seconds_max=seconds_max, retry_attempts_max=attempts)
 
 
-def limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
-    """The limits with the total wait that the storage options give, if any. Raises Usage.
+def limit_requests(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
+    """The limits with the rate and the total wait that the storage options give. Raises Usage.
 
-    It is a storage option, so that it reaches Lance, executors and the processes of a watch.
+    They are storage options, so that they reach Lance, executors and the processes of a watch.
     """
+    rate = our_rate(storage_options)
+    limits = limits if rate is None else replace(limits, requests_per_second_max=rate)
     for name, text in storage_options.items():
         if name.lower() == WAIT_OPTION:
             if not re.fullmatch("[1-9][0-9]{0,4}", text):
@@ -237,17 +241,19 @@ class Faults:
     """What a store's library raises, and what it means.
 
     `refusal_of` says why no connection came about, where waiting seldom helps; `cause_of`
-    what an error says, in one line and without secrets.
+    what an error says, in one line and without secrets; `throttles` whether it asks for fewer
+    requests.
     """
 
     kinds: tuple[type[Exception], ...]
     passes: Callable[[BaseException], bool]
     refusal_of: Callable[[BaseException], str | None]
     cause_of: Callable[[BaseException], str]
+    throttles: Callable[[BaseException], bool]
 
 
 class RemoteObjects(CountedObjects):
-    """A store behind a network. `_request` is the one place that counts, retries and tells.
+    """A store behind a network. `_request` is the one place that counts, waits, retries and tells.
 
     A library's own retries are off: they know nothing of the total deadline, and would multiply
     with ours.
@@ -270,9 +276,27 @@ class RemoteObjects(CountedObjects):
     def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
         """Send, and retry while the fault may pass and the limits allow it."""
         request, attempts = f"{operation} {self._address(path)}", 0
+        pace = pace_of(self.store, self._clock)
+        seconds_max = self._limits.retry_seconds_max
+        deadline = self._clock.monotonic_seconds() + seconds_max
+
+        def take_turn() -> None:
+            fault = wait.fault
+
+            def say(why: str) -> None:
+                wait.fault = f"{fault}; {why}" if fault else why
+
+            try:
+                pace.take_turn(self.uri, self._limits.requests_per_second_max, deadline, say)
+            except TimeoutError as error:
+                raise StoreUnavailable(
+                    f"{request}: given up after {seconds_max:.0f} s in a queue: {error}"
+                ) from None
+            wait.fault = fault
 
         def attempt() -> T:
             nonlocal attempts
+            take_turn()
             attempts += 1
             wait.attempts = attempts
             self._count(counter)
@@ -282,6 +306,8 @@ class RemoteObjects(CountedObjects):
             except self._faults.kinds as error:
                 refusal = self._faults.refusal_of(error)
                 wait.fault = refusal or self._faults.cause_of(error)
+                if self._faults.throttles(error):
+                    pace.slow_down()
                 if refusal is not None and self.store in _answered:
                     WAITS.tell(wait)
                 raise
@@ -293,13 +319,13 @@ class RemoteObjects(CountedObjects):
             return self._faults.passes(error) and not refused
 
         try:
-            with WAITS.watch(self.store, request, self._limits.retry_seconds_max) as wait:
+            with WAITS.watch(self.store, request, seconds_max) as wait:
                 return retry(
                     attempt,
                     may_pass,
                     self._clock,
                     attempts_max=self._limits.retry_attempts_max,
-                    seconds_max=self._limits.retry_seconds_max,
+                    seconds_max=seconds_max,
                     wait_seconds_max=self._limits.retry_wait_seconds_max,
                 )
         except self._faults.kinds as error:

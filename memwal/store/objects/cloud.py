@@ -82,6 +82,11 @@ def passes(error: BaseException) -> bool:
     return "HttpError {" in str(error) and not is_plain_http(error)
 
 
+def throttles(error: BaseException) -> bool:
+    """Whether the store asks for fewer requests."""
+    return status_of(error) in (429, 503)
+
+
 def refusal_of(error: BaseException) -> str | None:
     """Why no connection came about, where waiting seldom helps; else None."""
     return next((says for sign, says in _REFUSALS.items() if sign in str(error)), None)
@@ -161,6 +166,7 @@ CLOUD_FAULTS = Faults(
     passes=passes,
     refusal_of=refusal_of,
     cause_of=cause_of,
+    throttles=throttles,
 )
 
 

@@ -23,7 +23,7 @@ from memwal.config.namespaces import SCHEME as NAMESPACES
 from memwal.errors import AlreadyExists, MemWalError, Missing, StoreUnavailable, Unsupported
 from memwal.format import layout
 from memwal.ports import Clock, Objects
-from memwal.store.objects.base import StoreLimits, limit_wait
+from memwal.store.objects.base import StoreLimits, limit_requests
 
 _FIRST, _SECOND = b"first", b"second"
 _ATTEMPTS_MAX = 3
@@ -125,7 +125,7 @@ def open_objects(
         from memwal.store.objects.local import LocalObjects
 
         return LocalObjects(root)
-    limits = limit_wait(storage_options, limits or StoreLimits())
+    limits = limit_requests(storage_options, limits or StoreLimits())
     match scheme[1]:
         case "s3":
             from memwal.store.objects.s3 import (

@@ -32,8 +32,9 @@ NO_CREDENTIALS = (
 )
 REFUSED_CODES = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
 WRONG_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
-_TRANSIENT_CODES = {"RequestTimeout", "InternalError", "SlowDown", "ServiceUnavailable"}
-_TRANSIENT_CODES |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
+_THROTTLE_CODES = {"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException"}
+_THROTTLE_CODES |= {"TooManyRequests", "RequestLimitExceeded"}
+_TRANSIENT_CODES = {"RequestTimeout", "InternalError"} | _THROTTLE_CODES
 _CAUSES_MAX = 10
 _TRANSIENT_ERRORS = (
     boto.ConnectionError,  # no connection came about
@@ -63,6 +64,12 @@ def passes(fault: BaseException | str | None) -> bool:
             or code_of(fault) in _TRANSIENT_CODES
         )
     return isinstance(fault, (*_TRANSIENT_ERRORS, KeysThrottled))
+
+
+def throttles(error: BaseException) -> bool:
+    """Whether the store asks for fewer requests."""
+    refused = status_of(error) in (429, 503) or code_of(error) in _THROTTLE_CODES
+    return refused or isinstance(error, KeysThrottled)
 
 
 def status_of(error: BaseException | None) -> int:
@@ -105,6 +112,7 @@ S3_FAULTS = Faults(
     passes=passes,
     refusal_of=refusal_of,
     cause_of=cause_of,
+    throttles=throttles,
 )
 
 

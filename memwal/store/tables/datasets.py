@@ -33,6 +33,7 @@ from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
 from memwal.store.objects.base import WAITS
 from memwal.store.objects.local import check_unlinked
+from memwal.store.objects.pace import pace_lance
 from memwal.store.tables.lance_calls import is_panic, tidy_text
 from memwal.store.tables.manifests import check_own_files
 from memwal.text import count_of
@@ -61,8 +62,9 @@ def new_session(memory: Memory = UNLIMITED) -> Any:
 
 
 def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
+    storage_options = pace_lance(storage_options)
     if OPTION not in storage_options:
-        return {"storage_options": dict(storage_options) or None}
+        return {"storage_options": storage_options or None}
     from memwal.store.tables.namespaces import (
         lance_arguments,  # Lance's namespaces take long to import
     )

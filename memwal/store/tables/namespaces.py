@@ -37,7 +37,7 @@ from memwal.errors import (
     Usage,
 )
 from memwal.ports import Clock
-from memwal.store.objects.base import WAITS, StoreLimits, limit_wait
+from memwal.store.objects.base import WAITS, StoreLimits, limit_requests
 from memwal.store.tables.lance_calls import tidy_text
 
 EXPIRY = "expires_at_millis"
@@ -164,7 +164,7 @@ def _ask(
     request to that namespace. The thread of a request without an answer ends with the process.
     """
     clock, answers = SystemClock(), queue.SimpleQueue[tuple[Any, BaseException | None]]()
-    seconds_max = limit_wait(storage_options or {}, StoreLimits()).retry_seconds_max
+    seconds_max = limit_requests(storage_options or {}, StoreLimits()).retry_seconds_max
     silent = f"{table.name}: the namespace gave no answer for {seconds_max:.0f} s"
     if clock.monotonic_seconds() < _silent_until.get(table.namespace, -math.inf):
         raise Unreachable(silent)

@@ -19,6 +19,7 @@ from pathlib import Path
 import lance
 import numpy as np
 
+from memwal.jobs.top.plan import DOLLARS
 from memwal.run.stores import open_stores
 from tests.bench.counted_s3 import QuickS3
 from tests.bench.flushing import BASE_ROWS, DIM, ROWS, Flushing
@@ -34,8 +35,8 @@ CASE = "B18"
 _SHARDS = 4
 _BUCKET = "bucket"
 _LATENCY_SECONDS = 0.02
-# A thousand of the cheap kinds; any other costs what a LIST does.
-_DOLLARS = {"get": 0.0004, "head": 0.0004}
+# A HEAD costs what a GET does, and any other kind what a LIST does.
+_DOLLARS = {**DOLLARS, "head": DOLLARS["get"]}
 _DRAIN_SECONDS = 15.0
 _LOOKED_SECONDS_MAX = 300.0
 
@@ -279,11 +280,13 @@ def _idle(bench: Bench, server: QuickS3, tables: _Tables) -> None:
         time.sleep(seconds)
         kinds = server.seen().kinds
     requests = {kind: number / seconds / count for kind, number in kinds.items()}
-    dollars = sum(a_second * _DOLLARS.get(kind, 0.005) for kind, a_second in requests.items())
+    dollars = sum(
+        a_second * _DOLLARS.get(kind, DOLLARS["list"]) for kind, a_second in requests.items()
+    )
     bench.figure(
         CASE,
         f"{count} idle tables on S3, --freshness 60s: dollars a table and month",
-        dollars / 1000 * 30 * 86_400,
+        dollars * 30 * 86_400,
         "$",
         at_most=1.0,
         measured=f"{sum(requests.values()):.3g} requests a second and table",

@@ -16,6 +16,7 @@ import numpy as np
 
 from memwal.config import Config, resolve_table
 from memwal.format import codec, layout
+from memwal.jobs.top.plan import DOLLARS
 from memwal.jobs.watch.plan import Look
 from memwal.jobs.watch.store import StoredLooks
 from memwal.model import ShardId
@@ -26,7 +27,6 @@ from tests.bench.tables import flush, make_base, new_shards, pending, rows_of
 
 TITLE = "Looks at idle tables"
 
-_DOLLARS_A_REQUEST = 0.005 / 1000
 _LOOKS_A_MONTH = 30 * 24 * 3600 / 30
 _LOCAL_TABLES = 200
 _LOCAL_SHARDS = 4
@@ -112,7 +112,7 @@ def _look(bench: Bench, server: CountedS3, table: Path, shards: int, changed: st
     bench.figure(
         "B17",
         f"idle looks, {what}, a look every 30 s: dollars a table and month",
-        idle.requests * _LOOKS_A_MONTH * _DOLLARS_A_REQUEST,
+        idle.requests * _LOOKS_A_MONTH * DOLLARS["list"],
         "",
         **({"at_most": 1.0} if pages == 1 else {}),
     )

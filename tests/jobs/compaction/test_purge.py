@@ -49,12 +49,9 @@ def table(tmp_path: Path) -> Table:
 
 def compact(table: Table, **options: Any) -> CompactionTableReport:
     limits = Settings(target_rows_per_fragment=10)
-    report = run_compaction(
-        CompactionOptions(
-            tables=[resolved(table).with_settings(limits)], engine="local", **options
-        ),
-        Quiet(),
-    )
+    settings: dict[str, Any] = {"engine": "local", "master": "local[2]", **options}
+    of_table = resolved(table).with_settings(limits)
+    report = run_compaction(CompactionOptions(tables=[of_table], **settings), Quiet())
     return take_report(report, CompactionTableReport)
 
 
@@ -83,6 +80,20 @@ def test_expired_rows_leave_the_base_and_reads_stay(table: Table) -> None:
     assert table.progress() == progress
     again = compact(table)
     assert (again.outcome, again.expired_rows, again.purged_rows) == ("nothing_to_do", 0, 0)
+
+
+@pytest.mark.spark
+def test_on_spark_it_is_merged_and_purged_as_here(table: Table, tmp_path: Path) -> None:
+    table.flush(table.shards[0], put(range(10, 15), 100, NEW), put([30, 60], 200, OLD))
+    found = []
+    for engine in ("local", "spark"):
+        copy = table.copied(tmp_path / engine)
+        merged = memwal.open_table(copy.uri, engine=engine).merge()
+        done = compact(copy, engine=engine)
+        assert copy.base_rows() == read(copy) == living(table)
+        counts = (done.expired_rows, done.purged_rows, done.commits, done.rows_after)
+        found.append((merged.shards[0].rows_updated, counts))
+    assert found == [(6, (17, 17, 1, 34))] * 2
 
 
 def test_what_is_pending_wins_with_and_without_the_purged_row(table: Table) -> None:

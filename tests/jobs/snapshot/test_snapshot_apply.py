@@ -254,6 +254,21 @@ def test_a_restore_is_not_undone(table: FakeTable, landed: bool) -> None:
     assert table.confirmed is not None
 
 
+def test_shards_read_before_a_restore_are_not_stored_beside_its_progress(table: FakeTable) -> None:
+    table.progress = [{A: 6}, {}]
+    views: list[int] = []
+
+    def read() -> TableView:
+        view = table.view()
+        if not views:
+            table.restore(1)
+        views.append(view.version)
+        return view
+
+    assert refresh(table, read).outcome == "done"
+    assert (views, table.commits) == ([2, 3], [(3, {})])
+
+
 def test_after_a_restore_it_raises_what_it_lowers_then(table: FakeTable) -> None:
     table.progress = [{A: 3}, {A: 5}]
     table.before = [lambda: table.restore(1), lambda: table.merge(A, 4)]

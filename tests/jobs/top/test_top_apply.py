@@ -153,6 +153,7 @@ def scrape(requests: float, rows: float) -> Scrape:
             Sample("memwal_requests_total", {"operation": "get"}, requests),
             Sample("memwal_rows_total", {"job": "merge", "kind": "inserted"}, rows),
             Sample("memwal_pending_generations", {"table": "t"}, 3.0),
+            Sample("memwal_merged_rows", {"table": "t"}, rows / 2),
         ]
     )
 
@@ -172,7 +173,7 @@ def test_a_watch_s_counters_give_its_rates() -> None:
     seen = source.see()
     assert (seen.requests_per_second, seen.rows_per_second) == (5.0, 10.0)
     assert seen.dollars is not None and round(seen.dollars, 3) == 5.184
-    assert seen.rows == [Row(table="t", pending_generations=3)]
+    assert seen.rows == [Row(table="t", pending_generations=3, rows_per_second=5.0)]
 
 
 def test_what_was_read_last_stays_beside_what_is_wrong_now() -> None:

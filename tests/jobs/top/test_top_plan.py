@@ -169,6 +169,7 @@ def test_rows_of_a_watch_s_metrics() -> None:
         sample("index_lag_generations", 1, table="b", index="x"),
         sample("index_lag_generations", 4, table="b", index="y"),
         sample("lease_held_seconds", 12, table="b"),
+        sample("queue_place", 7, table="b"),
         sample("last_look_timestamp_seconds", 0, table="a"),
         sample("consecutive_failures", 3, table="c", reason="StoreUnavailable"),
         sample("pending_bytes", float("nan"), table="c"),
@@ -178,6 +179,7 @@ def test_rows_of_a_watch_s_metrics() -> None:
     assert (a.table, a.error, a.lag_seconds) == ("a", "not looked at yet", None)
     assert (b.pending_generations, b.index_lag_generations, b.is_late) == (2, 4, True)
     assert (b.running, b.running_seconds, b.error) == ("another run", 12, None)
+    assert (b.queue, c.queue) == (7, None)
     assert (c.error, c.pending_bytes) == ("StoreUnavailable, 3 times", None)
 
 

@@ -102,13 +102,11 @@ def test_what_is_wrong_comes_first() -> None:
     assert draw([], seen=away)[0].startswith("http://there: refused; before that: 0 tables")
 
 
-def test_metrics_have_no_columns_for_what_they_do_not_tell() -> None:
+def test_of_metrics_it_tells_where_they_are_from_and_what_requests_cost() -> None:
     seen = Seen(source="http://there", requests_per_second=12.0, dollars=1234.5)
     head, columns, *_ = draw(ROWS, seen=seen)
     assert head == "http://there: 0 tables, ? rows/s merged, 12 requests/s, $1,234.50 a month"
-    assert columns.split() == [
-        "table", "pending", "bytes", "lag", "target", "index", "garbage", "running"
-    ]  # fmt: skip
+    assert {"rows/s", "queue"} < set(columns.split())
 
 
 def test_once_it_cuts_nothing() -> None:

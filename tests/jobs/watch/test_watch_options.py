@@ -43,3 +43,16 @@ def test_an_engine_that_one_table_asks_for_is_not_asked_for_by_the_others(
         events=None,  # type: ignore[arg-type]
     )
     assert [options.choose_target(t).target.is_large(1, 1000) for t in tables] == large
+
+
+def test_a_watch_s_processes_share_a_store_s_requests() -> None:
+    """The one that looks, those for small rounds, and the one for large rounds."""
+    rate = {"requests_per_second_max": "120"}
+    given = table("t").model_copy(update={"uri": "s3://bucket/t", "storage_options": rate})
+    options = WatchOptions(
+        tables=[given],
+        settings=WatchSettings(workers=2),
+        events=None,  # type: ignore[arg-type]
+    )
+    shared = options.choose_target(given).resolved.storage_options
+    assert float(shared["requests_per_second_max"]) == 120 / 4

@@ -107,11 +107,12 @@ class Watch:
             self._take_look(look)
         now = self.clock.monotonic_seconds()
         self._find_overdue(now)
+        waiting: list[str] = []
         if not self.stopping:
             self._begin_looks(now)
-            self._begin_rounds(now)
+            waiting = self._begin_rounds(now)
         for observer in self.observers:
-            observer.turn(list(self.tables))
+            observer.turn(list(self.tables), waiting)
         for end in self.workers.wait(self._find_pause(now)):
             self._take_end(end)
 
@@ -349,9 +350,10 @@ class Watch:
         found = (self.tables[name].wait_for(now) for name in self._waiting)
         return order_tables((table for table in found if table is not None), now=now)
 
-    def _begin_rounds(self, now: float) -> None:
+    def _begin_rounds(self, now: float) -> list[str]:
+        """Begin those that workers are free for; returns the tables that wait on, in order."""
         if not self.acts:
-            return
+            return []
         waiting = self._order_waiting(now)
         left = len(waiting)
         for name in waiting:
@@ -362,6 +364,7 @@ class Watch:
                 self._begin(state, need, self._find_upkeep(state, now, spare=not left), now)
         if not left and not self.once:
             self._begin_upkeep(now)
+        return [name for name in waiting if self.tables[name].running is None]
 
     def _find_queues(self, now: float) -> Mapping[str, float]:
         found = {name: self.tables[name].find_behind(now) for name in self._behind}

@@ -287,23 +287,6 @@ class _Opened:
     cursors: SeenCursors
 
 
-def read_holder(table: ResolvedTable) -> str | None:
-    """Who holds the table's lease, and until when; None if nobody does. Never raises MemWalError.
-
-    A lease that can't be read is in the way, too: it is told instead.
-    """
-    clock = SystemClock()
-    try:
-        objects = open_objects(normalise_uri(table.find_uri()), table.storage_options, clock)
-        leases = StoredLeases(objects, clock)
-        claim = leases.glance()
-        if claim is None or not leases.is_live(claim):
-            return None
-    except MemWalError as error:
-        return f"can't be read: {error}"
-    return f"{claim.job} of {claim.holder} holds till {iso_time(claim.expires_at_nanos)}"
-
-
 class StoredLooks:
     """The Lookouts port over object stores, with a thread for each look.
 
@@ -366,6 +349,22 @@ class StoredLooks:
             cursors=cursors,
             requests={name: after[name] - before[name] for name in ("list", "get")},
         )
+
+    def read_holder(self, table: ResolvedTable) -> str | None:
+        """Who holds the table's lease, and until when; None if nobody does. Never raises
+        MemWalError: a lease that can't be read is in the way, too, and is told instead.
+        """
+        try:
+            leases = self._open_leases(table)
+            claim = leases.glance()
+            if claim is None or not leases.is_live(claim):
+                return None
+        except MemWalError as error:
+            return f"can't be read: {error}"
+        return f"{claim.job} of {claim.holder} holds till {iso_time(claim.expires_at_nanos)}"
+
+    def _open_leases(self, table: ResolvedTable) -> StoredLeases:
+        return StoredLeases(self._find(table).objects, self._clock)
 
     def forget(self, table: str) -> None:
         """Forget a table that is no longer watched, or whose name stands for another one now."""

@@ -1,0 +1,84 @@
+"""What arrives at a server, of all that ask it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.ports import Objects
+from memwal.store.objects.opening import open_objects
+from tests.bench.counted_s3 import QuickS3
+from tests.support import builders
+from tests.support.builders import Put
+from tests.support.watching import Watch
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[QuickS3]:
+    with QuickS3() as running:
+        yield running
+
+
+def test_after_a_slow_down_fewer_arrive_from_the_others(server: QuickS3) -> None:
+    def open_one(name: str) -> Objects:
+        found = open_objects(f"s3://slow/{name}", server.storage_options, SystemClock())
+        found.put("a", b"")
+        return found
+
+    stores, over = [open_one(str(number)) for number in range(6)], threading.Event()
+
+    def ask_on(objects: Objects) -> None:
+        while not over.is_set():
+            objects.get("a")
+
+    def count(seconds: float) -> int:
+        server.forget()
+        time.sleep(seconds)
+        return server.seen().requests
+
+    server.latency(0.02)
+    threads = [threading.Thread(target=ask_on, args=(objects,)) for objects in stores]
+    for thread in threads:
+        thread.start()
+    try:
+        before = count(2)
+        server.refuse("0", 0.1)  # one of the six
+        time.sleep(1.5)
+        after = count(2)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+        server.latency(0)
+    assert after < 0.75 * before
+
+
+def test_a_watch_and_lance_hold_it_together(server: QuickS3, tmp_path: Path) -> None:
+    """The watch's own looks, its workers' requests, and those that Lance makes in them."""
+    rate, names = 100, ["a", "b"]  # without it, 137 arrive in a second
+    for name in names:
+        table = builders.make_table(tmp_path / name, rows=range(20), indexed=True)
+        table.flush(table.shards[0], Put([1, 30], 1))
+        server.load(tmp_path / name, "lake", name)
+    words = [f"s3://lake/{name}" for name in names] + ["--once", "--json"]
+    words += [*server.arguments, "--storage-option", f"requests_per_second_max={rate}"]
+    arrived: list[tuple[float, int]] = []
+    server.forget()
+    with Watch(
+        [*words, "--storage-option", f"requests_per_second_max={rate}", "--once", "--json"],
+        tmp_path,
+    ) as run:
+        while run.ended_with() is None:
+            arrived.append((time.monotonic(), server.seen().requests))
+            time.sleep(0.1)
+        assert run.wait(60) == 0, run.stderr()
+    assert arrived[-1][1] > 100
+    busiest = max(
+        later - seen for at, seen in arrived for then, later in arrived if 0 <= then - at <= 1
+    )
+    assert busiest <= rate * 1.1
