@@ -28,11 +28,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.races]
 HEALTHY = 20
 OBJECTS = 20_000
 WRITING_SECONDS = 10.0
-SECONDS_MAX = 60.0
+SECONDS_MAX = 180.0
 SHARED = 20
 LEASE_SECONDS = 15.0
 # On a machine that is busy with other tests.
-ROUND_SECONDS = 30.0
+ROUND_SECONDS = 60.0
 
 
 def make_tables(folder: Path, count: int) -> dict[str, Path]:
@@ -75,13 +75,15 @@ def test_sick_tables_take_no_healthy_one_s_turn(tmp_path: Path) -> None:
 
             def find_missed() -> list[str]:
                 unmerged = [name for name in (*tables, BIG) if not told(name, "merge")]
-                silent = [] if told(SILENT, "error") else [SILENT]
-                return [*unmerged, *silent, *find_pending(tables)]
+                quiet = [
+                    n for n, least in ((SILENT, 1), (DEADLY, 2)) if len(told(n, "error")) < least
+                ]
+                return [*unmerged, *quiet, *find_pending(tables)]
 
             until(lambda: not find_missed(), find_missed, watch)
             ran_seconds = time.time() - watch.events[0][0]
         deaths, away = told(DEADLY, "error"), told(SILENT, "error")
-        assert len(deaths) > 1 and all("SIGKILL" in e["message"] for e in deaths)
+        assert all("SIGKILL" in e["message"] for e in deaths)
         for errors in (deaths, away):  # left alone for longer each time
             assert [e["failures"] for e in errors] == list(range(1, len(errors) + 1))
             assert all(e["retry_seconds"] > 2 ** (e["failures"] - 1) * 0.9 for e in errors)
