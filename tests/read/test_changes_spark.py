@@ -13,7 +13,8 @@ import memwal
 from tests.support.builders import Delete, Put, Rows, Table, make_table
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.spark
+# Each start of a stream makes a Python process, for which Spark waits ten seconds and no longer.
+pytestmark = [pytest.mark.spark, pytest.mark.races]
 
 
 @pytest.fixture(scope="module")
