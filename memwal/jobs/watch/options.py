@@ -17,7 +17,7 @@ from memwal.jobs.watch.ports import Events, Observer, Watched
 from memwal.run.engines.choice import choose_engine
 from memwal.run.metrics.sink import NO_METRICS, Metrics
 from memwal.run.options import RunOptions, choose_limits
-from memwal.store.objects.pace import split_rate
+from memwal.store.objects.pace import find_rate, split_rate
 
 FRESHNESS_SECONDS = 60.0
 _WORKERS_MAX = 4
@@ -57,11 +57,12 @@ class WatchOptions(RunOptions):
             priority=table.priority,
             collects=self.settings.garbage_execute or table.settings.retention is not None,
         )
-        # The processes: this one, those for small rounds, and the one for large rounds.
-        processes = choose_watch_limits(self.settings, self.tables).rounds_max + 2
-        options = split_rate(table.storage_options, processes)
-        shared = table.model_copy(update={"storage_options": options})
-        return Watched(resolved=shared, target=target)
+        if find_rate(table.storage_options) is not None:
+            # The processes: this one, those for small rounds, and the one for large rounds.
+            processes = choose_watch_limits(self.settings, self.tables).rounds_max + 2
+            options = split_rate(table.storage_options, processes)
+            table = table.model_copy(update={"storage_options": options})
+        return Watched(resolved=table, target=target)
 
     def read_targets(self) -> Sequence[Watched] | None:
         """The tables with their targets, as `read_again`."""

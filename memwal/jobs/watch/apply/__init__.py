@@ -227,7 +227,8 @@ class Watch:
             LookUnderWay(store=look.asked.store, seconds=now - look.began, overdue=look.overdue)
             for look in self._looking.values()
         ]
-        answered = {store: now - at for store, at in self._answered.items()}
+        asked = {look.store for look in looks} & self._answered.keys()
+        answered = {store: now - self._answered[store] for store in asked}
         return find_room(looks, answered, self.limits.looks_max)
 
     def _find_overdue(self, now: float) -> None:
