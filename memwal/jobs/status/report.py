@@ -59,7 +59,7 @@ _SILENT_SECONDS = 600.0
 
 _MERGE, _CATCH_UP, _VERIFY, _SCHEMA = "merge {}", "index-catchup {}", "verify {}", "schema {}"
 # What a merge says of rows that were written under an earlier schema, and can't be converted.
-_OF_SCHEMA = frozenset({"MW-K06", "MW-K07", "MW-K08"})
+_OF_SCHEMA = ("(MW-K06)", "(MW-K07)", "(MW-K08)")
 _RESCUE = "rescue {} --dry-run"
 _ADOPT = "init {} --adopt-clone"
 _BACKUP = "backup {}"
@@ -516,7 +516,7 @@ def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, s
         yield f"{count_of(unreadable, 'shard')} unreadable", _VERIFY
     warned = 0
     stuck = [s for s in shards if s.stuck]
-    earlier = [s for s in stuck if find_code(str(s.stuck)) in _OF_SCHEMA]
+    earlier = [s for s in stuck if any(code in str(s.stuck) for code in _OF_SCHEMA)]
     for what, command, found in (
         ("stuck at rows of an earlier schema", _SCHEMA, earlier),
         ("stuck", _VERIFY, [s for s in stuck if s not in earlier]),
