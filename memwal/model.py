@@ -392,13 +392,17 @@ class Erasure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnInfo:
-    """One field of a table schema. `type_text` is Arrow's own rendering of the type."""
+    """One field of a table schema. `type_text` is Arrow's own rendering of the type.
+
+    `default` is the value, as JSON, that rows of an older schema get in place of NULL.
+    """
 
     field_id: int
     name: str
     type_text: str
     nullable: bool
     children: tuple[ColumnInfo, ...] = ()
+    default: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,6 +31,7 @@ from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
+from memwal.rows.widen import DEFAULT_KEY
 from memwal.store.objects.base import WAITS
 from memwal.store.objects.local import check_unlinked
 from memwal.store.objects.pace import pace_lance
@@ -423,12 +424,14 @@ def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:
 
 def _column(field: Any) -> ColumnInfo:
     arrow = field.to_arrow()
+    default = (arrow.metadata or {}).get(DEFAULT_KEY)
     return ColumnInfo(
         field_id=field.id(),
         name=field.name(),
         type_text=str(arrow.type),
         nullable=arrow.nullable,
         children=tuple(_column(child) for child in field.children()),
+        default=None if default is None else default.decode(errors="replace"),
     )
 
 
