@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from memwal.errors import Refused
 from memwal.rows.json_values import from_json
 
 DEFAULT_KEY = b"memwal:default"
@@ -31,8 +32,9 @@ def is_exact(old: pa.DataType, new: pa.DataType) -> bool:
     if old == new:
         return True
     if _is_list(old) and _is_list(new):
-        wider = pa.types.is_large_list(new) or not pa.types.is_large_list(old)
-        return bool(wider) and is_exact(old.value_type, new.value_type)
+        if pa.types.is_large_list(old) and not pa.types.is_large_list(new):
+            return False
+        return is_exact(old.value_type, new.value_type)
     for same in (pa.types.is_fixed_size_list, pa.types.is_map, pa.types.is_struct):
         if same(old) or same(new):
             return same(old) and same(new) and _are_members_exact(old, new)
@@ -41,16 +43,16 @@ def is_exact(old: pa.DataType, new: pa.DataType) -> bool:
 
 def _are_members_exact(old: pa.DataType, new: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(old):
-        return old.list_size == new.list_size and is_exact(old.value_type, new.value_type)
+        return bool(old.list_size == new.list_size) and is_exact(old.value_type, new.value_type)
     if pa.types.is_map(old):
-        return old.key_type == new.key_type and is_exact(old.item_type, new.item_type)
-    return old.names == new.names and all(
+        return bool(old.key_type == new.key_type) and is_exact(old.item_type, new.item_type)
+    return bool(old.names == new.names) and all(
         is_exact(a.type, b.type) for a, b in zip(old, new, strict=True)
     )
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _fits_integer(old: pa.DataType, new: pa.DataType) -> bool:
@@ -172,7 +174,7 @@ def fill(array: pa.Array, default: str) -> pa.Array:
     """The values, with the default in place of NULL."""
     if not array.null_count:
         return array
-    value = parse_default(default, array.type)
+    value = _read_default(default, array.type)
     if not pa.types.is_nested(array.type):
         return array.fill_null(value)
     # Arrow fills no nested values; it takes them.
@@ -184,7 +186,14 @@ def make_missing(rows: int, how: Conversion | None, kind: pa.DataType) -> pa.Arr
     """Values of a field that the older schema lacks."""
     if how is None or how.default is None:
         return pa.nulls(rows, kind)
-    return pa.repeat(parse_default(how.default, kind), rows)
+    return pa.repeat(_read_default(how.default, kind), rows)
+
+
+def _read_default(text: str, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return parse_default(text, kind)
+    except ValueError as error:
+        raise Refused("MW-K13", f"the default {text} is no {kind}: {error}") from None
 
 
 def _convert_members(

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from memwal.errors import Refused
 from memwal.rows.widen import Conversion, convert, is_exact, make_missing, parse_leaf
 
 INTEGERS = [getattr(pa, f"{u}int{bits}")() for u in ("", "u") for bits in (8, 16, 32, 64)]
@@ -202,5 +203,5 @@ def test_a_default_takes_the_place_of_null_and_of_a_missing_field(
 
 @pytest.mark.parametrize("text", ["null", '"x"', "1.5", "{", "300"])
 def test_what_is_no_value_of_the_type_is_no_default(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(Refused):
         make_missing(1, Conversion(default=text), pa.int8())
