@@ -12,6 +12,7 @@ import pytest
 
 from memwal.errors import Refused
 from memwal.read import open_table
+from memwal.rows.policy import make_policy
 from tests.jobs.merge.test_merge_shapes import merge_job
 from tests.support import builders, evolved
 from tests.support.builders import Put, Table
@@ -207,3 +208,76 @@ def test_members_of_a_struct_are_lined_up(tmp_path: Path) -> None:
     assert [row["s"] for row in read(table, filter="s.c = 1")] == [wanted, wanted]
     assert read(table, filter="s.b = 'x'") == []
     check(table, "s", {2: wanted, 5: wanted, 6: None})
+
+
+# ---- with a row-merge policy
+
+ITEMS = pa.list_(pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.string())]))
+LISTS = [
+    pa.field("bag", pa.list_(pa.int32())),
+    pa.field("log", ITEMS),
+    pa.field("seen", pa.int32()),
+]
+POLICY = make_policy(
+    {
+        "bag": ("set_union", None),
+        "log": ("list_append", None),
+        "seen": ("coalesce", None),
+        "small": ("sum", None),
+    },
+    None,
+    None,
+)
+
+
+def make_with_policy(path: Path) -> Table:
+    table = make(path, *LISTS, SMALL)
+    table.stores.tables.put_policy(POLICY.as_text())
+    return table
+
+
+def test_a_default_takes_the_place_of_a_result_and_of_no_operand(tmp_path: Path) -> None:
+    table = make_with_policy(tmp_path)
+    (shard,) = table.shards
+    nothing = {"bag": None, "log": None}
+    table.flush(shard, Put([2], 600, {**nothing, "seen": 5, "small": 10}))
+    assert merge_job(table).exit_code == 0
+    table.flush(shard, Put([2, 6], 600, {**nothing, "seen": None, "small": None}))
+    for column in ("seen", "small"):
+        evolved.fill(table.uri, column, 7)
+        evolved.require(table.uri, column, "7")
+    table.flush(shard, Put([2], 600, {**nothing, "seen": 5, "small": 1}))
+    check(table, "seen", {2: 5, 6: 7, 3: 7})
+    check(table, "small", {2: 11, 6: 7, 3: 7})
+
+
+def test_an_operand_in_the_wal_says_nothing_where_it_has_null(tmp_path: Path) -> None:
+    table = make_with_policy(tmp_path)
+    (shard,) = table.shards
+    nothing = {"bag": None, "log": None}
+    table.flush(shard, Put([2], 600, {**nothing, "seen": 5, "small": 10}))
+    abandon(table, shard, Put([2, 6], 600, {**nothing, "seen": None, "small": None}))
+    evolved.fill(table.uri, "seen", 7)
+    evolved.require(table.uri, "seen", "7")
+    check(table, "seen", {2: 5, 6: 7, 3: 7}, with_wal=True)
+
+
+def test_lists_of_structs_fold_with_those_of_an_older_schema(tmp_path: Path) -> None:
+    table = make_with_policy(tmp_path)
+    (shard,) = table.shards
+    old = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+    rest = {"seen": None, "small": 2**30}
+    table.flush(shard, Put([2, 6], 600, {**rest, "bag": [2, 1], "log": old}))
+    table.dataset.alter_columns({"path": "log.item.a", "name": "c"})
+    table.dataset.drop_columns(["log.item.b"])
+    evolved.widen(table.uri, "small", pa.int64())
+    new = {"bag": [1, 3], "log": [{"c": 2}, {"c": 3}], "small": 2**40}
+    table.flush(shard, Put([2], 600, {**rest, **new}))
+    result = {"bag": [2, 1, 3], "log": [{"c": 1}, {"c": 2}, {"c": 2}, {"c": 3}]}
+    result["small"] = 2**40 + 2**30
+    key = table.kind.key(2)[0]
+    for column, wanted in result.items():
+        assert {row["k"]: row[column] for row in read(table)}[key] == wanted
+    check(table, "log", {2: result["log"], 6: [{"c": 1}, {"c": 2}]})
+    check(table, "bag", {2: [2, 1, 3], 6: [2, 1]})
+    check(table, "small", {2: 2**40 + 2**30, 6: 2**30})
