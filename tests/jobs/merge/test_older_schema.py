@@ -186,12 +186,15 @@ def test_lance_s_own_cast_to_a_narrower_type_is_refused(tmp_path: Path) -> None:
     assert "MW-K08" in str(run.report)
 
 
-def test_a_cast_that_no_version_shows_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first_is_kept", [False, True])
+def test_a_cast_that_no_version_shows_is_refused(tmp_path: Path, first_is_kept: bool) -> None:
     table = make(tmp_path, SMALL)
     (shard,) = table.shards
     table.flush(shard, Put([2, 5], 600, {"small": 9}))
+    if first_is_kept:
+        table.dataset.tags.create("first", table.dataset.version)
     _cast(table.uri, "small", pa.int64())
-    table.dataset.cleanup_old_versions(timedelta(0))
+    table.dataset.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
     run = merge_job(table, AGAIN)
     assert run.exit_code == 5
     assert "MW-K12" in str(run.report)
