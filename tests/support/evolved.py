@@ -25,6 +25,7 @@ LOGICAL = {
     pa.float64(): "double",
     pa.large_string(): "large_string",
     pa.string(): "string",
+    pa.list_(pa.float64(), 4): "fixed_size_list:double:4",
     pa.timestamp("ns"): "timestamp:ns:-",
     pa.timestamp("s"): "timestamp:s:-",
 }
