@@ -18,7 +18,6 @@ from memwal.errors import Refused, Usage
 from memwal.format import layout
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.model import ColumnInfo
-from memwal.rows.widen import is_exact
 
 _LISTS = ("list", "large_list", "fixed_size_list")
 
@@ -30,7 +29,8 @@ class Found:
     `used` says of a column, by name, what would break without it; `ids_taken` are all up to which
     a row that waits may have one. `indexed` has the indexes of each column; `unfinished` those that
     a change left to be built again. `parse_type` gives Arrow's text for a type; raises Usage.
-    `check_default` raises Usage for JSON that is no value of a type.
+    `is_exact` tells whether one holds all values of another. `check_default` raises Usage for JSON
+    that is no value of a type.
     """
 
     columns: tuple[ColumnInfo, ...]
@@ -39,6 +39,7 @@ class Found:
     indexed: Mapping[str, Sequence[str]]
     unfinished: tuple[str, ...]
     parse_type: Callable[[str], str]
+    is_exact: Callable[[str, str], bool]
     check_default: Callable[[str, str], str]
 
 
@@ -148,14 +149,14 @@ class _Planner:
         if column.type_text == type_text:
             return
         self._check_unused("--widen", path[0])
-        if column.children or not is_exact(column.type_text, type_text):
+        if column.children or not self._found.is_exact(column.type_text, type_text):
             why = "its values would not all be the same"
             if column.type_text.startswith("fixed_size_list"):
                 why = "a vector keeps its dimension: other vectors are another column's"
             elif column.children:
                 why = f"name the member that is to be wider, such as {name}.MEMBER=TYPE"
             what = f"from {column.type_text} to {type_text}"
-            raise Refused("MW-K13", f"--widen {name}: {what}: {why}")
+            raise Refused("MW-K16", f"--widen {name}: {what}: {why}")
         before = column.type_text
         self._edit(
             path,
@@ -221,7 +222,7 @@ class _Planner:
 
     def _check_unused(self, option: str, name: str) -> None:
         if (use := self._found.used.get(name)) is not None:
-            raise Refused("MW-K12", f"{option} {name}: {use}")
+            raise Refused("MW-K15", f"{option} {name}: {use}")
 
     def _edit(self, path: Sequence[str], change: Callable[[ColumnInfo], ColumnInfo]) -> None:
         self.columns = [

@@ -392,7 +392,7 @@ class ShardWriters:
             return LostRace(f"{where}: another writer claimed it at the same time. {_ONE_WRITER}")
         if tells_of_former_type(error):
             return Refused(
-                "MW-K14",
+                "MW-K17",
                 f"{where}: {text}. `memwal rescue` flushes what its writer left, as it is",
             )
         if _USER in text:

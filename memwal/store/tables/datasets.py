@@ -306,7 +306,7 @@ class LanceTables:
                 if not tells_of_former_type(again):
                     raise
         raise Refused(
-            "MW-K14",
+            "MW-K17",
             f"{self._uri}: shard {shard_id}: {tidy_text(error)}; and no version that is retained "
             "has the type that is in the WAL",
         )
@@ -474,15 +474,15 @@ def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:
 def _column(field: Any) -> ColumnInfo:
     arrow = field.to_arrow()
     metadata = arrow.metadata or {}
-    default = metadata.get(DEFAULT_KEY.encode())
+    default = metadata.get(DEFAULT_KEY)
     return ColumnInfo(
         field_id=field.id(),
         name=field.name(),
         type_text=str(arrow.type),
         nullable=arrow.nullable,
         children=tuple(_column(child) for child in field.children()),
-        former_types=_former_types(metadata.get(FORMER_TYPES_KEY.encode(), b"[]")),
-        default=None if default is None else default.decode(),
+        former_types=_former_types(metadata.get(FORMER_TYPES_KEY, b"[]")),
+        default=None if default is None else default.decode(errors="replace"),
     )
 
 
