@@ -118,7 +118,7 @@ def _read_sample(
         source = generations.open(view, shard.shard_id, shard.pending[0])
         names = source.alignment.sources_of(columns.names)
         for batch in source.dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_batches():
-            yield as_base_rows(source.alignment, batch, columns)
+            yield as_base_rows(source, batch, columns)
     elif (position := stores.wal.find_unflushed(shard.manifest)) is not None:
         for batch in stores.wal.rows(shard.shard_id, position).batches:
             rows = batch.slice(0, _SAMPLE_ROWS).select(columns.names)

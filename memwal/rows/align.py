@@ -7,6 +7,8 @@ Members of structs and lists match in the same way.
 
 An id is given out again, too, perhaps with the same name. So another type is converted only where
 the base's column says that it had it (`ColumnInfo.former_types`): `memwal schema` writes that down.
+Lance's own cast, which it refuses under a MemWAL, gives the column another id in one commit. A
+column that was dropped and added again gets one in two. History tells them apart.
 
 A column that the base lacks was dropped from it, or is Lance's own, whose names begin with an
 underscore. One of these that is not known (a later Lance adds `__wal_row_id`) tells something of
@@ -16,7 +18,7 @@ the rows that would be lost. So that such a column was dropped has to be proven 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memwal.errors import Refused, Unsupported
 from memwal.format import layout
@@ -42,18 +44,36 @@ class Rename:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Recast:
+    """A base column whose name the generation knows under another field id (`before`).
+
+    `old` and `new` are their types. `may_be_missing`: it may be NULL, or has a default.
+    """
+
+    before: int
+    after: int
+    name: str
+    old: str
+    new: str
+    may_be_missing: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Alignment:
-    """How to read a generation as base rows; `renames` must be confirmed before it is used.
+    """How to read a generation as base rows, once it is settled.
 
     `columns` maps each base column to the generation's column of its values; None means null, or
     the default. `changes` has the columns whose values are converted, `defaults` those that have
-    another value for NULL, as JSON.
+    another value for NULL, as JSON. History has to tell of `renames` and `recasts`. `keys` name a
+    row.
     """
 
     columns: Mapping[str, str | None]
     renames: tuple[Rename, ...] = ()
+    recasts: tuple[Recast, ...] = ()
     changes: Mapping[str, Change] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
 
     @property
     def drifted(self) -> frozenset[str]:
@@ -70,17 +90,40 @@ class Alignment:
         """The generation's columns for these base columns, without those that it lacks."""
         return [source for name in columns if (source := self.columns[name]) is not None]
 
-    def check_keys(self, primary_key: Iterable[str]) -> None:
-        """Raise Refused for a key that was converted: rows are told apart by what is stored."""
-        for name in primary_key:
-            if name in self.changes or name in self.defaults:
-                raise Refused("MW-K08", f"column {name!r} is of the key and changed its type")
+    def without_defaults(self) -> Alignment:
+        """The same, with NULL for what was not written."""
+        return replace(self, defaults={})
 
-    def check_renames(self, is_proven: Callable[[Rename], bool], what: str) -> None:
-        """Raise Refused for a rename that the table's history does not prove.
+    def settle(
+        self, is_proven: Callable[[Rename | Recast], bool], what: str, keys: Iterable[str]
+    ) -> Alignment:
+        """The alignment that can be used. Raises Refused for what history does not prove.
 
-        Raises Unsupported for a column that may be Lance's own, and that the table never had.
+        A key is never converted: rows are told apart by what is stored. Raises Unsupported for a
+        column that may be Lance's own, and that the table never had.
         """
+        self._check_renames(is_proven, what)
+        cast = [recast for recast in self.recasts if is_proven(recast)]
+        for one in self.recasts:
+            if one not in cast and not one.may_be_missing:
+                raise _refuse_missing(one.name)
+        for one in cast:
+            if not is_exact(one.old, one.new):
+                raise _refuse_type(one.name, one.old, one.new)
+        settled = replace(
+            self,
+            columns={**self.columns, **{one.name: one.name for one in cast}},
+            changes={**self.changes, **{c.name: Change() for c in cast if c.old != c.new}},
+            renames=(),
+            recasts=(),
+            keys=tuple(keys),
+        )
+        for name in settled.keys:
+            if name in settled.changes or name in settled.defaults:
+                raise Refused("MW-K08", f"column {name!r} is of the key and changed its type")
+        return settled
+
+    def _check_renames(self, is_proven: Callable[[Rename | Recast], bool], what: str) -> None:
         for rename in self.renames:
             if is_proven(rename):
                 continue
@@ -108,31 +151,31 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
     """Match a generation's columns to the base's.
 
     Columns that the base has gained become null or their default, columns that it has dropped are
-    left out; where their names may be Lance's own, `renames` has them.
+    left out; where their names may be Lance's own, `renames` has them. What history has to tell
+    apart is in `renames` and `recasts`.
     Raises Refused for a changed type that can't be converted exactly, and for a gained column that
     may not be null and has no default.
     """
     by_id = {c.field_id: c for c in generation if c.name != layout.TOMBSTONE}
+    ids = {column.field_id for column in base}
+    gone = {c.name: c for c in by_id.values() if c.field_id not in ids}
+    recasts: list[Recast] = []
     columns: dict[str, str | None] = {}
     renames: list[Rename] = []
     changes: dict[str, Change] = {}
     for column in base:
         old = by_id.get(column.field_id)
         if old is None:
-            if not column.nullable and column.default is None:
-                raise Refused(
-                    "MW-K07",
-                    f"column {column.name!r} was added after the generation was written and may "
-                    "not be null, so the generation's rows have no value for it; `memwal schema "
-                    f"TABLE --require {column.name} --default {column.name}=VALUE` gives them one",
-                )
+            if (other := gone.get(column.name)) is not None:
+                recasts.append(_find_recast(column, other))
+            elif not _may_be_missing(column):
+                raise _refuse_missing(column.name)
             columns[column.name] = None
             continue
         columns[column.name] = old.name
         renames += _find_rename(column, old)
         if (change := _find_change(column, old, renames)) is not None:
             changes[column.name] = change
-    ids = {column.field_id for column in base}
     renames += (
         Rename(field_id=field_id, before=column.name, after=None)
         for field_id, column in by_id.items()
@@ -141,8 +184,14 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
     return Alignment(
         columns=columns,
         renames=tuple(renames),
+        recasts=tuple(recasts),
         changes=changes,
-        defaults={c.name: c.default for c in base if c.default is not None},
+        # Of a column that may be NULL, somebody may have written NULL.
+        defaults={
+            c.name: c.default
+            for c in base
+            if c.default is not None and not (c.nullable and columns[c.name])
+        },
     )
 
 
@@ -167,15 +216,42 @@ def _find_change(column: ColumnInfo, old: ColumnInfo, renames: list[Rename]) -> 
     kinds = _kind(column), _kind(old)
     if kinds == ("struct", "struct") and column.children:
         return _change_struct(column, old, renames)
+    if kinds == ("map", "map"):
+        entries = _change_struct(column.children[0], old.children[0], renames)
+        return Change(members=((0, entries),))
     is_list = kinds[0] == kinds[1] or kinds == ("large_list", "list")
     if is_list and kinds[0] in _LISTS and len(column.children) == len(old.children) == 1:
         if kinds[0] == "fixed_size_list" and _list_size(column) != _list_size(old):
-            raise _refuse_type(column, old)
+            raise _refuse_type(column.name, old.type_text, column.type_text)
         item = _find_change(column.children[0], old.children[0], renames)
         return Change(members=((0, item),))
     if old.type_text in column.former_types and is_exact(old.type_text, column.type_text):
         return Change()
-    raise _refuse_type(column, old)
+    raise _refuse_type(column.name, old.type_text, column.type_text)
+
+
+def _find_recast(column: ColumnInfo, old: ColumnInfo) -> Recast:
+    return Recast(
+        before=old.field_id,
+        after=column.field_id,
+        name=column.name,
+        old=old.type_text,
+        new=column.type_text,
+        may_be_missing=_may_be_missing(column),
+    )
+
+
+def _may_be_missing(column: ColumnInfo) -> bool:
+    return column.nullable or column.default is not None
+
+
+def _refuse_missing(name: str) -> Refused:
+    return Refused(
+        "MW-K07",
+        f"column {name!r} was added after the generation was written and may not be null, so the "
+        "generation's rows have no value for it; `memwal schema TABLE "
+        f"--require {name} --default {name}=VALUE --apply` gives them one",
+    )
 
 
 def _change_struct(column: ColumnInfo, old: ColumnInfo, renames: list[Rename]) -> Change:
@@ -185,7 +261,7 @@ def _change_struct(column: ColumnInfo, old: ColumnInfo, renames: list[Rename]) -
         place = places.get(child.field_id)
         if place is None:
             if not child.nullable:
-                raise _refuse_type(column, old)
+                raise _refuse_type(column.name, old.type_text, column.type_text)
             members.append((None, None))
             continue
         renames += _find_rename(child, old.children[place])
@@ -193,12 +269,13 @@ def _change_struct(column: ColumnInfo, old: ColumnInfo, renames: list[Rename]) -
     return Change(members=tuple(members))
 
 
-def _refuse_type(column: ColumnInfo, old: ColumnInfo) -> Refused:
+def _refuse_type(name: str, old: str, new: str) -> Refused:
+    wider = old if is_exact(new, old) else "TYPE"
     return Refused(
         "MW-K08",
-        f"column {column.name!r} changed its type from {old.type_text} to {column.type_text} since "
-        "the generation was written, and it is not known that its values are the same in that "
-        f"type; `memwal schema TABLE --widen {column.name}=TYPE` gives it one that holds them",
+        f"column {name!r} changed its type from {old} to {new} since the generation was written, "
+        "and it is not known that its values are the same in that type; `memwal schema TABLE "
+        f"--widen {name}={wider} --apply` gives it one that holds them",
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from memwal.errors import Refused
 from memwal.model import ColumnInfo
-from memwal.rows.align import Alignment, Rename, align
+from memwal.rows.align import Alignment, Recast, Rename, align
 from memwal.rows.convert import Change
 
 
@@ -56,7 +56,25 @@ def test_a_dropped_column_is_left_out() -> None:
 
 
 def test_a_column_that_was_dropped_and_added_again_gets_no_old_values() -> None:
-    assert sources(align([ID, column(7, "v", "string")], [ID, V])) == [("id", "id"), ("v", None)]
+    again = align([ID, column(7, "v", "string")], [ID, V])
+    assert sources(again) == [("id", "id"), ("v", None)]
+    assert sources(again.settle(lambda _: False, "entry", ["id"]))[1] == ("v", None)
+
+
+def test_a_column_that_lance_has_cast_is_read_where_history_shows_it() -> None:
+    cast = align([ID, column(7, "v", "large_string")], [ID, V])
+    told = Recast(before=1, after=7, name="v", old="string", new="large_string")
+    assert cast.recasts == (told,)
+    settled = cast.settle(lambda one: one == told, "entry", ["id"])
+    assert (sources(settled)[1], settled.changes) == (("v", "v"), {"v": Change()})
+    with pytest.raises(Refused, match="'v' changed its type"):
+        align([ID, column(7, "v", "int8")], [ID, V]).settle(lambda _: True, "entry", ["id"])
+    # A rename that left its name to another column is no cast, and needs no walk.
+    renamed = [ID, column(1, "w", "string"), column(7, "v", "string")]
+    assert align(renamed, [ID, V]).recasts == ()
+    required = align([ID, column(7, "v", "string", nullable=False)], [ID, V])
+    with pytest.raises(Refused, match="'v' was added"):
+        required.settle(lambda _: False, "entry", ["id"])
 
 
 def test_the_tombstone_lends_its_id_to_nobody() -> None:
@@ -118,7 +136,7 @@ def test_another_type_is_converted_where_the_column_says_that_it_had_it() -> Non
     with pytest.raises(Refused, match="'v' changed its type"):  # narrower, whatever it says
         align([replace(column(1, "v", "int16"), former_types=("int32",))], [old])
     with pytest.raises(Refused, match="of the key"):
-        align([wide], [old]).check_keys(["v"])
+        align([wide], [old]).settle(lambda _: True, "generation", ["v"])
 
 
 def test_a_default_is_for_what_is_missing_and_for_null() -> None:
@@ -128,6 +146,8 @@ def test_a_default_is_for_what_is_missing_and_for_null() -> None:
     )
     found = align([ID, required], [ID, column(2, "x")])
     assert (found.columns["x"], found.drifted) == ("x", {"x"})
+    # Of a column that may be NULL again, somebody may have written NULL.
+    assert align([replace(required, nullable=True)], [column(2, "x")]).defaults == {}
 
 
 def test_becoming_nullable_is_no_change_of_type() -> None:

@@ -245,14 +245,17 @@ class TextSearch:
 
     def _open_part(self, part: Part) -> Searched | None:
         column, stored = self._wanted.column, part.stored_name(self._wanted.column)
-        if stored is None:
+        converted = part.is_converted(column)
+        if stored is None and not converted:
             return None
-        index = guard(part.where, lambda: self._find_own(part, stored))
+        index = None
+        if stored is not None and not converted:
+            index = guard(part.where, lambda: self._find_own(part, stored))
         if index is not None and not part.is_drifted(self._rows.predicate):
             return Searched(
                 table=part,
                 dataset=part.source.dataset,
-                column=stored,
+                column=stored or column,
                 documents=index.documents,
                 identity=index.identity,
             )

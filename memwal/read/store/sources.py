@@ -362,8 +362,13 @@ class Part:
 
     def _needs_copy(self, rows: Rows) -> bool:
         """Whether only rows as the base has them tell which are found."""
-        searched = rows.nearest and rows.nearest["column"] in self.source.alignment.changes
-        return bool(searched) or self.is_drifted(rows.predicate)
+        searched = rows.nearest is not None and self.is_converted(rows.nearest["column"])
+        return searched or self.is_drifted(rows.predicate)
+
+    def is_converted(self, column: str) -> bool:
+        """Whether the column's values are not those that are stored, or not all of them are."""
+        aligned = self.source.alignment
+        return column in aligned.changes or column in aligned.defaults
 
     def is_drifted(self, predicate: str | None) -> bool:
         """Whether the predicate names a column that the generation lacks, or has otherwise.
@@ -376,7 +381,7 @@ class Part:
     def _convert(self, batches: Batches, rows: Rows) -> Batches:
         """The generation's rows as rows of `rows.addressed`."""
         for batch in map(self.source.blobs.read, batches):
-            arrays = as_base_rows(self.source.alignment, batch, rows.schema).columns
+            arrays = as_base_rows(self.source, batch, rows.schema).columns
             for name in rows.addressed.names[len(arrays) :]:
                 if name != layout.TOMBSTONE:
                     arrays.append(batch.column(name))

@@ -29,7 +29,7 @@ from memwal.rows import align, fold
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import ReadEntry, StoredEntry, WalEntries
 from memwal.store.tables.blobs import blob_columns
-from memwal.store.tables.generations import Renamed, as_base_rows
+from memwal.store.tables.generations import Renamed, convert_rows
 
 _FIELD_ID = b"lance:field_id"
 # Rows are folded when they have grown by so much since the last time.
@@ -295,7 +295,10 @@ class _ShardReader:
         self._check_size(len(table), [f.type for f in self.fields if sources[f.name] is None])
         schema = self._schema()
         values = pa.schema([field for field in schema if field.name != layout.TOMBSTONE])
-        batches = (as_base_rows(alignment, batch, values) for batch in found.batches)
+        try:
+            batches = [convert_rows(alignment, batch, values) for batch in found.batches]
+        except Refused as error:
+            raise error.at(f"{self.where}, position {found.entry.position}") from None
         rows = pa.Table.from_batches(batches, schema=values)
         return rows.append_column(
             schema.field(layout.TOMBSTONE), self._tombstones(table, found.entry.position)
@@ -308,11 +311,15 @@ class _ShardReader:
             raise Refused("MW-W05", self.gathered.too_much)
 
     def _align(self, found: ReadEntry) -> align.Alignment:
-        aligned = align.align(self.view.columns, _columns(found.schema, self.view.columns))
+        columns = _columns(found.schema, self.view.columns)
         generation = found.entry.generation or self.manifest.current_generation
-        aligned.check_renames(lambda rename: self.renamed(self.view, rename, generation), "entry")
-        aligned.check_keys(self.view.primary_key)
-        return aligned
+        aligned = align.align(self.view.columns, columns).settle(
+            lambda change: self.renamed(self.view, change, generation),
+            "entry",
+            self.view.primary_key,
+        )
+        # With a policy, the fold alone knows where a default belongs.
+        return aligned if self.view.policy_text is None else aligned.without_defaults()
 
     def _tombstones(self, table: pa.Table, position: int) -> pa.ChunkedArray:
         if layout.TOMBSTONE not in table.column_names:

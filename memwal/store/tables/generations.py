@@ -36,6 +36,7 @@ from memwal.model import ColumnInfo, FlushedGeneration, ShardId, ShardView, Tabl
 from memwal.ports import Objects
 from memwal.rows import align
 from memwal.rows.convert import convert, fill_default
+from memwal.rows.fold import ROW_ADDRESS
 from memwal.store.tables.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
 from memwal.store.tables.datasets import GONE, LanceTables, columns_of
 from memwal.store.tables.lance_calls import is_panic, tidy_text
@@ -50,8 +51,8 @@ _NEWEST_MAX = 64
 # For how many tables a process remembers what its units have read, at some kilobytes each.
 _TABLES_MAX = 256
 
-Renamed = Callable[[TableView, align.Rename, int], bool]
-"""`renamed(view, rename, generation)` tells whether history proves a rename, or a drop."""
+Renamed = Callable[[TableView, align.Rename | align.Recast, int], bool]
+"""`renamed(view, change, generation)` tells whether history proves a rename, a drop or a cast."""
 
 _BATCH_ROWS_MAX = 8192
 _FOLDERS = ("_versions", "data")
@@ -196,24 +197,55 @@ class StoredLineage:
         is_settled = found.made or found.since_nanos <= not_after_nanos
         return found.since_nanos if is_settled else _read_restored(view, found.first)
 
-    def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
-        """Whether the field went from one name to the other without ever being absent.
+    def renamed(
+        self, view: TableView, change: align.Rename | align.Recast, generation: int
+    ) -> bool:
+        """Whether the field went from one name or id to the other without ever being absent.
 
-        Walks back through retained versions to one in which it had the generation's name. Of a
-        column that was dropped, that is all there is to find.
+        Walks back through retained versions to one that has it as the generation does. Of a column
+        that was dropped, that is all there is to find. Raises Refused where it is not known whether
+        a column was cast.
         """
-        for version in reversed(
-            self._manifests.attached_versions(view.version)[-_HISTORY_VERSIONS_MAX:]
-        ):
-            try:
-                names = align.names_of(columns_of(self._tables.base(version)))
-            except Missing:
-                return False  # expired while we walked: the evidence is gone
-            if rename.field_id not in names and rename.after is not None:
+        if isinstance(change, align.Recast):
+            return self._is_cast(view, change)
+        for _, columns in self._read_columns(view):
+            names = align.names_of(columns)
+            if change.field_id not in names and change.after is not None:
                 return False
-            if names.get(rename.field_id) == rename.before:
+            if names.get(change.field_id) == change.before:
                 return True
-        return False
+        return False  # or expired while we walked: the evidence is gone
+
+    def _is_cast(self, view: TableView, cast: align.Recast) -> bool:
+        """Whether each version that gave the column another id follows one that had the former."""
+        wanted, name, newer = cast.after, cast.name, view.version
+        for version, columns in self._read_columns(view):
+            names = {column.field_id: column.name for column in columns}
+            if wanted in names:
+                name, newer = names[wanted], version
+                continue
+            if version != newer - 1:
+                break
+            former = next((one for one, its in names.items() if its == name), None)
+            if former is None or former == cast.before:
+                return former is not None
+            wanted, newer = former, version
+        raise Refused(
+            "MW-K12",
+            f"column {cast.name!r} has the field id {cast.before} in these rows and {cast.after} "
+            "in the table, and the versions are gone that tell whether its type was changed, or "
+            "whether it was dropped and added again",
+        )
+
+    def _read_columns(self, view: TableView) -> Iterator[tuple[int, tuple[ColumnInfo, ...]]]:
+        """The retained versions, newest first, with their columns."""
+        listed = self._manifests.attached_versions(view.version)[-_HISTORY_VERSIONS_MAX:]
+        for version in reversed(listed):
+            try:
+                columns = columns_of(self._tables.base(version))
+            except Missing:
+                return
+            yield version, columns
 
     def _walk(self, view: TableView, not_after_nanos: int) -> IndexedVersions:
         known = self._walked.versions
@@ -382,11 +414,11 @@ class Generations:
         if any(c.name == layout.TOMBSTONE and c.type_text != "bool" for c in columns):
             raise Corruption("MW-F05", f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
         try:
-            alignment = align.align(view.columns, columns)
-            alignment.check_renames(
-                lambda rename: self.renamed(view, rename, generation.generation), "generation"
+            alignment = align.align(view.columns, columns).settle(
+                lambda change: self.renamed(view, change, generation.generation),
+                "generation",
+                view.primary_key,
             )
-            alignment.check_keys(view.primary_key)
         except (Refused, Unsupported) as error:
             raise error.at(where) from None
         rows = max(1, generation.physical_rows or dataset.count_rows())
@@ -424,26 +456,58 @@ def key_names(source: Source, keys: Sequence[str], found: Sequence[str]) -> list
     return [back.get(name, name) for name in found]
 
 
-def as_base_rows(
-    alignment: align.Alignment, batch: pa.RecordBatch, schema: pa.Schema
-) -> pa.RecordBatch:
+def as_base_rows(source: Source, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The generation's rows as rows of `schema`, whose fields are columns of the base.
 
-    Raises Refused for a value that its column's type does not hold any more.
+    Raises Refused, with the row's key, for a value that its column's type does not hold any more.
     """
+    try:
+        return convert_rows(source.alignment, batch, schema)
+    except Refused as error:
+        raise error.at(source.blobs.where) from None
+
+
+def convert_rows(
+    alignment: align.Alignment, batch: pa.RecordBatch, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Rows of an earlier schema as rows of `schema` (see `as_base_rows`)."""
     arrays = []
     for one in schema:
         source = alignment.columns[one.name]
         if source is None:
             array = nulls(one.type, batch.num_rows)
         elif one.name in alignment.changes:
-            array = convert(batch.column(source), one.type, alignment.changes[one.name])
+            try:
+                array = convert(batch.column(source), one.type, alignment.changes[one.name])
+            except pa.ArrowInvalid:
+                raise _refuse_value(alignment, batch, one) from None
         else:
             array = as_type(batch.column(source), one.type)
         if one.name in alignment.defaults:
             array = fill_default(array, alignment.defaults[one.name])
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _refuse_value(alignment: align.Alignment, batch: pa.RecordBatch, column: pa.Field) -> Refused:
+    """Names the first row whose value can't be converted."""
+    values, change = batch.column(alignment.columns[column.name]), alignment.changes[column.name]
+    place, text = 0, ""
+    for place in range(batch.num_rows):
+        try:
+            convert(values.slice(place, 1), column.type, change)
+        except pa.ArrowInvalid as error:
+            text = str(error)
+            break
+    row = batch.slice(place, 1).to_pydict()
+    stored = {key: alignment.columns[key] for key in alignment.keys}
+    named: dict[str, Any] = {key: row[name][0] for key, name in stored.items() if name in row}
+    if not named and ROW_ADDRESS in row:
+        named = {ROW_ADDRESS: row[ROW_ADDRESS][0]}
+    return Refused(
+        "MW-K14",
+        f"column {column.name!r} of the row {named} does not fit {column.type}: {text}",
+    )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,12 @@ def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Sche
     )
     # A deleted row has no values, whatever the base demands of its columns.
     loose = pa.schema([pa.field(field.name, field.type) for field in schema])
+    # An operand's NULL may say nothing: the fold alone knows where a default belongs.
+    plain = replace(source, alignment=source.alignment.without_defaults())
     wanted = loose.append(pa.field(layout.TOMBSTONE, pa.bool_()))
     batches = []
     for batch in scanner.to_batches():
-        columns = as_base_rows(source.alignment, batch, loose).columns
+        columns = as_base_rows(plain, batch, loose).columns
         batches.append(
             pa.RecordBatch.from_arrays([*columns, _tombstones(source, batch)], schema=wanted)
         )

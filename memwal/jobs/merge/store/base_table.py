@@ -431,7 +431,7 @@ class _Payload:
             left -= kept.num_rows
             if kept.num_rows:
                 values = source.blobs.read(kept, committing=True)
-                yield as_base_rows(source.alignment, values, self._schema)
+                yield as_base_rows(source, values, self._schema)
         if left:
             raise OSError(
                 f"{left} of {count_of(len(winners), 'row')} to merge were not found again"
