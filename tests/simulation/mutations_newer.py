@@ -15,8 +15,8 @@ NEWER: tuple[Mutation, ...] = (
         _COLUMNS,
         (
             "newer: a column that may be Lance's own is left out",
-            "        if column.field_id in ids or not layout.is_reserved(column.name):",
-            "        if True:",
+            "        if field_id not in ids and layout.is_reserved(column.name)",
+            "        if False",
         ),
     ),
     *mutations(
@@ -24,8 +24,8 @@ NEWER: tuple[Mutation, ...] = (
         _COLUMNS,
         (
             "newer: a column that a user dropped is taken for Lance's own",
-            "            if not name and change.after is not None:",
-            "            if not name:",
+            "            if change.field_id not in names and change.after is not None:",
+            "            if change.field_id not in names:",
         ),
     ),
     *mutations(

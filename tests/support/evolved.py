@@ -59,8 +59,8 @@ def widen(uri: str, column: str, kind: pa.DataType, **options: Any) -> None:
         ]
         files.append(DataFile(name, [field_id], [0], *version, Path(path).stat().st_size))
         fragments.append(replace(fragment.metadata, files=files))
-    before = json.dumps([str(dataset.schema.field(column).type)])
-    metadata = {"memwal:former_types": before, **options.pop("metadata", {})}
+    former = {"memwal:former_types": json.dumps([str(dataset.schema.field(column).type)])}
+    metadata = {**former, **options.pop("metadata", {})}
     schema = _schema(dataset, column, logical=LOGICAL[kind], metadata=metadata, **options)
     operation = lance.LanceOperation.Merge(fragments, schema)
     lance.LanceDataset.commit(uri, operation, read_version=dataset.version)

@@ -18,6 +18,7 @@ from memwal.errors import Refused, Usage
 from memwal.format import layout
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.model import ColumnInfo
+from memwal.rows.widen import is_exact
 
 _LISTS = ("list", "large_list", "fixed_size_list")
 
@@ -29,8 +30,7 @@ class Found:
     `used` says of a column, by name, what would break without it; `ids_taken` are all up to which
     a row that waits may have one. `indexed` has the indexes of each column; `unfinished` those that
     a change left to be built again. `parse_type` gives Arrow's text for a type; raises Usage.
-    `is_exact` tells whether one holds all values of another. `check_default` raises Usage for JSON
-    that is no value of a type.
+    `check_default` raises Usage for JSON that is no value of a type.
     """
 
     columns: tuple[ColumnInfo, ...]
@@ -39,7 +39,6 @@ class Found:
     indexed: Mapping[str, Sequence[str]]
     unfinished: tuple[str, ...]
     parse_type: Callable[[str], str]
-    is_exact: Callable[[str, str], bool]
     check_default: Callable[[str, str], str]
 
 
@@ -149,7 +148,7 @@ class _Planner:
         if column.type_text == type_text:
             return
         self._check_unused("--widen", path[0])
-        if column.children or not self._found.is_exact(column.type_text, type_text):
+        if column.children or not is_exact(column.type_text, type_text):
             why = "its values would not all be the same"
             if column.type_text.startswith("fixed_size_list"):
                 why = "a vector keeps its dimension: other vectors are another column's"

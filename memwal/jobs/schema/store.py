@@ -25,9 +25,10 @@ from memwal.jobs.schema.plan import Found, SchemaPlan
 from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.ports import Clock
 from memwal.rows.align import names_of
+from memwal.rows.convert import fill_default
 from memwal.rows.expire import find_expire
 from memwal.rows.policy import parse_policy
-from memwal.rows.widen import DEFAULT_KEY, FORMER_TYPES_KEY, fill, is_exact, parse_default
+from memwal.rows.widen import DEFAULT_KEY, FORMER_TYPES_KEY
 from memwal.run.stores import Stores
 from memwal.store.tables.datasets import columns_of
 from memwal.store.tables.generations import Generations
@@ -69,10 +70,13 @@ def parse_type(text: str) -> pa.DataType:
 def check_default(text: str, type_text: str) -> str:
     """The JSON in its shortest form. Raises Usage for what is no value of the type."""
     try:
-        parse_default(text, parse_type(type_text))
-        return json.dumps(json.loads(text))
-    except ValueError as error:
+        value = json.dumps(json.loads(text))
+        fill_default(pa.nulls(1, parse_type(type_text)), value)
+    except (ValueError, Refused) as error:
         raise Usage(f"--default {text}: is no {type_text} in JSON: {error}") from None
+    if value == "null":
+        raise Usage(f"--default {text}: NULL is none")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +122,6 @@ class StoredColumns:
             indexed=indexed,
             unfinished=tuple(json.loads(base.config().get(UNFINISHED_KEY, "[]"))),
             parse_type=lambda text: str(parse_type(text)),
-            is_exact=lambda old, new: is_exact(parse_type(old), parse_type(new)),
             check_default=check_default,
         )
 
@@ -133,13 +136,13 @@ class StoredColumns:
                 continue
             found = source.alignment
             became = {
-                "converted": [n for n in found.conversions if found.columns[n] is not None],
+                "converted": [*found.changes],
                 "renamed": [n for n, s in found.columns.items() if s not in (n, None)],
                 "NULL": [
-                    n for n, s in found.columns.items() if s is None and n not in found.conversions
+                    n for n, s in found.columns.items() if s is None and n not in found.defaults
                 ],
                 "default": [
-                    n for n, s in found.columns.items() if s is None and n in found.conversions
+                    n for n, s in found.columns.items() if s is None and n in found.defaults
                 ],
                 "left out": sorted(
                     {c.name for c in source.columns} - {*found.sources, layout.TOMBSTONE}
@@ -234,7 +237,7 @@ class StoredColumns:
     ) -> int:
         """One column of all the fragment's rows, the deleted ones too; returns the file's size."""
         arrow = field.to_arrow()
-        default = (arrow.metadata or {}).get(DEFAULT_KEY)
+        default = (arrow.metadata or {}).get(DEFAULT_KEY.encode())
         target = pa.schema([pa.field(arrow.name, arrow.type, arrow.nullable)])
         columns = [] if before is None else [before.name]
         scanner = fragment.scanner(
@@ -253,7 +256,7 @@ class StoredColumns:
                 else:
                     array = batch.column(before.name).cast(arrow.type)
                 if default is not None:
-                    array = fill(array, default.decode())
+                    array = fill_default(array, default.decode())
                 writer.write_batch(pa.RecordBatch.from_arrays([array], schema=target))
                 rows += batch.num_rows
         if rows != fragment.physical_rows:
@@ -378,9 +381,9 @@ def _arrow_field(column: ColumnInfo, stored: Mapping[int, pa.Field]) -> pa.Field
         kind = parse_type(column.type_text)
     metadata = dict((old.metadata if old is not None else None) or {})
     if column.former_types:
-        metadata[FORMER_TYPES_KEY] = json.dumps(column.former_types).encode()
+        metadata[FORMER_TYPES_KEY.encode()] = json.dumps(column.former_types).encode()
     if column.default is not None:
-        metadata[DEFAULT_KEY] = column.default.encode()
+        metadata[DEFAULT_KEY.encode()] = column.default.encode()
     return pa.field(column.name, kind, column.nullable, metadata or None)
 
 

@@ -360,16 +360,18 @@ class Part:
         """The generation's own indexes."""
         return guard(self.where, lambda: list_indexes(self.source.dataset))
 
-    def is_converted(self, column: str) -> bool:
-        """Whether the column's values are not those that are stored, or not all of them are."""
-        return column in self.source.alignment.conversions
-
     def _needs_copy(self, rows: Rows) -> bool:
+        """Whether only rows as the base has them tell which are found."""
         searched = rows.nearest is not None and self.is_converted(rows.nearest["column"])
         return searched or self.is_drifted(rows.predicate)
 
+    def is_converted(self, column: str) -> bool:
+        """Whether the column's values are not those that are stored, or not all of them are."""
+        aligned = self.source.alignment
+        return column in aligned.changes or column in aligned.defaults
+
     def is_drifted(self, predicate: str | None) -> bool:
-        """Whether the predicate names a column that is not in the generation as it is in the base.
+        """Whether the predicate names a column that the generation lacks, or has otherwise.
 
         Judged by the text: it may be true too often, and is never false too often.
         """

@@ -282,25 +282,26 @@ class _ShardReader:
                 "can't be read out of a WAL: let the writer flush, or rescue the shard if it has "
                 "none",
             )
+        try:
+            alignment = self._align(found)
+        except (Refused, Unsupported) as error:
+            raise error.at(f"{self.where}, position {found.entry.position}") from None
         table = pa.Table.from_batches(found.batches, schema=found.schema)
         if table.num_columns != len(set(table.column_names)):
             raise Corruption(
                 "MW-W07", f"{self.where}, position {found.entry.position}: a column is twice"
             )
+        sources = alignment.columns
+        self._check_size(len(table), [f.type for f in self.fields if sources[f.name] is None])
         schema = self._schema()
+        values = pa.schema([field for field in schema if field.name != layout.TOMBSTONE])
         try:
-            aligned = self._align(found)
-            missing = [f.type for f in self.fields if aligned.columns[f.name] is None]
-            self._check_size(len(table), missing)
-            rows = [
-                convert_rows(aligned, batch, pa.schema(list(schema)[:-1]))
-                for batch in table.to_batches()
-            ]
-        except (Refused, Unsupported) as error:
+            batches = [convert_rows(alignment, batch, values) for batch in found.batches]
+        except Refused as error:
             raise error.at(f"{self.where}, position {found.entry.position}") from None
-        lined_up = pa.Table.from_batches(rows, schema=pa.schema(list(schema)[:-1]))
-        return lined_up.append_column(
-            schema.field(-1), self._tombstones(table, found.entry.position)
+        rows = pa.Table.from_batches(batches, schema=values)
+        return rows.append_column(
+            schema.field(layout.TOMBSTONE), self._tombstones(table, found.entry.position)
         )
 
     def _check_size(self, rows: int, left_out: Sequence[pa.DataType]) -> None:
@@ -310,13 +311,12 @@ class _ShardReader:
             raise Refused("MW-W05", self.gathered.too_much)
 
     def _align(self, found: ReadEntry) -> align.Alignment:
+        columns = _columns(found.schema, self.view.columns)
         generation = found.entry.generation or self.manifest.current_generation
-        aligned = align.align(
-            self.view.columns,
-            _columns(found.schema, self.view.columns),
+        aligned = align.align(self.view.columns, columns).settle(
             lambda change: self.renamed(self.view, change, generation),
-            keys=self.view.primary_key,
-            what="entry",
+            "entry",
+            self.view.primary_key,
         )
         # With a policy, the fold alone knows where a default belongs.
         return aligned if self.view.policy_text is None else aligned.without_defaults()
@@ -361,24 +361,25 @@ def _columns(schema: pa.Schema, base: Sequence[ColumnInfo]) -> tuple[ColumnInfo,
 
 
 def _column(arrow: pa.Field, like: ColumnInfo | None) -> ColumnInfo:
-    """`like` is the base's column in that place: its ids stand for those that are not given."""
+    """`like` is the base's column in that place: it tells which nested fields have ids at all."""
+    children: tuple[ColumnInfo, ...] = ()
+    if like is not None and like.children:
+        members = [arrow.type.field(place) for place in range(arrow.type.num_fields)]
+        by_id = {child.field_id: child for child in like.children}
+        ids = [_field_id(member) for member in members]
+        known = [i for i in ids if i is not None]
+        if len(known) == len(ids):
+            children = tuple(_column(m, by_id.get(i)) for m, i in zip(members, known, strict=True))
+        elif len(members) == len(like.children):
+            children = tuple(map(_column, members, like.children))
     own = _field_id(arrow)
-    fields = [arrow.type.field(place) for place in range(_count_fields(arrow.type))]
-    known = {} if like is None else {child.name: child for child in like.children}
     return ColumnInfo(
         field_id=own if own is not None else (like.field_id if like else -1),
         name=arrow.name,
         type_text=str(arrow.type),
         nullable=arrow.nullable,
-        children=tuple(_column(field, known.get(field.name)) for field in fields),
+        children=children,
     )
-
-
-def _count_fields(kind: pa.DataType) -> int:
-    """Lance gives no id to the plain values of a fixed-size list."""
-    if pa.types.is_fixed_size_list(kind) and not kind.value_type.num_fields:
-        return 0
-    return int(kind.num_fields)
 
 
 def _field_id(arrow: pa.Field) -> int | None:

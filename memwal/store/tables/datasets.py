@@ -474,14 +474,14 @@ def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:
 def _column(field: Any) -> ColumnInfo:
     arrow = field.to_arrow()
     metadata = arrow.metadata or {}
-    default = metadata.get(DEFAULT_KEY)
+    default = metadata.get(DEFAULT_KEY.encode())
     return ColumnInfo(
         field_id=field.id(),
         name=field.name(),
         type_text=str(arrow.type),
         nullable=arrow.nullable,
         children=tuple(_column(child) for child in field.children()),
-        former_types=_former_types(metadata.get(FORMER_TYPES_KEY, b"[]")),
+        former_types=_former_types(metadata.get(FORMER_TYPES_KEY.encode(), b"[]")),
         default=None if default is None else default.decode(errors="replace"),
     )
 

@@ -35,8 +35,8 @@ from memwal.format import layout
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, ShardView, TableView, VersionHeader
 from memwal.ports import Objects
 from memwal.rows import align
+from memwal.rows.convert import convert, fill_default
 from memwal.rows.fold import ROW_ADDRESS
-from memwal.rows.widen import Conversion, convert, make_missing
 from memwal.store.tables.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
 from memwal.store.tables.datasets import GONE, LanceTables, columns_of
 from memwal.store.tables.lance_calls import is_panic, tidy_text
@@ -51,8 +51,7 @@ _NEWEST_MAX = 64
 # For how many tables a process remembers what its units have read, at some kilobytes each.
 _TABLES_MAX = 256
 
-Change = align.Rename | align.Recast
-Renamed = Callable[[TableView, Change, int], bool]
+Renamed = Callable[[TableView, align.Rename | align.Recast, int], bool]
 """`renamed(view, change, generation)` tells whether history proves a rename, a drop or a cast."""
 
 _BATCH_ROWS_MAX = 8192
@@ -198,53 +197,55 @@ class StoredLineage:
         is_settled = found.made or found.since_nanos <= not_after_nanos
         return found.since_nanos if is_settled else _read_restored(view, found.first)
 
-    def renamed(self, view: TableView, change: Change, generation: int) -> bool:
+    def renamed(
+        self, view: TableView, change: align.Rename | align.Recast, generation: int
+    ) -> bool:
         """Whether the field went from one name or id to the other without ever being absent.
 
         Walks back through retained versions to one that has it as the generation does. Of a column
         that was dropped, that is all there is to find. Raises Refused where it is not known whether
-        a field was cast.
+        a column was cast.
         """
         if isinstance(change, align.Recast):
             return self._is_cast(view, change)
-        for _, fields in self._read_fields(view):
-            name = fields.get(change.field_id, ("",))[-1]
-            if not name and change.after is not None:
+        for _, columns in self._read_columns(view):
+            names = align.names_of(columns)
+            if change.field_id not in names and change.after is not None:
                 return False
-            if name == change.before:
+            if names.get(change.field_id) == change.before:
                 return True
         return False  # or expired while we walked: the evidence is gone
 
     def _is_cast(self, view: TableView, cast: align.Recast) -> bool:
-        """Whether each version that gave the field another id follows one that had the former."""
-        wanted, newer = cast.after, view.version
-        path: tuple[str, ...] = ()
-        for version, fields in self._read_fields(view):
-            if wanted in fields:
-                path, newer = fields[wanted], version
+        """Whether each version that gave the column another id follows one that had the former."""
+        wanted, name, newer = cast.after, cast.name, view.version
+        for version, columns in self._read_columns(view):
+            names = {column.field_id: column.name for column in columns}
+            if wanted in names:
+                name, newer = names[wanted], version
                 continue
             if version != newer - 1:
                 break
-            former = next((one for one, place in fields.items() if place == path), None)
+            former = next((one for one, its in names.items() if its == name), None)
             if former is None or former == cast.before:
                 return former is not None
             wanted, newer = former, version
         raise Refused(
             "MW-K12",
-            f"field {cast.name!r} has the id {cast.before} in these rows and {cast.after} in the "
-            "table, and the versions are gone that tell whether its type was changed, or whether "
-            "it was dropped and added again",
+            f"column {cast.name!r} has the field id {cast.before} in these rows and {cast.after} "
+            "in the table, and the versions are gone that tell whether its type was changed, or "
+            "whether it was dropped and added again",
         )
 
-    def _read_fields(self, view: TableView) -> Iterator[tuple[int, dict[int, tuple[str, ...]]]]:
-        """The retained versions, newest first, with the path of each field by its id."""
+    def _read_columns(self, view: TableView) -> Iterator[tuple[int, tuple[ColumnInfo, ...]]]:
+        """The retained versions, newest first, with their columns."""
         listed = self._manifests.attached_versions(view.version)[-_HISTORY_VERSIONS_MAX:]
         for version in reversed(listed):
             try:
                 columns = columns_of(self._tables.base(version))
             except Missing:
                 return
-            yield version, dict(_list_paths(columns, ()))
+            yield version, columns
 
     def _walk(self, view: TableView, not_after_nanos: int) -> IndexedVersions:
         known = self._walked.versions
@@ -277,15 +278,6 @@ class StoredLineage:
         if at is not None and self._manifests.committed_at_nanos(version) == at:
             return VersionHeader(version=version, timestamp_nanos=at, has_mem_wal=True)
         return self._manifests.header(version)
-
-
-def _list_paths(
-    columns: Sequence[ColumnInfo], above: tuple[str, ...]
-) -> Iterator[tuple[int, tuple[str, ...]]]:
-    for column in columns:
-        path = (*above, column.name)
-        yield column.field_id, path
-        yield from _list_paths(column.children, path)
 
 
 def _until_nanos(versions: IndexedVersions) -> int:
@@ -422,11 +414,10 @@ class Generations:
         if any(c.name == layout.TOMBSTONE and c.type_text != "bool" for c in columns):
             raise Corruption("MW-F05", f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
         try:
-            alignment = align.align(
-                view.columns,
-                columns,
+            alignment = align.align(view.columns, columns).settle(
                 lambda change: self.renamed(view, change, generation.generation),
-                keys=view.primary_key,
+                "generation",
+                view.primary_key,
             )
         except (Refused, Unsupported) as error:
             raise error.at(where) from None
@@ -468,7 +459,7 @@ def key_names(source: Source, keys: Sequence[str], found: Sequence[str]) -> list
 def as_base_rows(source: Source, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The generation's rows as rows of `schema`, whose fields are columns of the base.
 
-    Raises Refused, with the row's key, for a value that the base's type can't hold.
+    Raises Refused, with the row's key, for a value that its column's type does not hold any more.
     """
     try:
         return convert_rows(source.alignment, batch, schema)
@@ -479,32 +470,32 @@ def as_base_rows(source: Source, batch: pa.RecordBatch, schema: pa.Schema) -> pa
 def convert_rows(
     alignment: align.Alignment, batch: pa.RecordBatch, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Rows of an older schema as rows of `schema`. Raises Refused as `as_base_rows` does."""
+    """Rows of an earlier schema as rows of `schema` (see `as_base_rows`)."""
     arrays = []
     for one in schema:
-        source, how = alignment.columns[one.name], alignment.conversions.get(one.name)
-        if source is None and how is None:
-            arrays.append(nulls(one.type, batch.num_rows))
-        elif source is None:
-            arrays.append(make_missing(batch.num_rows, how, one.type))
-        elif how is None:
-            arrays.append(as_type(batch.column(source), one.type))
-        else:
+        source = alignment.columns[one.name]
+        if source is None:
+            array = nulls(one.type, batch.num_rows)
+        elif one.name in alignment.changes:
             try:
-                arrays.append(convert(batch.column(source), how, one.type))
+                array = convert(batch.column(source), one.type, alignment.changes[one.name])
             except pa.ArrowInvalid:
-                raise _refuse_value(alignment, batch, one, how) from None
+                raise _refuse_value(alignment, batch, one) from None
+        else:
+            array = as_type(batch.column(source), one.type)
+        if one.name in alignment.defaults:
+            array = fill_default(array, alignment.defaults[one.name])
+        arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _refuse_value(
-    alignment: align.Alignment, batch: pa.RecordBatch, column: pa.Field, how: Conversion
-) -> Refused:
+def _refuse_value(alignment: align.Alignment, batch: pa.RecordBatch, column: pa.Field) -> Refused:
     """Names the first row whose value can't be converted."""
-    values, place, text = batch.column(alignment.columns[column.name]), 0, ""
+    values, change = batch.column(alignment.columns[column.name]), alignment.changes[column.name]
+    place, text = 0, ""
     for place in range(batch.num_rows):
         try:
-            convert(values.slice(place, 1), how, column.type)
+            convert(values.slice(place, 1), column.type, change)
         except pa.ArrowInvalid as error:
             text = str(error)
             break
