@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -689,6 +691,16 @@ def test_a_region_that_is_not_found_is_asked_for(server: ScriptedServer) -> None
             call()
 
 
+def use_profile(monkeypatch: pytest.MonkeyPatch, folder: Path, process: object) -> None:
+    """Let boto3 find keys by a profile, whose process tells them."""
+    config = folder / "config"
+    config.write_text(f"[profile lake]\ncredential_process = {process}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_reads_are_signed_with_what_a_profile_tells_and_with_what_comes_after(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -703,13 +715,8 @@ def test_reads_are_signed_with_what_a_profile_tells_and_with_what_comes_after(
         "print(json.dumps({'Version': 1, 'AccessKeyId': f'key-{asked}', 'SecretAccessKey': 's',\n"
         "    'SessionToken': f'token-{asked}', 'Expiration': until.isoformat()}))\n"
     )
-    config = tmp_path / "config"
-    config.write_text(f"[profile lake]\ncredential_process = {sys.executable} {tells}\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    monkeypatch.setenv("AWS_PROFILE", "lake")
+    use_profile(monkeypatch, tmp_path, f"{sys.executable} {tells}")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of-other-keys")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name, raising=False)
     server.script = [Reply(body=b"data"), listing()]
     options = {"endpoint": server.endpoint, "allow_http": "true"}
     objects = open_objects(URI, options, ManualClock())
@@ -720,6 +727,24 @@ def test_reads_are_signed_with_what_a_profile_tells_and_with_what_comes_after(
         (r.headers["authorization"], r.headers["x-amz-security-token"]) for r in server.requests
     ]
     assert [("key-1/" in keys, token) for keys, token in told] == [(True, "token-1")] * 2
+
+
+def test_keys_that_can_t_be_renewed_are_no_missing_object(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = {"Version": 1, "AccessKeyId": "k", "SecretAccessKey": "s", "SessionToken": "t"}
+    until = datetime.now(UTC) + timedelta(minutes=1)
+    program = tmp_path / "tells"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps({**told, 'Expiration': str(until)})}'\n")
+    program.chmod(0o755)
+    use_profile(monkeypatch, tmp_path, program)
+    options = {"endpoint": server.endpoint, "allow_http": "true"}
+    objects = open_objects(URI, options, ManualClock())
+    program.unlink()
+
+    with pytest.raises(errors.BadCredentials, match="No such file"):
+        objects.exists("a")
+    assert server.requests == []
 
 
 def test_reads_trust_the_authorities_that_a_variable_names(
@@ -741,9 +766,10 @@ def test_reads_trust_the_authorities_that_a_variable_names(
     objects = server.open(limits=limits)
     assert objects.get("a") == b"data"
     objects.put("a", b"data")
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(key))
-    with pytest.raises(errors.Usage, match="AWS_CA_BUNDLE"):
-        server.open(limits=limits).get("a")
+    for wrong in (key, tmp_path / "none"):
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(wrong))
+        with pytest.raises(errors.Usage, match="AWS_CA_BUNDLE"):
+            server.open(limits=limits).exists("a")
 
 
 def test_encryption_options_go_with_each_put(server: ScriptedServer) -> None:

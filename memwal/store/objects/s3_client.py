@@ -149,7 +149,7 @@ class Place(NamedTuple):
     signature: object
 
 
-class _Kept(Exception):  # noqa: N818
+class _Kept(Exception):
     """A request that was made and is not sent: its address, region, and signature."""
 
 
@@ -181,16 +181,20 @@ class Connection:
 
     def reader(self, place: Place) -> S3Store:
         """What reads there with the credentials of this moment. Raises what boto3 says of them."""
-        signed, keys = place.signature is not UNSIGNED, None
-        if signed:
-            found = self._session.get_credentials()
-            if found is None:
-                raise boto.NoCredentialsError
-            keys = found.get_frozen_credentials()
+        keys = None if place.signature is UNSIGNED else self._find_keys()
         with self._lock:
             if place not in self._readers or self._readers[place][0] != keys:
                 self._readers[place] = keys, self._open(place, keys)
             return self._readers[place][1]
+
+    def _find_keys(self) -> Any:
+        try:
+            found = self._session.get_credentials()
+            if found is None:
+                raise boto.NoCredentialsError
+            return found.get_frozen_credentials()
+        except OSError as error:  # of a token's file: no object is missing
+            raise boto.CredentialRetrievalError(provider="boto3", error_msg=error) from error
 
     def _open(self, place: Place, keys: Any) -> S3Store:
         # obstore reads variables as well: what could lead it elsewhere is said here. An endpoint
@@ -203,16 +207,16 @@ class Connection:
             "s3_express": place.signature == "v4-s3express",
         }
         more = settings(self._limits, place.address.startswith("http://"))
-        bundle = self._session.get_config_variable("ca_bundle")
-        if bundle and place.address.startswith("https://"):
-            more["client_options"]["root_certificate"] = Path(bundle).read_bytes()
         if keys is not None:
             given = {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key}
             given |= {"token": keys.token or None, "expires_at": None}
             more["credential_provider"] = lambda: given
+        bundle = self._session.get_config_variable("ca_bundle")
         try:
+            if bundle and place.address.startswith("https://"):
+                more["client_options"]["root_certificate"] = Path(bundle).read_bytes()
             return S3Store(place.bucket, config=config, **more)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise errors.Usage(f"AWS_CA_BUNDLE, or ca_bundle of the profile: {error}") from None
 
 
