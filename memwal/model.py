@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal, NewType
 
+# A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`.
 ShardId = NewType("ShardId", str)
-"""A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`."""
 
+# Where a reader takes the shards from: their current manifests, or the shard snapshot.
 Consistency = Literal["latest", "snapshot"]
-"""Where a reader takes the shards from: their current manifests, or the shard snapshot."""
 
-GRACE_SECONDS = 3600.0
-"""How long what nothing needs any more is kept for readers that may still be at it."""
-
-PRIORITY = 5
-"""That of a table which has none, of 1 to 9: the highest comes first."""
+GRACE_SECONDS = 3600.0  # what nothing needs any more is kept, for readers that are still at it
+PRIORITY = 5  # of a table that has none, of 1 to 9: the highest comes first
 
 
 class ShardStatus(IntEnum):
@@ -392,13 +389,15 @@ class Erasure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnInfo:
-    """One field of a table schema. `type_text` is Arrow's own rendering of the type."""
+    """One field of a schema: its type in Arrow's own words, those before, and a default in JSON."""
 
     field_id: int
     name: str
     type_text: str
     nullable: bool
     children: tuple[ColumnInfo, ...] = ()
+    former_types: tuple[str, ...] = ()
+    default: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memwal.errors import Refused
 from memwal.model import ColumnInfo
 from memwal.rows.align import Alignment, Rename, align
+from memwal.rows.convert import Change
 
 
 def column(
@@ -90,23 +93,41 @@ def test_a_changed_type_is_refused(before: str, after: str) -> None:
         assert part in str(refused.value)
 
 
-def test_a_nested_field_that_was_dropped_and_added_again_is_refused() -> None:
-    text = "struct<a: int64>"
-    same = column(1, "s", text, column(2, "a"))
-    again = column(1, "s", text, column(5, "a"))
-
-    assert sources(align([same], [same])) == [("s", "s")]
-    with pytest.raises(Refused, match="'s' changed its type"):
-        align([again], [same])
-
-
-def test_a_nested_rename_and_a_nested_gain_are_refused() -> None:
+def test_members_match_by_id_and_name_as_columns_do() -> None:
     old = column(1, "s", "struct<a: int64>", column(2, "a"))
+    again = column(1, "s", "struct<a: int64>", column(5, "a"))
     renamed = column(1, "s", "struct<b: int64>", column(2, "b"))
-    gained = column(1, "s", "struct<a: int64, b: int64>", column(2, "a"), column(3, "b"))
-    for new in (renamed, gained):
-        with pytest.raises(Refused, match="'s' changed its type"):
-            align([new], [old])
+    gained = column(1, "s", "struct<b: int64, a: int64>", column(3, "b"), column(2, "a"))
+
+    assert align([old], [old]) == Alignment(columns={"s": "s"})
+    assert align([again], [old]).changes == {"s": Change(members=((None, None),))}
+    assert align([gained], [old]).changes == {"s": Change(members=((None, None), (0, None)))}
+    found = align([renamed], [old])
+    assert found.renames == (Rename(field_id=2, before="a", after="b"),)
+    assert found.changes == {"s": Change(members=((0, None),))}
+
+
+def test_another_type_is_converted_where_the_column_says_that_it_had_it() -> None:
+    old = column(1, "v", "int32")
+    wide = replace(column(1, "v", "int64"), former_types=("int16", "int32"))
+    assert align([wide], [old]).changes == {"v": Change()}
+    assert align([wide], [column(1, "v", "int16")]).changes == {"v": Change()}
+    for other in ("int8", "double"):
+        with pytest.raises(Refused, match="'v' changed its type"):
+            align([wide], [column(1, "v", other)])
+    with pytest.raises(Refused, match="'v' changed its type"):  # narrower, whatever it says
+        align([replace(column(1, "v", "int16"), former_types=("int32",))], [old])
+    with pytest.raises(Refused, match="of the key"):
+        align([wide], [old]).check_keys(["v"])
+
+
+def test_a_default_is_for_what_is_missing_and_for_null() -> None:
+    required = replace(column(2, "x", nullable=False), default="7")
+    assert align([ID, required], [ID]) == Alignment(
+        columns={"id": "id", "x": None}, defaults={"x": "7"}
+    )
+    found = align([ID, required], [ID, column(2, "x")])
+    assert (found.columns["x"], found.drifted) == ("x", {"x"})
 
 
 def test_becoming_nullable_is_no_change_of_type() -> None:

@@ -344,7 +344,7 @@ class Part:
 
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.addressed`."""
-        if self.is_drifted(rows.predicate):
+        if self._needs_copy(rows):
             return self.scan_copy(guard(self.where, self.make_copy), rows)
         scanner = self.scanner(rows)
         if scanner is None:
@@ -353,23 +353,25 @@ class Part:
 
     def explain_scan(self, rows: Rows) -> str | None:
         """Lance's plan for the scan; None where Lance scans a copy in memory, or nothing."""
-        scanner = None if self.is_drifted(rows.predicate) else self.scanner(rows)
+        scanner = None if self._needs_copy(rows) else self.scanner(rows)
         return None if scanner is None else str(guard(self.where, scanner.explain_plan))
 
     def list_indexes(self) -> frozenset[str]:
         """The generation's own indexes."""
         return guard(self.where, lambda: list_indexes(self.source.dataset))
 
+    def _needs_copy(self, rows: Rows) -> bool:
+        """Whether only rows as the base has them tell which are found."""
+        searched = rows.nearest and rows.nearest["column"] in self.source.alignment.changes
+        return bool(searched) or self.is_drifted(rows.predicate)
+
     def is_drifted(self, predicate: str | None) -> bool:
-        """Whether the predicate names a column that the generation lacks or names otherwise.
+        """Whether the predicate names a column that the generation lacks, or has otherwise.
 
         Judged by the text: it may be true too often, and is never false too often.
         """
         text = (predicate or "").lower()
-        return any(
-            column != source and column.lower() in text
-            for column, source in self.source.alignment.columns.items()
-        )
+        return any(column.lower() in text for column in self.source.alignment.drifted)
 
     def _convert(self, batches: Batches, rows: Rows) -> Batches:
         """The generation's rows as rows of `rows.addressed`."""

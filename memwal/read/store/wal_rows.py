@@ -29,7 +29,7 @@ from memwal.rows import align, fold
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import ReadEntry, StoredEntry, WalEntries
 from memwal.store.tables.blobs import blob_columns
-from memwal.store.tables.generations import Renamed
+from memwal.store.tables.generations import Renamed, as_base_rows
 
 _FIELD_ID = b"lance:field_id"
 # Rows are folded when they have grown by so much since the last time.
@@ -283,7 +283,7 @@ class _ShardReader:
                 "none",
             )
         try:
-            sources = self._sources(found)
+            alignment = self._align(found)
         except (Refused, Unsupported) as error:
             raise error.at(f"{self.where}, position {found.entry.position}") from None
         table = pa.Table.from_batches(found.batches, schema=found.schema)
@@ -291,16 +291,15 @@ class _ShardReader:
             raise Corruption(
                 "MW-W07", f"{self.where}, position {found.entry.position}: a column is twice"
             )
+        sources = alignment.columns
         self._check_size(len(table), [f.type for f in self.fields if sources[f.name] is None])
-        arrays = []
-        for column in self.fields:
-            source = sources[column.name]
-            if source is None:
-                arrays.append(pa.nulls(len(table), column.type))
-            else:
-                arrays.append(table[source].cast(column.type))
-        arrays.append(self._tombstones(table, found.entry.position))
-        return pa.Table.from_arrays(arrays, schema=self._schema())
+        schema = self._schema()
+        values = pa.schema([field for field in schema if field.name != layout.TOMBSTONE])
+        batches = (as_base_rows(alignment, batch, values) for batch in found.batches)
+        rows = pa.Table.from_batches(batches, schema=values)
+        return rows.append_column(
+            schema.field(layout.TOMBSTONE), self._tombstones(table, found.entry.position)
+        )
 
     def _check_size(self, rows: int, left_out: Sequence[pa.DataType]) -> None:
         """Refuse rows that are narrow, and many, where what they leave out is wide."""
@@ -308,11 +307,12 @@ class _ShardReader:
         if rows * row_bytes > self.gathered.bytes_max:
             raise Refused("MW-W05", self.gathered.too_much)
 
-    def _sources(self, found: ReadEntry) -> Mapping[str, str | None]:
+    def _align(self, found: ReadEntry) -> align.Alignment:
         aligned = align.align(self.view.columns, _columns(found.schema, self.view.columns))
         generation = found.entry.generation or self.manifest.current_generation
         aligned.check_renames(lambda rename: self.renamed(self.view, rename, generation), "entry")
-        return aligned.columns
+        aligned.check_keys(self.view.primary_key)
+        return aligned
 
     def _tombstones(self, table: pa.Table, position: int) -> pa.ChunkedArray:
         if layout.TOMBSTONE not in table.column_names:
@@ -356,10 +356,15 @@ def _columns(schema: pa.Schema, base: Sequence[ColumnInfo]) -> tuple[ColumnInfo,
 def _column(arrow: pa.Field, like: ColumnInfo | None) -> ColumnInfo:
     """`like` is the base's column in that place: it tells which nested fields have ids at all."""
     children: tuple[ColumnInfo, ...] = ()
-    if like is not None and like.children and arrow.type.num_fields == len(like.children):
-        children = tuple(
-            _column(arrow.type.field(place), child) for place, child in enumerate(like.children)
-        )
+    if like is not None and like.children:
+        members = [arrow.type.field(place) for place in range(arrow.type.num_fields)]
+        by_id = {child.field_id: child for child in like.children}
+        ids = [_field_id(member) for member in members]
+        known = [i for i in ids if i is not None]
+        if len(known) == len(ids):
+            children = tuple(_column(m, by_id.get(i)) for m, i in zip(members, known, strict=True))
+        elif len(members) == len(like.children):
+            children = tuple(map(_column, members, like.children))
     own = _field_id(arrow)
     return ColumnInfo(
         field_id=own if own is not None else (like.field_id if like else -1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
+from memwal.rows.widen import DEFAULT_KEY, FORMER_TYPES_KEY
 from memwal.store.objects.base import WAITS
 from memwal.store.objects.local import check_unlinked
 from memwal.store.objects.pace import pace_lance
@@ -423,13 +425,25 @@ def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:
 
 def _column(field: Any) -> ColumnInfo:
     arrow = field.to_arrow()
+    metadata = arrow.metadata or {}
+    default = metadata.get(DEFAULT_KEY.encode())
     return ColumnInfo(
         field_id=field.id(),
         name=field.name(),
         type_text=str(arrow.type),
         nullable=arrow.nullable,
         children=tuple(_column(child) for child in field.children()),
+        former_types=_former_types(metadata.get(FORMER_TYPES_KEY.encode(), b"[]")),
+        default=None if default is None else default.decode(),
     )
+
+
+def _former_types(text: bytes) -> tuple[str, ...]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ()  # nobody vouches for another type then
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def file_bytes_of(dataset: Any) -> int | None:

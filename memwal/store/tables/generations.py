@@ -35,6 +35,7 @@ from memwal.format import layout
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, ShardView, TableView, VersionHeader
 from memwal.ports import Objects
 from memwal.rows import align
+from memwal.rows.convert import convert, fill_default
 from memwal.store.tables.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
 from memwal.store.tables.datasets import GONE, LanceTables, columns_of
 from memwal.store.tables.lance_calls import is_panic, tidy_text
@@ -205,7 +206,7 @@ class StoredLineage:
             self._manifests.attached_versions(view.version)[-_HISTORY_VERSIONS_MAX:]
         ):
             try:
-                names = {c.field_id: c.name for c in columns_of(self._tables.base(version))}
+                names = align.names_of(columns_of(self._tables.base(version)))
             except Missing:
                 return False  # expired while we walked: the evidence is gone
             if rename.field_id not in names and rename.after is not None:
@@ -385,6 +386,7 @@ class Generations:
             alignment.check_renames(
                 lambda rename: self.renamed(view, rename, generation.generation), "generation"
             )
+            alignment.check_keys(view.primary_key)
         except (Refused, Unsupported) as error:
             raise error.at(where) from None
         rows = max(1, generation.physical_rows or dataset.count_rows())
@@ -425,14 +427,22 @@ def key_names(source: Source, keys: Sequence[str], found: Sequence[str]) -> list
 def as_base_rows(
     alignment: align.Alignment, batch: pa.RecordBatch, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The generation's rows as rows of `schema`, whose fields are columns of the base."""
+    """The generation's rows as rows of `schema`, whose fields are columns of the base.
+
+    Raises Refused for a value that its column's type does not hold any more.
+    """
     arrays = []
     for one in schema:
         source = alignment.columns[one.name]
         if source is None:
-            arrays.append(nulls(one.type, batch.num_rows))
+            array = nulls(one.type, batch.num_rows)
+        elif one.name in alignment.changes:
+            array = convert(batch.column(source), one.type, alignment.changes[one.name])
         else:
-            arrays.append(as_type(batch.column(source), one.type))
+            array = as_type(batch.column(source), one.type)
+        if one.name in alignment.defaults:
+            array = fill_default(array, alignment.defaults[one.name])
+        arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
