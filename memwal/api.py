@@ -129,12 +129,12 @@ class _Repair(RepairRequest, _Dry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Schema(SchemaRequest, _Dry):
+class _Erase(EraseRequest, _Dry):
     pass
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Erase(EraseRequest, _Dry):
+class _Schema(SchemaRequest, _Dry):
     pass
 
 
@@ -343,15 +343,6 @@ class Table:
         run = run_verify(self._make_options(RunOptions), LogProgress(), deep=request.deep)
         return take_report(run, VerifyTableReport)
 
-    @takes(_Schema)
-    def schema(self, request: _Schema) -> SchemaTableReport:
-        """List the columns and what becomes of rows that wait, or change columns with `apply`."""
-        from memwal.jobs.schema.job import SchemaOptions, run_schema
-
-        asked = narrow(request, SchemaRequest)
-        options = self._make_options(SchemaOptions, dry_run=request.dry_run, request=asked)
-        return take_report(run_schema(options, LogProgress()), SchemaTableReport)
-
     @takes(_Repair)
     def repair(self, request: _Repair) -> RepairTableReport:
         """List what is damaged and from what it can be mended, or mend it with `execute`.
@@ -370,6 +361,17 @@ class Table:
             find_place=self._make_place,
         )
         return take_report(run_repair(options, LogProgress()), RepairTableReport)
+
+    @takes(_Schema)
+    def schema(self, request: _Schema) -> SchemaTableReport:
+        """The table's columns, and what changes come to; with `apply`, make them.
+
+        `rename`, `widen` and `default` have pairs, such as `[("clicks", "int64")]`.
+        """
+        from memwal.jobs.schema.job import SchemaOptions, run_schema
+
+        options = self._ask(SchemaOptions, request)
+        return take_report(run_schema(options, LogProgress()), SchemaTableReport)
 
     def checkpoint(
         self,

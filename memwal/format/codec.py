@@ -560,8 +560,22 @@ def _check_path(path: str) -> str:
     return path
 
 
-def place_field(data: bytes, field_id: int, parent_id: int) -> bytes:
-    """A field of a Lance schema, with its own id and that of the field that it is in (-1: none)."""
-    message = parse_message(pb.LanceField, data)
+def edit_field(
+    raw: bytes,
+    *,
+    field_id: int,
+    parent_id: int,
+    name: str | None = None,
+    nullable: bool | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> bytes:
+    """A field of a table's schema with other properties; None: as they are, metadata is added."""
+    message = parse_message(pb.TableField, raw)
     message.id, message.parent_id = field_id, parent_id
-    return bytes(message.SerializeToString())
+    if name is not None:
+        message.name = name
+    if nullable is not None:
+        message.nullable = nullable
+    for key, value in (metadata or {}).items():
+        message.metadata[key] = value.encode()
+    return message.SerializeToString()

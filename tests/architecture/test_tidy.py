@@ -34,7 +34,7 @@ LARGER_ROOMS = {
     "memwal": 26,
     "memwal/cli": 34,
     "memwal/ingest": 16,
-    "memwal/jobs": 26,
+    "memwal/jobs": 27,
     "memwal/run": 20,
 }
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of, and

@@ -11,6 +11,62 @@ _ODD_STORES = "tests/store/test_odd_stores.py -k"
 
 JOBS: tuple[Mutation, ...] = (
     *mutations(
+        "memwal/jobs/schema/plan.py",
+        "tests/jobs/schema",
+        (
+            "schema: an index outlasts the change of its column",
+            "return frozenset(ids | {*list_ids(self.rewritten)}) - {NEW}",
+            "return frozenset()",
+        ),
+        (
+            "schema: a type may become narrower",
+            "    if not is_exact(old, new):",
+            "    if False:",
+        ),
+        (
+            "schema: a column of the key may change",
+            "if (why := self.fixed.get(top.name)) is not None:",
+            "if (why := self.fixed.get(top.name)) is not None and False:",
+        ),
+        (
+            "schema: a column that rows expire by may change",
+            'if why is None or done == "required"',
+            'if True or why is None or done == "required"',
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/schema/store.py",
+        "tests/jobs/schema",
+        (
+            "schema: the former type is not written down",
+            "    if column.former_types:",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/schema/apply.py",
+        "tests/jobs/schema",
+        (
+            "schema: an index that was built meanwhile stays",
+            "if done.commits else ()",
+            "if False else ()",
+        ),
+        (
+            "schema: dropped indexes are forgotten before they are built",
+            '            self.steps("note")\n            self.table.put_note(',
+            '            self.steps("note")\n            (lambda note: None)(',
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/rescue/store.py",
+        "tests/jobs/schema -k rescue",
+        (
+            "rescue: a WAL of a former schema stays stuck",
+            "if _FORMER_SCHEMA.search(str(error)):",
+            "if False:",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/status/plan.py",
         "tests/jobs/status/test_attention.py tests/jobs/status/test_status_wal.py",
         (

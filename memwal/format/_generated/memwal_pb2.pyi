@@ -196,16 +196,29 @@ class TableManifest(_message.Message):
     def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[TableFragment, _Mapping]]] = ...) -> None: ...
 
 class TableField(_message.Message):
-    __slots__ = ("name", "parent_id", "unenforced_primary_key", "unenforced_primary_key_position")
+    __slots__ = ("name", "id", "parent_id", "nullable", "metadata", "unenforced_primary_key", "unenforced_primary_key_position")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    NULLABLE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     UNENFORCED_PRIMARY_KEY_FIELD_NUMBER: _ClassVar[int]
     UNENFORCED_PRIMARY_KEY_POSITION_FIELD_NUMBER: _ClassVar[int]
     name: str
+    id: int
     parent_id: int
+    nullable: bool
+    metadata: _containers.ScalarMap[str, bytes]
     unenforced_primary_key: bool
     unenforced_primary_key_position: int
-    def __init__(self, name: _Optional[str] = ..., parent_id: _Optional[int] = ..., unenforced_primary_key: _Optional[bool] = ..., unenforced_primary_key_position: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., nullable: _Optional[bool] = ..., metadata: _Optional[_Mapping[str, bytes]] = ..., unenforced_primary_key: _Optional[bool] = ..., unenforced_primary_key_position: _Optional[int] = ...) -> None: ...
 
 class TableFragment(_message.Message):
     __slots__ = ("deletion_file", "physical_rows")
@@ -338,11 +351,3 @@ class RestoreMark(_message.Message):
     backup: str
     objects_sha256: bytes
     def __init__(self, format: _Optional[int] = ..., restore_id: _Optional[str] = ..., backup: _Optional[str] = ..., objects_sha256: _Optional[bytes] = ...) -> None: ...
-
-class LanceField(_message.Message):
-    __slots__ = ("id", "parent_id")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
-    id: int
-    parent_id: int
-    def __init__(self, id: _Optional[int] = ..., parent_id: _Optional[int] = ...) -> None: ...

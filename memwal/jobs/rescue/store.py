@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from memwal.errors import (
@@ -162,6 +163,13 @@ def _count(document: dict[str, object], name: str) -> int:
 _SEALED = re.compile(r"is sealed", re.IGNORECASE)
 _FENCED = re.compile(r"fenced|claimed epoch", re.IGNORECASE)
 _BAD_WAL = re.compile(r"WAL (entry|IPC|replay)", re.IGNORECASE)
+# What it says of rows that were put before a column changed its type.
+_FORMER_SCHEMA = re.compile(r"is stored as .* and the schema declares", re.IGNORECASE)
+_VERSIONS_MAX = 1_000
+
+
+class _FormerSchemaError(Exception):
+    """The WAL has rows that the version's columns have no place for."""
 
 
 class LanceShardWriters:
@@ -173,17 +181,36 @@ class LanceShardWriters:
     def claim(
         self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
     ) -> LanceClaimedShard:
-        """Open a writer, which takes the next epoch and replays the WAL (see the port)."""
+        """Open a writer, which takes the next epoch and replays the WAL (see the port).
+
+        Rows of a former schema it takes through the newest version with that schema; a generation
+        of it is read and merged as any other.
+        """
         where = f"{self._tables.uri}: shard {shard_id}"
+        settings = {
+            "max_memtable_rows": memtable_rows_max,
+            "max_memtable_batches": memtable_batches_max,
+        }
         try:
-            writer = self._tables.shard_writer(
-                shard_id,
-                for_former_types=True,
-                max_memtable_rows=memtable_rows_max,
-                max_memtable_batches=memtable_batches_max,
-            )
+            return self._open(where, shard_id, None, settings)
+        except _FormerSchemaError as error:
+            for version in self._tables.list_schemas(_VERSIONS_MAX):
+                with suppress(_FormerSchemaError, Missing):
+                    return self._open(where, shard_id, version, settings)
+            raise Refused(
+                "MW-K29", f"{where}: its WAL has rows of a schema that no retained version has: "
+                f"{error}"
+            ) from None  # fmt: skip
+
+    def _open(
+        self, where: str, shard_id: ShardId, version: int | None, settings: Mapping[str, int]
+    ) -> LanceClaimedShard:
+        try:
+            writer = self._tables.shard_writer(shard_id, version=version, **settings)
             return LanceClaimedShard(where, writer, int(writer.memtable_stats()["row_count"]))
         except (OSError, ValueError, RuntimeError) as error:
+            if _FORMER_SCHEMA.search(str(error)):
+                raise _FormerSchemaError(tidy_text(error)) from None
             raise _name_error(where, error) from None
         except BaseException as error:
             if is_panic(error):

@@ -1,1 +1,1 @@
-"""Change a table's columns while rows wait in its MemWAL."""
+"""A table's columns, and changes of them that rows on the way survive."""

@@ -1,24 +1,28 @@
-"""`memwal schema` over tables: shows columns, and rows that wait; with `--apply`, changes them."""
+"""`memwal schema TABLE`: the columns, and what changes come to; with `--apply`, makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from memwal.jobs.schema.apply import SchemaChanger
-from memwal.jobs.schema.plan import Found, SchemaPlan, plan_schema
-from memwal.jobs.schema.report import (
-    ChangeReport,
-    ColumnReport,
-    SchemaTableReport,
-    WaitingReport,
-)
+from memwal.jobs.index_catchup.job import IndexCatchupOptions, make_catchup_job
+from memwal.jobs.rescue.apply import ShardRescuer
+from memwal.jobs.rescue.request import RescueRequest
+from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
+from memwal.jobs.schema.apply import Altered, SchemaChanger, Written
+from memwal.jobs.schema.plan import list_ids, plan_schema
+from memwal.jobs.schema.report import report_schema
 from memwal.jobs.schema.request import SchemaRequest
-from memwal.jobs.schema.store import StoredColumns
-from memwal.model import TableView
+from memwal.jobs.schema.store import (
+    StoredSchemaTable,
+    describe_pending,
+    list_unflushed,
+    read_type,
+)
+from memwal.model import ShardId, TableView
 from memwal.ports import Steps, no_steps
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+from memwal.report import JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
@@ -35,77 +39,95 @@ class SchemaOptions(RunOptions):
 
     request: SchemaRequest = SchemaRequest()
 
+    @property
+    def acts(self) -> bool:
+        """Whether anything may be written."""
+        return self.request.apply and not self.dry_run
+
 
 def run_schema(options: SchemaOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
-    """Show each table's columns; with `apply`, change them first."""
-    request = options.request
+    """Change each table's columns; without `apply`, report what that would do."""
+    if options.request.apply and options.dry_run:
+        progress.warn("--dry-run wins over --apply: nothing is changed")
 
     def change(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        stored = StoredColumns(
-            stores=stores, clock=stores.clock, start=progress.start, done=progress.done
+        stored = StoredSchemaTable(stores, _make_tell(progress))
+        fenced: list[ShardId] = []
+
+        def fence() -> None:
+            if options.request.fence:
+                fenced.extend(_fence(table, stores, stored.read(), steps))
+
+        chained = IndexCatchupOptions(tables=options.tables, steps=steps)
+        catchup = make_catchup_job(table, stores, fanout, chained)
+        changer = SchemaChanger(
+            table=stored,
+            plan=lambda view: plan_schema(view, options.request, read_type),
+            clock=stores.clock,
+            take_lease=partial(table.take_lease, NAME, options),
+            before_commit=table.before_commit,
+            catch_up=lambda: catchup.catch_up(stored.read()),
+            before_change=fence,
+            steps=steps,
         )
-        acts = request.apply and not options.dry_run
-        if acts:
-            plan, after = SchemaChanger(
-                columns=stored,
-                take_lease=partial(table.take_lease, NAME, options),
-                before_commit=table.before_commit,
-                steps=steps,
-            ).run(request)
-            found = stored.read()[1]
-        else:
-            after, found = stored.read()
-            plan = plan_schema(found, request)
-        idle = request.changes and not plan.changes and not plan.rebuilt
-        return SchemaTableReport(
-            table=table.resolved.name,
-            outcome=NOTHING_TO_DO if idle else DONE,
-            version_before=view.version,
-            version_after=after.version,
-            columns=tuple(_describe(found)),
-            changes=tuple(
-                ChangeReport(kind=c.kind, column=c.column, what=c.what, done=acts)
-                for c in plan.changes
-            ),
-            waiting=tuple(
-                WaitingReport(
-                    shard_id=one.shard_id,
-                    generation=one.generation,
-                    becomes=one.becomes,
-                    error=None if one.error is None else str(one.error),
-                )
-                for one in stored.waiting(after)
-            ),
-            rebuilt=plan.rebuilt,
-            rows_rewritten=stored.rows_rewritten,
-            bytes_written=stored.bytes_written,
-            warnings=tuple(_warn_of_wals(stores, after, plan)),
+        done: Altered | None = None
+        seen, plan, note = changer.look()
+        if options.acts:
+            done = changer.run()
+            plan, seen = done.plan, stored.read()
+        columns = plan.wanted if done is None else seen.columns
+        return report_schema(
+            table.resolved.name,
+            view.version,
+            seen,
+            plan,
+            done,
+            indexes=stored.name_indexes(seen.version, frozenset(list_ids(seen.columns))),
+            pending=describe_pending(stores, seen, columns),
+            unflushed=list_unflushed(stores, seen),
+            fenced=fenced,
+            owed=() if note is None else tuple(note.indexes),
         )
 
-    return JobRunner(name=NAME, engine=lambda fanout: None).run_each(options, change, progress)
+    runner = JobRunner(name=NAME, engine=lambda fanout: None)
+    return runner.run_each(options, change, progress)
 
 
-def _describe(found: Found) -> Iterator[ColumnReport]:
-    for column in found.columns:
-        yield ColumnReport(
-            name=column.name,
-            type=column.type_text,
-            nullable=column.nullable,
-            field_id=column.field_id,
-            default=column.default,
-            indexes=tuple(found.indexed.get(column.name, ())),
-        )
+def _make_tell(progress: Progress) -> Callable[[Written, int], None]:
+    """What shows how many fragments have been written; a retry begins anew."""
+
+    def tell(written: Written, fragments: int) -> None:
+        if written.fragments == 1:
+            progress.start("fragments", fragments)
+        progress.done(written.fragments, written.bytes)
+
+    return tell
 
 
-def _warn_of_wals(stores: Stores, view: TableView, plan: SchemaPlan) -> Sequence[str]:
-    """Shards with a WAL that no new writer can open, once a column is wider than in it."""
-    if not any(change.kind == "widen" for change in plan.changes):
-        return ()
-    shards = [s.shard_id for s in view.shards if stores.wal.find_unflushed(s.manifest) is not None]
-    if not shards:
-        return ()
-    return (
-        f"rows in the WAL of {', '.join(shards)} have the former type. A writer that is open goes "
-        f"on, and flushes them; if it is gone, `memwal rescue {view.uri}` does. No new writer "
-        "opens the shard before",
+def _fence(table: OpenTable, stores: Stores, view: TableView, steps: Steps) -> Iterator[ShardId]:
+    """Claim every shard and flush its rows, by the columns that the table has still.
+
+    Raises what stands against a claim, such as a sealed shard or a torn entry.
+    """
+    rescuer = ShardRescuer(
+        wal=StoredShardWal(stores.objects, columns=view.describe_columns()),
+        writers=LanceShardWriters(stores.tables),
+        clock=stores.clock,
+        request=RescueRequest(idle_seconds=0),  # a writer that is alive is meant, too
     )
+    for error in (broken.error for broken in view.broken):
+        raise error
+    for shard in view.shards:
+        plan = rescuer.plan(shard.shard_id)
+        if plan is None:
+            continue
+        if plan.error is not None:
+            raise plan.error
+        table.before_commit()
+        steps("fence")
+        rescuer.writers.claim(
+            shard.shard_id,
+            memtable_rows_max=plan.memtable_rows_max,
+            memtable_batches_max=plan.memtable_batches_max,
+        ).flush()
+        yield shard.shard_id

@@ -1,275 +1,363 @@
-"""Decides which columns a table is to have. Pure.
+"""Decides which columns a table will have, or what is in the way. Pure.
 
-Rows that wait were written under the schema of their day, and writers that are open go on with it.
-`memwal.rows.align` brings such rows to the new schema by field ids. So a column keeps its id
-whatever becomes of it, and an added one gets an id that no row that waits has.
+A column that changes keeps its field id, so that rows on the way are still matched with it. What
+it was, its metadata says: from that alone rows of its former type are converted.
 
-A widened column keeps its id, too. Lance's own cast gives it a new one, and then a writer that
-replays a WAL of before takes the column for one that was dropped: its values become NULL (seen on
-pylance 14). With the id kept, Lance refuses to open such a WAL, and `memwal rescue` flushes it.
+Names are those that the columns have afterwards, and none is both left behind and taken: so
+whoever asks again after a kill finds that all of it is so already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from memwal.errors import Refused, Usage
 from memwal.format import layout
 from memwal.jobs.schema.request import SchemaRequest
-from memwal.model import ColumnInfo
+from memwal.model import ColumnInfo, TableView
+from memwal.rows.expire import find_expire
+from memwal.rows.policy import parse_policy
 from memwal.rows.widen import is_exact
 
-_LISTS = ("list", "large_list", "fixed_size_list")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """A table's columns, and what uses them.
-
-    `used` says of a column, by name, what would break without it; `ids_taken` are all up to which
-    a row that waits may have one. `indexed` has the indexes of each column; `unfinished` those that
-    a change left to be built again. `parse_type` gives Arrow's text for a type; raises Usage.
-    `check_default` raises Usage for JSON that is no value of a type.
-    """
-
-    columns: tuple[ColumnInfo, ...]
-    used: Mapping[str, str]
-    ids_taken: int
-    indexed: Mapping[str, Sequence[str]]
-    unfinished: tuple[str, ...]
-    parse_type: Callable[[str], str]
-    check_default: Callable[[str, str], str]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """One change that is left to do: to which column, and in words."""
-
-    kind: str
-    column: str
-    what: str
+Columns = tuple[ColumnInfo, ...]
+ReadType = Callable[[str], str]
+NEW = -1
+"""The field id of a column that is to be added."""
+_BLOB = "extension<lance.blob.v2"
+_NESTED = ("struct<", "list<", "large_list<", "map<", "fixed_size_list<")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SchemaPlan:
-    """The columns as they will be. Those in `rewritten` get new data files, of all their rows.
+    """The columns as they will be; `columns` those that are, `steps` the changes for people.
 
-    `rebuilt` are the indexes that are built again afterwards.
+    `rewritten` are the ids of columns whose values are written anew, NEW ones by their names.
     """
 
-    columns: tuple[ColumnInfo, ...]
-    changes: tuple[Change, ...]
-    rewritten: tuple[str, ...]
-    rebuilt: tuple[str, ...]
+    columns: Columns
+    wanted: Columns
+    steps: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is to be committed."""
+        return self.wanted != self.columns
+
+    @property
+    def rewritten(self) -> tuple[ColumnInfo, ...]:
+        """The wanted columns whose values are written anew."""
+        old = {column.field_id: column for column in self.columns}
+        return tuple(c for c in self.wanted if _is_rewritten(c, old.get(c.field_id)))
+
+    @property
+    def touched(self) -> frozenset[int]:
+        """The ids of fields whose indexes don't outlast the commit: rewritten, or dropped."""
+        ids = set(list_ids(self.columns)) - set(list_ids(self.wanted))
+        return frozenset(ids | {*list_ids(self.rewritten)}) - {NEW}
 
 
-def plan_schema(found: Found, request: SchemaRequest) -> SchemaPlan:
-    """What is left to do. Raises Usage for what can't be asked, Refused for what is not safe."""
-    plan = _Planner(found, dict(_split(request.default, "=")))
-    for name, kind in _split(request.add, ":"):
-        plan.add(name, kind)
-    for name, kind in _split(request.widen, "="):
-        plan.widen(name, kind)
-    for name in request.require:
-        plan.require(name)
-    for old, new in _split(request.rename, "="):
-        plan.rename(old, new)
-    for name in request.drop:
-        plan.drop(name)
-    if request.order is not None:
-        plan.order([name.strip() for name in request.order.split(",")])
-    if plan.defaults:
-        name = next(iter(plan.defaults))
-        raise Usage(f"--default {name}: there is no --add or --require of this column")
-    there = {column.field_id for column in plan.columns}
-    rewritten = tuple(c.name for c in plan.columns if c.field_id in plan.rewritten)
-    former = [c.name for c in found.columns if c.field_id in plan.rewritten & there]
-    rebuilt = {index for name in former for index in found.indexed.get(name, ())}
-    return SchemaPlan(
-        columns=tuple(plan.columns),
-        changes=tuple(plan.changes),
-        rewritten=rewritten,
-        rebuilt=tuple(sorted(rebuilt | set(found.unfinished))),
-    )
-
-
-def _split(texts: Iterable[str], between: str) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        name, _, value = text.partition(between)
-        yield name, value
-
-
-class _Planner:
-    """The columns, change by change."""
-
-    def __init__(self, found: Found, defaults: dict[str, str]) -> None:
-        self._found = found
-        self.columns = list(found.columns)
-        self.defaults = defaults
-        self.changes: list[Change] = []
-        self.rewritten: set[int] = set()
-        self._next_id = found.ids_taken + 1
-
-    def add(self, name: str, kind: str) -> None:
-        type_text, default = self._found.parse_type(kind), self.defaults.pop(name, None)
-        path = name.split(".")
-        if layout.is_reserved(path[-1]):
-            raise Usage(f"--add {name}: Lance keeps names that begin with an underscore for itself")
-        if default is not None:
-            default = self._found.check_default(default, type_text)
-        there = _find(self.columns, path)
-        if there is not None:
-            if (there.type_text, there.default) == (type_text, default):
-                return
-            raise Usage(f"--add {name}: there is a column of that name, of {there.type_text}")
-        if len(path) > 1 and default is not None:
-            raise Usage(f"--add {name}: a member has no --default")
-        column = ColumnInfo(
-            field_id=self._next_id,
-            name=path[-1],
-            type_text=type_text,
-            nullable=default is None,
-            default=default,
-        )
-        self._next_id += 1 + type_text.count(":") + type_text.count("<")  # its members' ids
-        if len(path) == 1:
-            self.columns.append(column)
-        else:
-            self._edit(path[:-1], lambda c: _with_member(c, column, name))
-        if default is not None:
-            self.rewritten.add(column.field_id)
-        text = "NULL in the rows that there are" if default is None else f"{default} in all rows"
-        self._note("add", name, f"{type_text}, {text}")
-
-    def widen(self, name: str, kind: str) -> None:
-        type_text, path = self._found.parse_type(kind), name.split(".")
-        column = self._get("--widen", name)
-        if column.type_text == type_text:
-            return
-        self._check_unused("--widen", path[0])
-        if column.children or not is_exact(column.type_text, type_text):
-            why = "its values would not all be the same"
-            if column.type_text.startswith("fixed_size_list"):
-                why = "a vector keeps its dimension: other vectors are another column's"
-            elif column.children:
-                why = f"name the member that is to be wider, such as {name}.MEMBER=TYPE"
-            what = f"from {column.type_text} to {type_text}"
-            raise Refused("MW-K16", f"--widen {name}: {what}: {why}")
-        before = column.type_text
-        self._edit(
-            path,
-            lambda c: replace(
-                c, type_text=type_text, former_types=(*dict.fromkeys((*c.former_types, before)),)
-            ),
-        )
-        self._note("widen", name, f"{before} -> {type_text}", rewrites=path[0])
-
-    def require(self, name: str) -> None:
-        column, default = self._get("--require", name), self.defaults.pop(name, None)
-        if default is not None:
-            default = self._found.check_default(default, column.type_text)
-        if "." in name:
-            raise Usage(f"--require {name}: of a column only, not of a member")
-        if not column.nullable and default in (None, column.default):
-            return
-        self._check_unused("--require", name)
-        if default is None:
-            raise Usage(f"--require {name} needs --default {name}=JSON: rows may have NULL there")
-        self._edit([name], lambda c: replace(c, nullable=False, default=default))
-        self._note("require", name, f"not NULL, {default} instead", rewrites=name)
-
-    def rename(self, old: str, new: str) -> None:
-        path = old.split(".")
-        if _find(self.columns, path) is None and _find(self.columns, [*path[:-1], new]):
-            return
-        self._get("--rename", old)
-        if "." in new or layout.is_reserved(new) or _find(self.columns, [*path[:-1], new]):
-            raise Usage(f"--rename {old}={new}: that name is taken, reserved or a path")
-        self._check_unused("--rename", path[0] if len(path) == 1 else "")
-        self._note("rename", old, f"-> {new}")
-        self._edit(path, lambda c: replace(c, name=new))
-
-    def drop(self, name: str) -> None:
-        path = name.split(".")
-        if _find(self.columns, path) is None:
-            return
-        self._check_unused("--drop", path[0])
-        if len(path) == 1:
-            self.columns = [c for c in self.columns if c.name != name]
-        else:
-            self._edit(path[:-1], lambda c: _without_member(c, path[-1], name))
-        self._note("drop", name, "its values are gone from the newest version")
-
-    def order(self, names: Sequence[str]) -> None:
-        for name in names:
-            self._get("--order", name)
-        first = [column for name in names for column in self.columns if column.name == name]
-        wanted = [*first, *(column for column in self.columns if column.name not in names)]
-        if len(first) != len(set(names)):
-            raise Usage("--order: a column is named twice")
-        if wanted != self.columns:
-            self.columns = wanted
-            self._note("order", "", ", ".join(column.name for column in wanted))
-
-    def _get(self, option: str, name: str) -> ColumnInfo:
-        column = _find(self.columns, name.split("."))
-        if column is None:
-            known = ", ".join(c.name for c in self.columns)
-            raise Usage(f"{option} {name}: no such column; there are {known}")
-        return column
-
-    def _check_unused(self, option: str, name: str) -> None:
-        if (use := self._found.used.get(name)) is not None:
-            raise Refused("MW-K15", f"{option} {name}: {use}")
-
-    def _edit(self, path: Sequence[str], change: Callable[[ColumnInfo], ColumnInfo]) -> None:
-        self.columns = [
-            _edited(c, path[1:], change) if c.name == path[0] else c for c in self.columns
-        ]
-
-    def _note(self, kind: str, name: str, what: str, rewrites: str | None = None) -> None:
-        self.changes.append(Change(kind=kind, column=name, what=what))
-        if rewrites is not None:
-            self.rewritten |= {c.field_id for c in self.columns if c.name == rewrites}
-
-
-def _find(columns: Sequence[ColumnInfo], path: Sequence[str]) -> ColumnInfo | None:
+def list_ids(columns: Sequence[ColumnInfo]) -> Iterator[int]:
+    """The field ids, depth first."""
     for column in columns:
-        if column.name == path[0]:
-            return column if len(path) == 1 else _find(column.children, path[1:])
+        yield column.field_id
+        yield from list_ids(column.children)
+
+
+def find_path(columns: Sequence[ColumnInfo], field_id: int) -> str | None:
+    """The path of a field, None if it is not there."""
+    for column in columns:
+        if column.field_id == field_id:
+            return column.name
+        if (inner := find_path(column.children, field_id)) is not None:
+            return f"{column.name}.{inner}"
     return None
 
 
-def _edited(
-    column: ColumnInfo, path: Sequence[str], change: Callable[[ColumnInfo], ColumnInfo]
-) -> ColumnInfo:
-    if not path:
-        return change(column)
-    return _rebuilt(
-        column,
-        [_edited(c, path[1:], change) if c.name == path[0] else c for c in column.children],
+def find_column(columns: Sequence[ColumnInfo], path: str) -> ColumnInfo | None:
+    """The column of a path; a name with dots of its own wins."""
+    for column in columns:
+        if column.name == path:
+            return column
+        if path.startswith(f"{column.name}."):
+            return find_column(column.children, path[len(column.name) + 1 :])
+    return None
+
+
+def plan_schema(view: TableView, request: SchemaRequest, read_type: ReadType) -> SchemaPlan:
+    """The columns that the request asks for. Raises Refused for what can't be, and Usage.
+
+    `read_type` gives a type's text its normal form, and raises Usage for what is none.
+    """
+    _check_names(request)
+    made = _Change(columns=view.columns, fixed=_find_fixed(view), used=_find_used(view))
+    defaults = dict(request.default)
+    for path in request.drop:
+        made.drop(path)
+    for path, name in request.rename:
+        made.rename(path, name)
+    for path, kind in request.widen:
+        made.widen(path, read_type(kind))
+    for path in request.require:
+        made.require(path, defaults[path])
+    for text in request.add:
+        path, _, kind = text.partition(":")
+        made.add(path, read_type(kind), defaults.get(path))
+    if request.order is not None:
+        made.order(request.order.split(","))
+    return SchemaPlan(
+        columns=view.columns,
+        wanted=made.columns,
+        steps=tuple(made.steps),
+        warnings=tuple(made.warnings),
     )
 
 
-def _with_member(column: ColumnInfo, member: ColumnInfo, name: str) -> ColumnInfo:
-    if not column.type_text.startswith("struct"):
-        raise Usage(f"--add {name}: {column.name} is no struct")
-    return _rebuilt(column, [*column.children, member])
+def _check_names(request: SchemaRequest) -> None:
+    for text in request.add:
+        name, colon, kind = text.partition(":")
+        if not (name and colon and kind):
+            raise Usage(f"--add {text!r}: expected NAME:TYPE, such as price:double")
+    added = [text.partition(":")[0] for text in request.add]
+    targets = [_put_name(path, name) for path, name in request.rename]
+    left = [*request.drop, *(path for path, _ in request.rename)]
+    for names in (left, [*added, *targets], [path for path, _ in request.widen], request.require):
+        if twice := {name for name in names if list(names).count(name) > 1}:
+            raise Usage(f"column {min(twice)!r} is named twice")
+    used = {*added, *targets, *(path for path, _ in request.widen), *request.require}
+    if both := {*left} & used:
+        raise Usage(
+            f"column {min(both)!r} is both left behind and taken: if that were killed halfway, a "
+            "second run could not tell what is left to do. Make two commands of it"
+        )
+    if changed := {*added} & {*request.require, *(path for path, _ in request.widen)}:
+        raise Usage(f"column {min(changed)!r} is added: give it its type and default there")
+    named = {path for path, _ in request.default}
+    if idle := named - {*added, *request.require}:
+        raise Usage(f"--default {min(idle)}: neither added nor required")
+    if bare := {*request.require} - named:
+        raise Usage(f"--require {min(bare)}: give rows without a value one: --default NAME=JSON")
 
 
-def _without_member(column: ColumnInfo, member: str, name: str) -> ColumnInfo:
-    left = [c for c in column.children if c.name != member]
-    if not left or not column.type_text.startswith("struct"):
-        raise Usage(f"--drop {name}: it is all that {column.name} has; drop {column.name}")
-    return _rebuilt(column, left)
+def _put_name(path: str, name: str) -> str:
+    return f"{path.rpartition('.')[0]}.{name}".lstrip(".")
 
 
-def _rebuilt(column: ColumnInfo, children: Sequence[ColumnInfo]) -> ColumnInfo:
-    """The column with other members, and the text of the type that this makes."""
-    inner = ", ".join(
-        f"{c.name}: {c.type_text}{'' if c.nullable else ' not null'}" for c in children
+@dataclass(kw_only=True)
+class _Change:
+    """The columns on the way to what is asked for."""
+
+    columns: Columns
+    fixed: Mapping[str, str]
+    used: Mapping[str, str]
+    steps: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def drop(self, path: str) -> None:
+        if find_column(self.columns, path) is None:
+            self.warnings.append(f"there is no column {path!r} to drop")
+            return
+        self._check(path, "dropped")
+        parent = path.rpartition(".")[0]
+        if parent and _kind(found := self._find(parent)) != "struct":
+            raise Refused("MW-K20", f"{path!r}: {found.type_text} has to have its item")
+        self.columns = _edit(self.columns, path, lambda column: None)
+        if not self.columns or (parent and not self._find(parent).children):
+            raise Refused("MW-K20", f"{path!r}: nothing would be left; drop the whole of it")
+        self.steps.append(f"drop {path}")
+
+    def rename(self, path: str, name: str) -> None:
+        after = _put_name(path, name)
+        column = find_column(self.columns, path)
+        taken = find_column(self.columns, after)
+        if column is None and taken is not None:
+            return
+        column = self._find(path)
+        if taken is not None:
+            raise Refused("MW-K26", f"column {after!r} is there")
+        _check_reserved(name)
+        self._check(path, "renamed")
+        self.columns = _edit(self.columns, path, lambda column: replace(column, name=name))
+        self.steps.append(f"rename {path} to {after}")
+
+    def widen(self, path: str, kind: str) -> None:
+        column = self._find(path)
+        if column.type_text == kind:
+            return
+        self._check(path, "widened")
+        _check_wider(path, column.type_text, kind)
+        former = tuple(dict.fromkeys((*column.former_types, column.type_text)))
+        self.columns = _edit(
+            self.columns, path, lambda c: replace(c, type_text=kind, former_types=former)
+        )
+        self.steps.append(f"widen {path} from {column.type_text} to {kind}")
+
+    def require(self, path: str, default: str) -> None:
+        column, value = self._find(path), _read_default(path, default)
+        if not column.nullable and column.default == value:
+            return
+        if path not in {c.name for c in self.columns}:
+            raise Refused("MW-K20", f"{path!r}: only a column of the table can be required")
+        if not column.nullable and column.default is None:
+            raise Refused("MW-K26", f"column {path!r} is NOT NULL, and every row has a value")
+        self._check(path, "required")
+        self.columns = _edit(
+            self.columns, path, lambda c: replace(c, nullable=False, default=value)
+        )
+        self.steps.append(f"require {path}, default {value}")
+
+    def add(self, path: str, kind: str, default: str | None) -> None:
+        value = None if default is None else _read_default(path, default)
+        there = find_column(self.columns, path)
+        if there is not None:
+            if (there.type_text, there.default, there.nullable) != (kind, value, value is None):
+                raise Refused("MW-K26", f"column {path!r} is there, and is {describe(there)}")
+            return
+        parent, _, name = path.rpartition(".")
+        _check_reserved(name)
+        column = ColumnInfo(
+            field_id=NEW, name=name, type_text=kind, nullable=value is None, default=value
+        )
+        if not parent:
+            self.columns += (column,)
+        elif _kind(found := self._find(parent)) != "struct" or value is not None:
+            raise Refused(
+                "MW-K20",
+                f"{path!r}: members are added to a struct, without a default; {parent!r} is "
+                f"{found.type_text}",
+            )
+        else:
+            self._check(parent, "changed")
+            self.columns = _edit(
+                self.columns, parent, lambda c: replace(c, children=(*c.children, column))
+            )
+        text = "" if value is None else f", default {value}"
+        self.steps.append(f"add {path}, {kind}{text}")
+
+    def order(self, names: Sequence[str]) -> None:
+        by_name = {column.name: column for column in self.columns}
+        for name in names:
+            if name not in by_name:
+                raise _unknown(name, self.columns)
+        first = [by_name[name] for name in dict.fromkeys(names)]
+        wanted = (*first, *(c for c in self.columns if c.name not in names))
+        if wanted != self.columns:
+            self.steps.append(f"order {', '.join(names)}")
+        self.columns = wanted
+
+    def _find(self, path: str) -> ColumnInfo:
+        column = find_column(self.columns, path)
+        if column is None:
+            raise _unknown(path, self.columns)
+        return column
+
+    def _check(self, path: str, done: str) -> None:
+        """Raise Refused if the column, or the one that it is in, must stay as it is."""
+        top = next(c for c in self.columns if path == c.name or path.startswith(f"{c.name}."))
+        if top.type_text.startswith(_BLOB) and not (done == "dropped" and path == top.name):
+            raise Refused("MW-K28", f"column {path!r} has blobs: it can't be {done}")
+        if (why := self.fixed.get(top.name)) is not None:
+            raise Refused("MW-K20", f"column {path!r} can't be {done}: {why}")
+        why = self.used.get(top.name)
+        # Whether the policy can work on a wider type is asked of it later.
+        if why is None or done == "required" or (done, why) == ("widened", _BY_POLICY):
+            return
+        raise Refused("MW-K21", f"column {path!r} can't be {done} as long as {why}")
+
+
+_BY_POLICY = "the table's row-merge policy names it"
+
+
+def _find_fixed(view: TableView) -> dict[str, str]:
+    """The columns by which rows on the way are found, each with the reason."""
+    ids = {i for spec in view.mem_wal.shard_specs for f in spec.fields for i in f.source_ids}
+    why = "rows find their shard by it, and those on the way have found theirs"
+    fixed = {c.name: why for c in view.columns if ids & {*list_ids((c,))}}
+    key = "it is of the primary key, by which rows on the way are found"
+    return fixed | dict.fromkeys(view.primary_key, key)
+
+
+def _find_used(view: TableView) -> dict[str, str]:
+    """The columns that the table's settings name, each with the reason."""
+    expire = find_expire(view)
+    used = {} if expire is None else {expire.column: "rows expire by it"}
+    if view.policy_text is not None:
+        used |= dict.fromkeys(parse_policy(view.policy_text).named, _BY_POLICY)
+    return used
+
+
+def _check_wider(path: str, old: str, new: str) -> None:
+    if old.startswith("fixed_size_list<") and old.rpartition("[")[2] != new.rpartition("[")[2]:
+        raise Refused(
+            "MW-K22",
+            f"column {path!r}: a vector of another size holds no value of {old}. Add a column for "
+            "the new vectors, fill it, and drop this one",
+        )
+    if not is_exact(old, new):
+        raise Refused("MW-K23", f"column {path!r}: not every value of {old} is one of {new}")
+
+
+def _check_reserved(name: str) -> None:
+    if not name or layout.is_reserved(name) or "." in name:
+        raise Refused(
+            "MW-K27",
+            f"column {name!r}: Lance keeps names that begin with _, and a dot divides them",
+        )
+
+
+def _read_default(path: str, text: str) -> str:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if value is None:
+        raise Refused("MW-K24", f"column {path!r}: the default {text} is no JSON, or NULL")
+    return json.dumps(value)
+
+
+def _unknown(path: str, columns: Columns) -> Refused:
+    names = ", ".join(column.name for column in columns)
+    return Refused("MW-K25", f"there is no column {path!r}; there are {names}")
+
+
+def describe(column: ColumnInfo) -> str:
+    """A column's properties, for people."""
+    null = "" if column.nullable else " not null"
+    default = "" if column.default is None else f", default {column.default}"
+    return f"{column.type_text}{null}{default}"
+
+
+def _kind(column: ColumnInfo) -> str:
+    return column.type_text.partition("<")[0]
+
+
+def _edit(
+    columns: Columns, path: str, change: Callable[[ColumnInfo], ColumnInfo | None]
+) -> Columns:
+    """The columns with the one of that path changed; without it for None."""
+    found: list[ColumnInfo] = []
+    for column in columns:
+        if column.name == path:
+            changed = change(column)
+            found += [] if changed is None else [changed]
+        elif path.startswith(f"{column.name}."):
+            inner = _edit(column.children, path[len(column.name) + 1 :], change)
+            found.append(replace(column, children=inner))
+        else:
+            found.append(column)
+    return tuple(found)
+
+
+def _is_rewritten(column: ColumnInfo, old: ColumnInfo | None) -> bool:
+    """Whether a wanted column's values differ from those stored; all-NULL ones are not stored."""
+    if old is None:
+        return column.default is not None
+    if (column.type_text, column.nullable) != (old.type_text, old.nullable):
+        return True
+    before = {child.field_id: child for child in old.children}
+    return any(
+        child.field_id in before and _is_rewritten(child, before[child.field_id])
+        for child in column.children
     )
-    kind, _, rest = column.type_text.partition("<")
-    size = rest.rpartition(">")[2] if kind in _LISTS else ""
-    return replace(column, type_text=f"{kind}<{inner}>{size}", children=tuple(children))

@@ -6,75 +6,66 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from memwal.errors import Usage
 from memwal.options import Option
 
-
-def _parse_pair(between: str, text: str) -> str:
-    name, found, value = text.partition(between)
-    if not found or not name.strip() or not value.strip():
-        raise Usage(f"{text!r}: expected NAME{between}…")
-    return f"{name.strip()}{between}{value.strip()}"
-
-
-def _parse_typed(text: str) -> str:
-    return _parse_pair(":", text)
-
-
-def _parse_assigned(text: str) -> str:
-    return _parse_pair("=", text)
+_PAIRS = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaRequest:
-    """How the columns are to be. A member of a struct is `column.member`, of a list `column.item`.
-
-    What is so already is left as it is: a run that was killed is simply run again.
-    """
+    """The changes, which are made in one commit; names are those that columns have afterwards."""
 
     add: Annotated[
         Sequence[str],
         Option(
-            meaning="Add a column, which is NULL in the rows that there are, or has its --default.",
+            meaning="Add a column at the end, such as price:double. Rows that lack it get NULL, or "
+            "the --default. A dot leads into a struct.",
             metavar="NAME:TYPE",
-            parse=_parse_typed,
         ),
     ] = ()
     drop: Annotated[Sequence[str], Option(meaning="Drop a column.", metavar="NAME")] = ()
-    rename: Annotated[
-        Sequence[str],
-        Option(meaning="Give a column another name.", metavar="OLD=NEW", parse=_parse_assigned),
-    ] = ()
+    rename: Annotated[_PAIRS, Option(meaning="Rename a column.", metavar="OLD=NEW")] = ()
     widen: Annotated[
-        Sequence[str],
+        _PAIRS,
         Option(
-            meaning="Give a column a type that holds all values of its own.",
+            meaning="Give a column a type that has every value of the present one, such as "
+            "clicks=int64.",
             metavar="NAME=TYPE",
-            parse=_parse_assigned,
         ),
     ] = ()
     require: Annotated[
         Sequence[str],
-        Option(meaning="Allow no NULL in a column: its --default replaces it.", metavar="NAME"),
+        Option(
+            meaning="Make a column NOT NULL. It takes a --default, which fills NULL.",
+            metavar="NAME",
+        ),
     ] = ()
     default: Annotated[
-        Sequence[str],
+        _PAIRS,
         Option(
-            meaning="What rows get that have no value, in JSON; for --add and --require.",
+            meaning="What an added or required column has in rows without a value, as JSON.",
             metavar="NAME=JSON",
-            parse=_parse_assigned,
         ),
     ] = ()
     order: Annotated[
         str | None,
-        Option(meaning="The columns' order; those not named come last.", metavar="A,B,…"),
+        Option(meaning="The columns that come first, in this order.", metavar="NAME,..."),
     ] = None
     apply: Annotated[
-        bool, Option(meaning="Make the changes; else, or in a dry run, show them.")
+        bool, Option(meaning="Make the changes; else, or in a dry run, say what they come to.")
+    ] = False
+
+    fence: Annotated[
+        bool,
+        Option(
+            meaning="Claim each shard first: its rows are flushed, and its writer has to be opened "
+            "again, with the new columns. Else open writers go on, and what they flush is "
+            "converted.",
+        ),
     ] = False
 
     @property
-    def changes(self) -> bool:
-        """Whether anything is asked for."""
-        asked = (self.add, self.drop, self.rename, self.widen, self.require, self.default)
-        return any(asked) or self.order is not None
+    def asks(self) -> bool:
+        """Whether it asks for any change."""
+        parts = (self.add, self.drop, self.rename, self.widen, self.require, self.default)
+        return any(parts) or self.order is not None or self.apply or self.fence

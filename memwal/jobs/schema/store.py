@@ -1,399 +1,543 @@
-"""A table's columns as Lance has them, and the one commit that changes them.
-
-Lance itself refuses another type and NOT NULL under a MemWAL. The commit is put together here: a
-schema whose fields keep their ids, and for each column that changes a data file beside those that a
-fragment has. Lance notices when rows were merged, written or deleted meanwhile.
-"""
+"""The SchemaTable port over Lance: values written anew, and the commit of another schema."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import lance
 import pyarrow as pa
-from lance.fragment import DataFile
+from lance.file import LanceFileWriter
+from lance.fragment import DataFile, FragmentMetadata
 from lance.schema import LanceSchema
 
-from memwal.errors import Corruption, MemWalError, Refused, Unsupported, Usage
-from memwal.format import layout
-from memwal.format.codec import place_field
-from memwal.jobs.schema.plan import Found, SchemaPlan
+from memwal.errors import MemWalError, Refused, Unsupported, Usage
+from memwal.format.codec import edit_field
+from memwal.format.layout import is_reserved
+from memwal.jobs.schema.apply import Note, Written
+from memwal.jobs.schema.plan import NEW, Columns, SchemaPlan, find_path, list_ids
+from memwal.jobs.schema.report import PendingReport
 from memwal.model import ColumnInfo, ShardId, TableView
-from memwal.ports import Clock
-from memwal.rows.align import names_of
-from memwal.rows.convert import fill_default
-from memwal.rows.expire import find_expire
+from memwal.rows.align import Recast, Rename, align, names_of
+from memwal.rows.convert import Change, convert, fill_default
+from memwal.rows.json_values import from_json
 from memwal.rows.policy import parse_policy
 from memwal.rows.widen import DEFAULT_KEY, FORMER_TYPES_KEY
 from memwal.run.stores import Stores
+from memwal.sharding.values import parse_type
 from memwal.store.tables.datasets import columns_of
-from memwal.store.tables.generations import Generations
-from memwal.store.tables.indexes import build_again, describe_indexes
+from memwal.store.tables.indexes import (
+    IndexRecipe,
+    build_index,
+    describe_indexes,
+    read_recipe,
+)
 from memwal.store.tables.lance_calls import call_lance
+from memwal.store.tables.policy_rows import check_fits
 
-UNFINISHED_KEY = "memwal.schema.rebuild"
-"""In the table's configuration: indexes that a change of columns has yet to build again."""
-
-_GONE = -2  # what Lance calls a field of a file that is read from another file now
-_WHOLE_FORMAT = (2, 0)  # in which a file holds structs and lists beside what is in them
-_DECIMAL = re.compile(r"decimal(128|256)\((\d+), ?(-?\d+)\)")
-_TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=(.+)\]")
-_LIST = re.compile(r"(list|large_list|fixed_size_list)<(?:(?:item|element): ?)?(.+)>(?:\[(\d+)\])?")
+NOTE_KEY = "memwal.schema"
+"""In the table's config: the indexes that a change of the schema has yet to build again."""
+_TOMBSTONED = -2
+_LEAVES_SINCE = (2, 1)
+_NO_PARENT = -1
 
 
-def parse_type(text: str) -> pa.DataType:
-    """The type of Arrow's own text for it, such as `int32` or `list<string>`. Raises Usage."""
+def read_type(text: str) -> str:
+    """The normal form of a type that Arrow or Lance has a name for. Raises Usage."""
+    return str(_parse(text))
+
+
+def _parse(text: str) -> pa.DataType:
+    """Lists and vectors, too: `list<item: int32>`, `fixed_size_list<item: float>[4]`."""
     text = text.strip()
-    if found := _DECIMAL.fullmatch(text):
-        make = pa.decimal128 if found[1] == "128" else pa.decimal256
-        return make(int(found[2]), int(found[3]))
-    if found := _TIMESTAMP.fullmatch(text):
-        return pa.timestamp(found[1], found[2])
-    if found := _LIST.fullmatch(text):
-        item = parse_type(found[2])
-        if found[3] is not None:
-            return pa.list_(item, int(found[3]))
-        return pa.large_list(item) if found[1] == "large_list" else pa.list_(item)
+    for word, make in (("list", pa.list_), ("large_list", pa.large_list)):
+        if text.startswith(f"{word}<") and text.endswith(">"):
+            return make(_parse_item(text[len(word) + 1 : -1]))
+    if text.startswith("fixed_size_list<") and text.endswith("]"):
+        item, _, size = text[len("fixed_size_list<") : -1].rpartition(">[")
+        if size.isdecimal():
+            return pa.list_(_parse_item(item), int(size))
+    if text.startswith("struct<") and text.endswith(">"):
+        return pa.struct([_parse_member(part) for part in _divide(text[len("struct<") : -1])])
     try:
-        return pa.type_for_alias(re.sub(r"\[day\]|(?<=date64)\[ms\]", "", text))
-    except ValueError:
-        raise Usage(
-            f"{text!r} is no type: expected one such as int64, double, string, bool, date32, "
-            "timestamp[us, tz=UTC], decimal128(10, 2), list<string>, fixed_size_list<float>[8]"
+        return parse_type(text, "the type of a column")
+    except Unsupported:
+        try:
+            return pa.type_for_alias(text)
+        except ValueError:
+            raise Usage(
+                f"no type {text!r}: expected Arrow's word for one, such as int64, double, string, "
+                "timestamp[us], decimal128(10, 2) or list<item: int32>"
+            ) from None
+
+
+def _parse_item(text: str) -> pa.Field:
+    name, colon, _ = text.partition(": ")
+    return _parse_member(text) if colon and "<" not in name else pa.field("item", _parse(text))
+
+
+def _parse_member(text: str) -> pa.Field:
+    name, _, kind = text.strip().partition(":")
+    bare = kind.strip().removesuffix(" not null")
+    return pa.field(name.strip(), _parse(bare), nullable=bare == kind.strip())
+
+
+def _divide(text: str) -> Iterator[str]:
+    """The parts between commas outside of any brackets."""
+    depth, begin = 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter in "<[(") - (letter in ">])")
+        if letter == "," and not depth:
+            yield text[begin:place]
+            begin = place + 1
+    yield text[begin:]
+
+
+class StoredSchemaTable:
+    """The SchemaTable port. `tell` is called with the fragments, rows and bytes written."""
+
+    def __init__(self, stores: Stores, tell: Callable[[Written, int], None]) -> None:
+        self._stores = stores
+        self._tell = tell
+
+    def read(self) -> TableView:
+        """A fresh view (see the port)."""
+        return self._stores.views.table()
+
+    def check(self, view: TableView, plan: SchemaPlan) -> None:
+        """Raise Refused for a wrong default, or against the policy (see the port)."""
+        for column in plan.wanted:
+            if column.default is not None and plan.has_work:
+                _check_default(column)
+        if view.policy_text is not None and plan.has_work:
+            schema = pa.schema([(c.name, _type_of(c)) for c in plan.wanted if _is_plain(c)])
+            given = self._stores.tables.at(view.version).schema
+            fields = [
+                schema.field(c.name) if _is_plain(c) or c.name not in given.names
+                else given.field(c.name)
+                for c in plan.wanted
+            ]  # fmt: skip
+            after = replace(view, columns=plan.wanted)
+            check_fits(parse_policy(view.policy_text), after, pa.schema(fields))
+
+    def find_indexes(self, version: int, ids: frozenset[int]) -> Sequence[tuple[int, IndexRecipe]]:
+        """The indexes of these fields, with how each was built (see the port)."""
+        dataset = self._stores.tables.at(version)
+        named = self.name_indexes(version, ids)
+        return [(i, read_recipe(dataset, name)) for i, names in named.items() for name in names]
+
+    def name_indexes(self, version: int, ids: frozenset[int]) -> dict[int, list[str]]:
+        """The names of these fields' indexes, by the field's id."""
+        dataset = self._stores.tables.at(version)
+        by_path = {find_path(columns_of(dataset), i): i for i in ids}
+        found: dict[int, list[str]] = {}
+        for index in call_lance(lambda: describe_indexes(dataset)):
+            field = by_path.get(index.field_names[0].replace("`", ""))
+            if field is not None:
+                found.setdefault(field, []).append(index.name)
+        return found
+
+    def read_note(self, view: TableView) -> Note | None:
+        """What is left to build (see the port)."""
+        text = view.manifest.config.get(NOTE_KEY)
+        if text is None:
+            return None
+        try:
+            document = json.loads(text)
+            return Note(
+                fields=frozenset(int(i) for i in document["fields"]),
+                indexes={
+                    str(name): (int(entry["field"]), IndexRecipe(**entry["recipe"]))
+                    for name, entry in document["indexes"].items()
+                },
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Unsupported(
+                "MW-K30", f"{view.uri}: {NOTE_KEY} in its config can't be understood: {error}"
+            ) from None
+
+    def put_note(self, note: Note) -> None:
+        """Store it in the table's config (see the port)."""
+        document = {
+            "fields": sorted(note.fields),
+            "indexes": {
+                name: {"field": field, "recipe": asdict(recipe)}
+                for name, (field, recipe) in note.indexes.items()
+            },
+        }
+        text = json.dumps(document, sort_keys=True)
+        call_lance(lambda: self._stores.tables.base().update_config({NOTE_KEY: text}))
+
+    def drop_note(self) -> None:
+        """Everything is built (see the port)."""
+        call_lance(lambda: self._stores.tables.base().delete_config_keys([NOTE_KEY]))
+
+    def drop_index(self, name: str) -> None:
+        """Drop an index of the latest version (see the port)."""
+        call_lance(lambda: self._stores.tables.base().drop_index(name))
+
+    def build(self, recipe: IndexRecipe) -> None:
+        """Build an index on the latest version (see the port)."""
+        build_index(self._stores.tables.base(), recipe)
+
+    def commit(self, version: int, plan: SchemaPlan) -> Written:
+        """Write what is to be written anew, and commit it with the schema (see the port)."""
+        dataset = self._stores.tables.at(version)
+        maker = _SchemaMaker(dataset, self._next_id(dataset))
+        schema, ids = maker.make(plan.wanted)
+        total = Written()
+        fragments: list[FragmentMetadata] = []
+        parts = dataset.get_fragments()
+        for fragment in parts:
+            made = fragment.metadata
+            if plan.rewritten:
+                made, written = self._rewrite(dataset, fragment, plan, ids)
+                total = total + written
+                self._tell(total, len(parts))
+            fragments.append(made)
+        operation = lance.LanceOperation.Merge(fragments, schema)
+        call_lance(
+            lambda: lance.LanceDataset.commit(
+                dataset,
+                operation,
+                read_version=version,
+                max_retries=0,
+                commit_message=f"memwal schema: {'; '.join(plan.steps)}"[:1000],
+            )
+        )
+        return total
+
+    def _next_id(self, dataset: Any) -> int:
+        """Above each id that the version, or a generation that is listed, uses."""
+        used = {i for column in columns_of(dataset) for i in list_ids((column,))}
+        for fragment in dataset.get_fragments():
+            for file in fragment.metadata.files:
+                used.update(file.fields)
+        for shard in self._stores.views.table().shards:
+            for generation in shard.pending:
+                opened = self._stores.tables.generation(shard.shard_id, generation)
+                used.update(list_ids(columns_of(opened)))
+        return max(used) + 1
+
+    def _rewrite(
+        self, dataset: Any, fragment: Any, plan: SchemaPlan, ids: Mapping[str, Sequence[int]]
+    ) -> tuple[FragmentMetadata, Written]:
+        """A fragment with one file more; returns what was written."""
+        metadata = fragment.metadata
+        if metadata.overlays:
+            raise Unsupported("MW-E02", f"fragment {metadata.id} has overlay files")
+        old = {c.field_id: c for c in columns_of(dataset)}
+        columns = plan.rewritten
+        major, minor = _version_of(metadata)
+        fields = [
+            pa.field(c.name, _type_after(dataset, c, old.get(c.field_id)), c.nullable)
+            for c in columns
+        ]
+        schema = pa.schema(fields)
+        path = f"data/{self._stores.clock.new_id()}.lance"
+        rows = 0
+        with LanceFileWriter(
+            f"{self._stores.uri}/{path}", schema, version=f"{major}.{minor}",
+            **self._stores.tables.opening,
+        ) as writer:  # fmt: skip
+            for batch in self._scan(dataset, fragment, columns, old):
+                writer.write_batch(_make_batch(batch, schema, columns, old))
+                rows += batch.num_rows
+        if rows != metadata.physical_rows:
+            raise MemWalError(
+                f"fragment {metadata.id}: {rows} rows were read of {metadata.physical_rows}"
+            )
+        _, size = self._stores.objects.get_tail(path, 1)
+        listed = [i for c in columns for i in ids[c.name]]
+        if (major, minor) >= _LEAVES_SINCE:
+            listed = [i for c in columns for i in _leaves(schema.field(c.name).type, ids[c.name])]
+        gone = {i for c in columns if c.field_id in old for i in list_ids((old[c.field_id],))}
+        files = [_without(file, gone) for file in metadata.files]
+        new = DataFile(
+            path.removeprefix("data/"), listed, list(range(len(listed))), major, minor, size
+        )
+        return replace(metadata, files=[*files, new]), Written(fragments=1, rows=rows, bytes=size)
+
+    def _scan(
+        self,
+        dataset: Any,
+        fragment: Any,
+        columns: Sequence[ColumnInfo],
+        old: Mapping[int, ColumnInfo],
+    ) -> Iterator[pa.RecordBatch]:
+        """All physical rows, deleted ones too, with the stored columns."""
+        names = [old[c.field_id].name for c in columns if c.field_id in old]
+        scanner = fragment.scanner(
+            columns=[_quote(name) for name in names],
+            with_row_id=True,
+            include_deleted_rows=True,
+            batch_size=self._stores.tables.batch_rows(dataset),
+        )
+        yield from scanner.to_batches()
+
+
+def _quote(name: str) -> str:
+    return f"`{name}`" if "." in name or not name.isidentifier() else name
+
+
+def _version_of(metadata: FragmentMetadata) -> tuple[int, int]:
+    return metadata.files[0].file_major_version, metadata.files[0].file_minor_version
+
+
+def _without(file: DataFile, gone: set[int]) -> DataFile:
+    fields = [_TOMBSTONED if i in gone else i for i in file.fields]
+    return DataFile(
+        file.path, fields, file.column_indices, file.file_major_version,
+        file.file_minor_version, file.file_size_bytes, file.base_id,
+    )  # fmt: skip
+
+
+def _make_batch(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    columns: Sequence[ColumnInfo],
+    old: Mapping[int, ColumnInfo],
+) -> pa.RecordBatch:
+    arrays = []
+    for column, field in zip(columns, schema, strict=True):
+        if column.field_id not in old:
+            array = pa.nulls(batch.num_rows, field.type)
+        else:
+            before = old[column.field_id]
+            array = batch.column(before.name)
+            if array.type != field.type:
+                array = convert(array, field.type, _find_change(before, column))
+        arrays.append(array if column.default is None else fill_default(array, column.default))
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _find_change(old: ColumnInfo, new: ColumnInfo) -> Change:
+    """How stored values become those of the wanted column, whose members are the same by id."""
+    if not new.children:
+        return Change()
+    places = {child.field_id: place for place, child in enumerate(old.children)}
+    members = []
+    for child in new.children:
+        place = places.get(child.field_id)
+        before = None if place is None else old.children[place]
+        change = None if before is None or before == child else _find_change(before, child)
+        members.append((place, change))
+    return Change(members=tuple(members))
+
+
+def _is_plain(column: ColumnInfo) -> bool:
+    return not column.children and not column.type_text.startswith("extension<")
+
+
+def _type_of(column: ColumnInfo) -> pa.DataType:
+    return _parse(column.type_text)
+
+
+def _type_after(dataset: Any, column: ColumnInfo, old: ColumnInfo | None) -> pa.DataType:
+    """The Arrow type of a wanted column."""
+    if old is None or not column.children:
+        return _parse(column.type_text)
+    return _retype(dataset.schema.field(old.name).type, old, column)
+
+
+def _retype(kind: pa.DataType, old: ColumnInfo, new: ColumnInfo) -> pa.DataType:
+    if not new.children:
+        return kind if old.type_text == new.type_text else _parse(new.type_text)
+    before = {child.field_id: child for child in old.children}
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [
+                pa.field(c.name, _parse(c.type_text), c.nullable)
+                if (was := before.get(c.field_id)) is None
+                else pa.field(c.name, _retype(kind.field(was.name).type, was, c), c.nullable)
+                for c in new.children
+            ]
+        )
+    child = new.children[0]
+    item = pa.field(
+        child.name, _retype(kind.value_type, before[child.field_id], child), child.nullable
+    )
+    return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
+
+
+def _leaves(kind: pa.DataType, ids: Sequence[int]) -> list[int]:
+    """Of the ids of a type's fields, depth first, those without members."""
+    rest = iter(ids)
+
+    def walk(kind: pa.DataType) -> Iterator[int]:
+        own = next(rest)
+        inner = list(_members(kind))
+        if not inner:
+            yield own
+        for member in inner:
+            yield from walk(member)
+
+    return list(walk(kind))
+
+
+def _members(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types of what are fields of their own in Lance; a vector's items are none."""
+    if pa.types.is_struct(kind):
+        yield from (field.type for field in kind)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield kind.value_type
+    elif pa.types.is_map(kind):
+        yield pa.struct([kind.key_field, kind.item_field])
+
+
+def _check_default(column: ColumnInfo) -> None:
+    try:
+        (value,) = from_json([json.loads(column.default or "null")], _type_of(column))
+        if not value.is_valid:
+            raise ValueError("NULL")
+    except (ValueError, TypeError, MemWalError, pa.ArrowException) as error:
+        raise Refused(
+            "MW-K24",
+            f"column {column.name!r}: the default {column.default} is no {column.type_text}: "
+            f"{error}",
         ) from None
 
 
-def check_default(text: str, type_text: str) -> str:
-    """The JSON in its shortest form. Raises Usage for what is no value of the type."""
-    try:
-        value = json.dumps(json.loads(text))
-        fill_default(pa.nulls(1, parse_type(type_text)), value)
-    except (ValueError, Refused) as error:
-        raise Usage(f"--default {text}: is no {type_text} in JSON: {error}") from None
-    if value == "null":
-        raise Usage(f"--default {text}: NULL is none")
-    return value
+class _SchemaMaker:
+    """Makes Lance's schema of the wanted columns; what they don't say of a field stays."""
 
+    def __init__(self, dataset: Any, next_id: int) -> None:
+        _, (metadata, *fields) = dataset.lance_schema.__reduce__()[:2]
+        ids = list(list_ids(columns_of(dataset)))
+        self._metadata = metadata
+        stored = zip(fields, _walk(columns_of(dataset)), strict=True)
+        self._old = dict(zip(ids, stored, strict=True))
+        self._next_id = next_id
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
-    """A generation that was written under another schema: what becomes of it, or what it is
-    stuck at.
-    """
+    def make(self, wanted: Sequence[ColumnInfo]) -> tuple[LanceSchema, dict[str, list[int]]]:
+        """The schema, and each column's field ids, depth first."""
+        made: list[bytes] = []
+        ids: dict[str, list[int]] = {}
+        for column in wanted:
+            found = list(self._fields(column, _NO_PARENT))
+            made += [raw for _, raw in found]
+            ids[column.name] = [i for i, _ in found]
+        return LanceSchema._from_protos(self._metadata, *made), ids
 
-    shard_id: ShardId
-    generation: int
-    becomes: str
-    error: MemWalError | None = None
-
-
-@dataclass(kw_only=True)
-class StoredColumns:
-    """The Columns port. `start` is told how many values are rewritten, `done` how many were."""
-
-    stores: Stores
-    clock: Clock
-    start: Callable[[str, int], None]
-    done: Callable[[int, int], None]
-    version: int = 0
-    batch_rows: int = 1
-    bytes_written: int = 0
-    rows_rewritten: int = 0
-
-    def read(self) -> tuple[TableView, Found]:
-        """The table as it is now, and what uses its columns (see the port)."""
-        view = self.stores.views.table()
-        self.version = view.version
-        base = self.stores.tables.at(view.version)
-        if view.is_legacy:
-            raise Unsupported("MW-K10", f"{view.uri}: its files are in Lance's legacy format")
-        indexed: dict[str, list[str]] = {}
-        for described in describe_indexes(base):
-            for name in described.field_names:
-                indexed.setdefault(name.partition(".")[0], []).append(str(described.name))
-        return view, Found(
-            columns=view.columns,
-            used=_find_uses(view),
-            ids_taken=max(self._ids(view, base)),
-            indexed=indexed,
-            unfinished=tuple(json.loads(base.config().get(UNFINISHED_KEY, "[]"))),
-            parse_type=lambda text: str(parse_type(text)),
-            check_default=check_default,
+    def _fields(self, column: ColumnInfo, parent: int) -> Iterator[tuple[int, bytes]]:
+        if column.field_id == NEW:
+            yield from self._add(column, parent)
+            return
+        raw, old = self._old[column.field_id]
+        if old.type_text != column.type_text and not column.children:
+            (raw,) = _encode(pa.field(column.name, _parse(column.type_text), column.nullable))
+        yield (
+            column.field_id,
+            edit_field(
+                raw,
+                field_id=column.field_id,
+                parent_id=parent,
+                name=column.name,
+                nullable=column.nullable,
+                metadata=_metadata_of(column),
+            ),
         )
+        for child in column.children:
+            yield from self._fields(child, column.field_id)
 
-    def waiting(self, view: TableView) -> Iterator[Waiting]:
-        """What becomes of the rows that wait in generations of another schema."""
-        for shard_id, generation in _pending(view):
-            where = {"shard_id": shard_id, "generation": generation.generation}
-            try:
-                source = self._generations.open(view, shard_id, generation)
-            except MemWalError as error:
-                yield Waiting(**where, becomes="stuck", error=error)
-                continue
-            found = source.alignment
-            became = {
-                "converted": [*found.changes],
-                "renamed": [n for n, s in found.columns.items() if s not in (n, None)],
-                "NULL": [
-                    n for n, s in found.columns.items() if s is None and n not in found.defaults
-                ],
-                "default": [
-                    n for n, s in found.columns.items() if s is None and n in found.defaults
-                ],
-                "left out": sorted(
-                    {c.name for c in source.columns} - {*found.sources, layout.TOMBSTONE}
-                ),
-            }
-            if any(became.values()):
-                texts = [f"{what}: {', '.join(names)}" for what, names in became.items() if names]
-                yield Waiting(**where, becomes="; ".join(texts))
-
-    def name_unfinished(self, indexes: Sequence[str]) -> None:
-        """Write down which indexes are to be built again; none: that they are."""
-        text = json.dumps([*indexes]) if indexes else None
-        call_lance(lambda: self.stores.tables.base().update_config({UNFINISHED_KEY: text}))
-
-    def commit(self, plan: SchemaPlan, version: int) -> int:
-        """Commit the columns on top of the version (see the port)."""
-        base = self.stores.tables.at(version)
-        self.batch_rows = self.stores.tables.batch_rows(base)
-        old = columns_of(base)
-        schema = _make_schema(base, old, plan.columns)
-        rewritten = [c for c in plan.columns if c.name in plan.rewritten]
-        if rewritten:
-            rows = sum(fragment.physical_rows for fragment in base.get_fragments())
-            self.start("values", rows * len(rewritten))
-        fragments = [
-            self._rewrite(fragment, rewritten, old, schema) for fragment in base.get_fragments()
-        ]
-        operation = lance.LanceOperation.Merge(fragments, schema)
-        return call_lance(
-            lambda: int(
-                lance.LanceDataset.commit(
-                    base,
-                    operation,
-                    read_version=version,
-                    max_retries=0,
-                    commit_message="memwal schema",
-                ).version
+    def _add(self, column: ColumnInfo, parent: int) -> Iterator[tuple[int, bytes]]:
+        """A new column, with the ids of its members after its own."""
+        kind = _parse(column.type_text)
+        raws = _encode(pa.field(column.name, kind, column.nullable))
+        first = self._next_id
+        self._next_id += len(raws)
+        places = _find_parents(kind)
+        for place, raw in enumerate(raws):
+            above = parent if place == 0 else first + places[place]
+            more = _metadata_of(column) if place == 0 else {}
+            yield (
+                first + place,
+                edit_field(raw, field_id=first + place, parent_id=above, metadata=more),
             )
-        )
-
-    def build_again(self, index: str) -> None:
-        """Build an index over the column as it is now (see the port)."""
-        build_again(self.stores.tables.base(), index)
-
-    @property
-    def _generations(self) -> Generations:
-        return Generations(
-            objects=self.stores.objects,
-            tables=self.stores.tables,
-            renamed=self.stores.views.renamed,
-        )
-
-    def _ids(self, view: TableView, base: Any) -> Iterator[int]:
-        """Field ids that somebody has: the table, its files, rows that wait."""
-        yield from names_of(view.columns)
-        for fragment in base.get_fragments():
-            for file in fragment.metadata.files:
-                yield from file.fields
-        for shard_id, generation in _pending(view):
-            yield from names_of(columns_of(self.stores.tables.generation(shard_id, generation)))
-
-    def _rewrite(
-        self,
-        fragment: Any,
-        columns: Sequence[ColumnInfo],
-        old: Sequence[ColumnInfo],
-        schema: LanceSchema,
-    ) -> Any:
-        """The fragment's metadata, with new files for these columns."""
-        found = fragment.metadata
-        before = {c.field_id: c for c in old}
-        ids = {i for c in columns for i in names_of([before.get(c.field_id, c), c])}
-        files = [_without(file, ids) for file in found.files] if columns else found.files
-        files = [file for file in files if set(file.fields) != {_GONE}]
-        first = found.files[0]
-        version = first.file_major_version, first.file_minor_version
-        for column in columns:
-            name = f"{self.clock.new_id()}.lance"
-            field = next(f for f in schema.fields() if f.id() == column.field_id)
-            size = self._write(fragment, name, field, before.get(column.field_id), version)
-            numbers = _file_ids(field, whole=version <= _WHOLE_FORMAT)
-            files.append(DataFile(name, numbers, [*range(len(numbers))], *version, size))
-        return replace(found, files=files)
-
-    def _write(
-        self,
-        fragment: Any,
-        name: str,
-        field: Any,
-        before: ColumnInfo | None,
-        version: tuple[int, int],
-    ) -> int:
-        """One column of all the fragment's rows, the deleted ones too; returns the file's size."""
-        arrow = field.to_arrow()
-        default = (arrow.metadata or {}).get(DEFAULT_KEY.encode())
-        target = pa.schema([pa.field(arrow.name, arrow.type, arrow.nullable)])
-        columns = [] if before is None else [before.name]
-        scanner = fragment.scanner(
-            columns=columns,
-            with_row_id=True,
-            include_deleted_rows=True,
-            batch_size=self.batch_rows,
-        )
-        rows = 0
-        with self.stores.tables.file_writer(
-            f"data/{name}", target, ".".join(map(str, version))
-        ) as writer:
-            for batch in scanner.to_batches():
-                if before is None:
-                    array = pa.nulls(batch.num_rows, arrow.type)
-                else:
-                    array = batch.column(before.name).cast(arrow.type)
-                if default is not None:
-                    array = fill_default(array, default.decode())
-                writer.write_batch(pa.RecordBatch.from_arrays([array], schema=target))
-                rows += batch.num_rows
-        if rows != fragment.physical_rows:
-            raise Corruption(
-                "MW-F01",
-                f"fragment {fragment.fragment_id} has {rows} rows, not {fragment.physical_rows}",
-            )
-        size = int(writer.size_bytes)
-        self.bytes_written += size
-        self.rows_rewritten += rows
-        self.done(rows, size)
-        return size
 
 
-def _pending(view: TableView) -> Iterator[tuple[ShardId, Any]]:
-    for shard in view.shards:
-        for generation in shard.pending:
-            yield shard.shard_id, generation
+def _find_parents(kind: pa.DataType) -> list[int]:
+    """For each field of a type, depth first, the place of the one that it is in; -1: none."""
+    found: list[int] = []
 
+    def walk(kind: pa.DataType, parent: int) -> None:
+        place = len(found)
+        found.append(parent)
+        for member in _members(kind):
+            walk(member, place)
 
-def _find_uses(view: TableView) -> dict[str, str]:
-    """Why a column may not be changed, by name."""
-    by_id = {c.field_id: c.name for c in view.columns}
-    used = {
-        by_id[i]: "rows are sent to shards by it"
-        for spec in view.mem_wal.shard_specs
-        for field in spec.fields
-        for i in field.source_ids
-        if i in by_id
-    }
-    used |= dict.fromkeys(view.primary_key, "it is of the primary key, which tells rows apart")
-    for name in parse_policy(view.policy_text).named if view.policy_text else ():
-        used.setdefault(name, "the table's row-merge policy names it: `memwal status` shows it")
-    expire = find_expire(view)
-    if expire is not None:
-        used.setdefault(expire.column, "rows expire by it")
-    return used
-
-
-def _without(file: DataFile, ids: Iterable[int]) -> DataFile:
-    gone = set(ids)
-    return DataFile(
-        file._path,  # `path` is absolute
-        [_GONE if i in gone else i for i in file.fields],
-        file.column_indices,
-        file.file_major_version,
-        file.file_minor_version,
-        file.file_size_bytes,
-        file.base_id,
-    )
-
-
-def _file_ids(field: Any, *, whole: bool) -> list[int]:
-    children = [i for child in field.children() for i in _file_ids(child, whole=whole)]
-    return [field.id(), *children] if whole or not children else children
-
-
-def _make_schema(
-    base: Any, old: Sequence[ColumnInfo], columns: Sequence[ColumnInfo]
-) -> LanceSchema:
-    """Lance's schema of these columns; of one that did not change, to the letter."""
-    _, (metadata, *stored) = base.lance_schema.__reduce__()[:2]
-    sizes = [len(names_of([c])) for c in old]
-    starts = [sum(sizes[:place]) for place in range(len(sizes))]
-    own = {
-        c.field_id: (c, stored[start : start + size])
-        for c, start, size in zip(old, starts, sizes, strict=True)
-    }
-    arrows = {c.field_id: f for c, f in zip(old, base.schema, strict=True)}
-    made: list[bytes] = []
-    for column in columns:
-        known, protos = own.get(column.field_id, (None, []))
-        made += protos if known == column else _encode(column, known, arrows.get(column.field_id))
-    return LanceSchema._from_protos(metadata, *made)
-
-
-def _encode(column: ColumnInfo, old: ColumnInfo | None, arrow: pa.Field | None) -> list[bytes]:
-    fields = _arrow_fields(old, arrow)
-    fresh = LanceSchema.from_pyarrow(pa.schema([_arrow_field(column, fields)]))
-    _, (_, *protos) = fresh.__reduce__()[:2]
-    places = [*_walk(fresh.fields()[0])]
-    wanted = [*names_of([column])]
-    # Members of an added column have the ids that follow its own.
-    wanted += range(column.field_id + 1, column.field_id + 1 + len(places) - len(wanted))
-    ids = dict(zip(places, wanted, strict=True))
-    parents = dict(_parents(fresh.fields()[0]))
-    return [
-        place_field(data, ids[own], ids.get(parents.get(own, -1), -1))
-        for data, own in zip(protos, places, strict=True)
-    ]
-
-
-def _walk(field: Any) -> Iterator[int]:
-    yield field.id()
-    for child in field.children():
-        yield from _walk(child)
-
-
-def _parents(field: Any) -> Iterator[tuple[int, int]]:
-    for child in field.children():
-        yield child.id(), field.id()
-        yield from _parents(child)
-
-
-def _arrow_fields(column: ColumnInfo | None, field: pa.Field | None) -> dict[int, pa.Field]:
-    """Arrow's fields by id."""
-    if column is None or field is None:
-        return {}
-    found = {column.field_id: field}
-    for place, child in enumerate(column.children):
-        found |= _arrow_fields(child, field.type.field(place))
+    walk(kind, -1)
     return found
 
 
-def _arrow_field(column: ColumnInfo, stored: Mapping[int, pa.Field]) -> pa.Field:
-    old = stored.get(column.field_id)
-    if column.children and old is not None:
-        kind = _nest(old.type, [_arrow_field(child, stored) for child in column.children])
-    elif old is not None and str(old.type) == column.type_text:
-        kind = old.type
-    else:
-        kind = parse_type(column.type_text)
-    metadata = dict((old.metadata if old is not None else None) or {})
+def _encode(field: pa.Field) -> list[bytes]:
+    made = LanceSchema.from_pyarrow(pa.schema([field])).__reduce__()[1]
+    return list(made[1:])
+
+
+def _walk(columns: Sequence[ColumnInfo]) -> Iterator[ColumnInfo]:
+    for column in columns:
+        yield column
+        yield from _walk(column.children)
+
+
+def _metadata_of(column: ColumnInfo) -> dict[str, str]:
+    found = {}
     if column.former_types:
-        metadata[FORMER_TYPES_KEY.encode()] = json.dumps(column.former_types).encode()
+        found[FORMER_TYPES_KEY] = json.dumps(list(column.former_types))
     if column.default is not None:
-        metadata[DEFAULT_KEY.encode()] = column.default.encode()
-    return pa.field(column.name, kind, column.nullable, metadata or None)
+        found[DEFAULT_KEY] = column.default
+    return found
 
 
-def _nest(kind: pa.DataType, members: Sequence[pa.Field]) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct(members)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(members[0], kind.list_size)
-    if pa.types.is_large_list(kind):
-        return pa.large_list(members[0])
-    if pa.types.is_list(kind):
-        return pa.list_(members[0])
-    raise Refused("MW-K16", f"members of {kind} can't be changed")
+def list_unflushed(stores: Stores, view: TableView) -> tuple[ShardId, ...]:
+    """The shards with rows in the WAL that no generation has."""
+    return tuple(
+        shard.shard_id
+        for shard in view.shards
+        if stores.wal.find_unflushed(shard.manifest) is not None
+    )
+
+
+def describe_pending(stores: Stores, view: TableView, columns: Columns) -> Iterator[PendingReport]:
+    """Of each pending generation of another schema than these columns: what becomes of its rows."""
+    for shard in view.shards:
+        for generation in shard.pending:
+            found: dict[str, Any] = {
+                "shard_id": str(shard.shard_id),
+                "generation": generation.generation,
+            }
+            try:
+                opened = stores.tables.generation(shard.shard_id, generation)
+                stored = columns_of(opened)
+                proven = partial(_is_proven, stores, view, columns, generation.generation)
+                lined = align(columns, stored).settle(proven, "generation", view.primary_key)
+            except MemWalError as error:
+                yield PendingReport(**found, stuck=str(error))
+                continue
+            lacking = [name for name, source in lined.columns.items() if source is None]
+            wanted = {c.field_id for c in columns}
+            report = PendingReport(
+                **found,
+                converted=tuple(lined.changes),
+                null=tuple(name for name in lacking if name not in lined.defaults),
+                default=tuple(lined.defaults),
+                dropped=tuple(
+                    c.name for c in stored if c.field_id not in wanted and not is_reserved(c.name)
+                ),
+            )
+            if report.converted or report.null or report.default or report.dropped:
+                yield report
+
+
+def _is_proven(
+    stores: Stores, view: TableView, columns: Columns, generation: int, change: Rename | Recast
+) -> bool:
+    """Whether values stay: of the table's history, or by renames that are only planned."""
+    is_planned = isinstance(change, Rename) and change.after is not None
+    if is_planned and names_of(columns) != names_of(view.columns):
+        return True
+    return stores.views.renamed(view, change, generation)

@@ -11,7 +11,7 @@ from typing import Any
 
 import lance
 import pyarrow as pa
-from lance.file import LanceFileReader, LanceFileWriter
+from lance.file import LanceFileReader
 from lance.optimize import Compaction
 
 from memwal.config.namespaces import OPTION
@@ -74,9 +74,6 @@ def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
     return lance_arguments(storage_options)
 
 
-# What pylance 14 says of a WAL whose column has another type than the table's.
-_FORMER_TYPE = re.compile("is stored as .+ and the schema declares")
-
 REWINDING = ("Restore", "Overwrite")
 """Operations by which a user turns time back."""
 
@@ -93,7 +90,8 @@ class LanceTables:
     ) -> None:
         self._uri = uri
         self.memory = memory
-        self._opening = _open_with(storage_options)
+        self.opening = _open_with(storage_options)
+        """The arguments with which Lance opens a table's files."""
         self._session = session or new_session(memory)
         self._seen: Any = None
         self._bases: dict[int, tuple[str, ...]] = {}
@@ -268,48 +266,29 @@ class LanceTables:
         return dataset
 
     def shard_writer(
-        self, shard_id: ShardId, *, for_former_types: bool = False, **settings: Any
+        self, shard_id: ShardId, *, version: int | None = None, **settings: Any
     ) -> Any:
         """Opens pylance's own writer, which claims the shard and replays its WAL.
 
-        `for_former_types`: even if the WAL has a column's type from before it was widened. Raises
-        Corruption for a symbolic link in the shard's folder, Refused, and what pylance raises.
+        It has the columns of the version, by default the latest.
+        Raises Corruption for a symbolic link in the shard's folder, and what pylance raises.
         """
         self._check_unlinked(layout.shard_folder(shard_id))
-        base = self.base()
-        try:
-            return base.mem_wal_writer(shard_id, **settings)
-        except (OSError, ValueError, RuntimeError) as error:
-            if not for_former_types or not tells_of_former_type(error):
-                raise
-            return self._former_writer(base, shard_id, settings, error)
+        return self.base(version).mem_wal_writer(shard_id, **settings)
 
-    def _former_writer(
-        self, base: Any, shard_id: ShardId, settings: Mapping[str, Any], error: Exception
-    ) -> Any:
-        """A writer that replays a WAL of the types before a column was widened, and flushes it so.
-
-        It knows the columns of the newest version in which all types are those of the WAL.
-        """
-        tried = [columns_of(base)]
-        for version in sorted((v["version"] for v in base.versions()), reverse=True):
+    def list_schemas(self, versions_max: int) -> Iterator[int]:
+        """Of the newest versions, downwards, those whose columns differ from the next one's."""
+        latest = self.base()
+        after = columns_of(latest)
+        retained = sorted((int(v["version"]) for v in latest.versions()), reverse=True)
+        for version in retained[1 : versions_max + 1]:
             try:
-                older = self.base(version)
+                columns = columns_of(self.base(version))
             except Missing:
-                continue
-            if columns_of(older) in tried:
-                continue
-            tried.append(columns_of(older))
-            try:
-                return older.mem_wal_writer(shard_id, **settings)
-            except (OSError, ValueError, RuntimeError) as again:
-                if not tells_of_former_type(again):
-                    raise
-        raise Refused(
-            "MW-K17",
-            f"{self._uri}: shard {shard_id}: {tidy_text(error)}; and no version that is retained "
-            "has the type that is in the WAL",
-        )
+                continue  # expired meanwhile
+            if columns != after:
+                yield version
+            after = columns
 
     def _check_unlinked(self, folder: str) -> None:
         if "://" not in self._uri:
@@ -347,7 +326,7 @@ class LanceTables:
         Its footer must have been checked before (see `memwal.store.tables.manifests`).
         """
         try:
-            reader = LanceFileReader(f"{self._uri}/{path}", **self._opening)
+            reader = LanceFileReader(f"{self._uri}/{path}", **self.opening)
             return int(reader.metadata().num_rows)
         except (OSError, ValueError):
             return None
@@ -362,7 +341,7 @@ class LanceTables:
         Its footer must have been checked before (see `memwal.store.tables.manifests`).
         """
         try:
-            reader = LanceFileReader(f"{self._uri}/{path}", **self._opening)
+            reader = LanceFileReader(f"{self._uri}/{path}", **self.opening)
             found = reader.read_range(0, min(rows_max, int(reader.metadata().num_rows)))
             return list(found.to_table()[column].to_pylist())
         except (OSError, ValueError, KeyError):
@@ -394,14 +373,10 @@ class LanceTables:
                 raise self._name_file_error(path, error) from None
             raise
 
-    def file_writer(self, path: str, schema: pa.Schema, version: str) -> LanceFileWriter:
-        """Writes a data file in the format of that version; used as a context."""
-        return LanceFileWriter(f"{self._uri}/{path}", schema, version=version, **self._opening)
-
     def _open_file(self, path: str, columns: list[str] | None) -> Any:
         self._check_unlinked(path)
         try:
-            return LanceFileReader(f"{self._uri}/{path}", columns=columns, **self._opening)
+            return LanceFileReader(f"{self._uri}/{path}", columns=columns, **self.opening)
         except (OSError, ValueError) as error:
             raise self._name_file_error(path, error) from None
         except BaseException as error:
@@ -425,7 +400,7 @@ class LanceTables:
                 # Not `lance.dataset`, which takes either an address or a namespace: generations
                 # need both.
                 dataset = lance.LanceDataset(
-                    uri, version=version, session=self._session, **self._opening
+                    uri, version=version, session=self._session, **self.opening
                 )
             _ = dataset.schema  # over a damaged one, Lance panics: here, and nowhere else
             return dataset
@@ -454,11 +429,6 @@ def _fixed_bytes(schema: pa.Schema) -> int:
             times, kind = times * kind.list_size, kind.value_type
         bits += times * kind.bit_width if pa.types.is_primitive(kind) else 0
     return bits // 8
-
-
-def tells_of_former_type(error: BaseException) -> bool:
-    """Whether no writer can be opened, since the WAL has the type that a column had before."""
-    return _FORMER_TYPE.search(str(error)) is not None
 
 
 def is_unsupported(text: str) -> bool:

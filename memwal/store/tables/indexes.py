@@ -8,7 +8,8 @@ between.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -171,30 +172,54 @@ def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
     return settings, sum(int(part.get("num_docs", 0)) for part in parts)
 
 
-def build_again(dataset: Any, name: str) -> None:
-    """Build an index again by what the version's manifest has of its parameters.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexRecipe:
+    """What it takes to build an index, in values that JSON has."""
 
-    It takes the place of the former one in the same commit. Raises what `call_lance` raises.
+    name: str
+    column: str
+    kind: str
+    settings: Mapping[str, Any]
+
+
+def read_recipe(dataset: Any, name: str) -> IndexRecipe:
+    """How an index was built, by what the version's manifest has of its parameters.
+
+    Raises what `call_lance` raises.
     """
     described = find_index(dataset, name)
     kind, column = index_kind(described), described.field_names[0]
-    if not kind.startswith("IVF_"):
-        settings = _text_parameters(dataset, described) if kind == "INVERTED" else {}
-        call_lance(
-            lambda: dataset.create_scalar_index(column, kind, name=name, replace=True, **settings)
-        )
-        return
-    details = described.details
-    packed, graph = details.get("compression") or {}, details.get("hnsw") or {}
-    settings = {key: packed.get(key) for key in ("num_bits", "num_sub_vectors")}
-    settings |= {"m": graph.get("max_connections"), "ef_construction": graph.get("construction_ef")}
-    found = _read_partition_rows(dataset, name, "")
-    settings["num_partitions"] = len(found[0]) if found and found[0] else None
-    given = {key: value for key, value in settings.items() if value is not None}
-    metric = str(details.get("metric_type", "L2")).lower()
+    settings: dict[str, Any] = {}
+    if kind == "INVERTED":
+        settings = _text_parameters(dataset, described)
+    elif kind.startswith("IVF_"):
+        details = described.details
+        packed, graph = details.get("compression") or {}, details.get("hnsw") or {}
+        found = _read_partition_rows(dataset, name, "")
+        given = {key: packed.get(key) for key in ("num_bits", "num_sub_vectors")}
+        given |= {"m": graph.get("max_connections")}
+        given |= {"ef_construction": graph.get("construction_ef")}
+        given |= {"num_partitions": len(found[0]) if found and found[0] else None}
+        settings = {key: value for key, value in given.items() if value is not None}
+        settings["metric"] = str(details.get("metric_type", "L2")).lower()
+    return IndexRecipe(name=name, column=column, kind=kind, settings=settings)
+
+
+def build_index(dataset: Any, recipe: IndexRecipe) -> None:
+    """Build an index; it takes the place of one of its name in the same commit.
+
+    Raises what `call_lance` raises.
+    """
+    is_vector = recipe.kind.startswith("IVF_")
+    build = dataset.create_index if is_vector else dataset.create_scalar_index
     call_lance(
-        lambda: dataset.create_index(column, kind, name=name, metric=metric, replace=True, **given)
+        lambda: build(recipe.column, recipe.kind, name=recipe.name, replace=True, **recipe.settings)
     )
+
+
+def build_again(dataset: Any, name: str) -> None:
+    """Build an index again as it was built. Raises what `call_lance` raises."""
+    build_index(dataset, read_recipe(dataset, name))
 
 
 def _text_parameters(dataset: Any, described: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every command prints with --json is as `memwal documents` says, and nothing beside."""
+"""What every command prints with --json is as `memwal schema` says, and nothing beside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from memwal.cli import main
 from memwal.cli.app import app
-from memwal.cli.documents import OTHERS, REPORTS, VERSION, make_schema
+from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
 from memwal.errors import Usage
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
@@ -43,7 +43,8 @@ RUNS = [
     "changes T --cursor mart --commit 1", "changes T --cursor mart --drop",
     "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T", "config",
     "shard T --key k=1", "erase T --key k=1", "erase list T", "erase resume T",
-    "config --explain", "documents", "explain", "explain MW-W01 w02", "demo D/demo",
+    "config --explain", "schema", "schema T", "schema T --add z:int8 --apply",
+    "explain", "explain MW-W01 w02", "demo D/demo",
 ]  # fmt: skip
 FAILING = [
     "status", "merge", "index-catchup", "snapshot", "garbage", "compaction", "maintain", "backfill",
@@ -87,6 +88,8 @@ def run(line: str, table: Table, capfd: pytest.CaptureFixture[str]) -> str:
 
 def name_of(line: str) -> str:
     first, second, *_ = [*line.split(), ""]
+    if first == "schema" and second:
+        return "schema-table"
     return f"{first}-{second}" if first == "inspect" else first
 
 
@@ -160,7 +163,7 @@ def test_events_of_a_watch(table: Table, capfd: pytest.CaptureFixture[str], tmp_
 def test_every_command_has_a_schema() -> None:
     group: Any = typer.main.get_command(app)
     names = {"inspect" if n.startswith("inspect-") else n for n in (*REPORTS, *OTHERS)}
-    assert names - {"watch-event"} == {*group.commands} - {"submit"}
+    assert names - {"watch-event", "schema-table"} == {*group.commands} - {"submit"}
 
 
 def test_a_schema_says_which_it_is() -> None:

@@ -1,4 +1,6 @@
-"""`memwal documents`: JSON Schemas of what `--json` prints, made from the reports' classes."""
+"""`memwal schema`: a table's columns; and JSON Schemas of what `--json` prints, made from the
+reports' classes.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
 
-from memwal.cli.flags import ReadFlags, command
+from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.output import Document
 from memwal.errors import Usage
+from memwal.jobs.schema.request import SchemaRequest
 from memwal.report import JobReport, Section, TableReport
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 2
+VERSION = 1
 """The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
@@ -26,7 +29,7 @@ REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
     *("wait", "doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
-    *("audit", "schema", "demo", "top"),
+    *("audit", "demo", "top", "schema-table"),
 )
 """The documents that are reports of jobs."""
 OTHERS = {
@@ -40,27 +43,44 @@ OTHERS = {
     "watch-event": "memwal.jobs.watch.report.EventDocument",
     "config": "memwal.cli.config.ConfigDocument",
     "explain": "memwal.cli.explain.ExplainDocument",
-    "documents": "memwal.cli.documents.DocumentNames",
+    "schema": "memwal.cli.schema.SchemaNames",
 }
 """All other documents, with their classes."""
 
-Name = Annotated[str | None, typer.Argument(metavar="DOCUMENT", help="Default: list them.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TABLE...|DOCUMENT]",
+        help="Tables, as for other commands; or the name of a document that --json prints. "
+        "Default: list the documents.",
+    ),
+]
 
 
-class DocumentNames(Section):
-    """`memwal documents` without a document's name."""
+class SchemaNames(Section):
+    """`memwal schema` without a document's name."""
 
     version: int
     documents: list[str]
 
 
-@command()
-def documents(document: Name = None, *, flags: ReadFlags) -> Document:
-    """Show the JSON Schema of what a command's --json prints."""
-    if document is None:
-        names = DocumentNames(version=VERSION, documents=[*REPORTS, *OTHERS])
-        return Document(content=names.to_json())
-    return Document(content=make_schema(document), show=_print)
+@command(JobFlags)
+def schema(tables: Names = None, *, request: SchemaRequest, flags: JobFlags) -> Document | Job:
+    """Show a table's columns, and change them with --apply, rows on the way included.
+
+    Without --apply it says what the changes come to. Open writers go on: what they flush is
+    converted. With the name of a document instead of a table, it shows the JSON Schema of what
+    --json prints.
+    """
+    names = tables or []
+    if len(names) == 1 and names[0] in (*REPORTS, *OTHERS) and not request.asks:
+        return Document(content=make_schema(names[0]), show=_print)
+    if not names and not flags.everything:
+        known = SchemaNames(version=VERSION, documents=[*REPORTS, *OTHERS])
+        return Document(content=known.to_json())
+    from memwal.jobs.schema.job import SchemaOptions, run_schema
+
+    return flags.job(run_schema, SchemaOptions, names, request=request)
 
 
 def _print(content: Mapping[str, Any], console: Console) -> None:
@@ -106,7 +126,8 @@ def _find_report(name: str) -> Any:
     """Return a report's type: its tables are of the job's kinds, or plain if they failed early."""
     from pydantic import create_model
 
-    jobs = {"demo": _CHAINED, "watch": ("watch", "maintain")}.get(name, (name,))
+    several = {"demo": _CHAINED, "watch": ("watch", "maintain"), "schema-table": ("schema",)}
+    jobs = several.get(name, (name,))
     kinds: list[type] = [kind for job in jobs for kind in _list_reports(job)]
     whole = next((kind for kind in kinds if issubclass(kind, JobReport)), JobReport)
     tables = [kind for kind in kinds if issubclass(kind, TableReport)]

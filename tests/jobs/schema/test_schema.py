@@ -1,0 +1,381 @@
+"""`memwal schema` on real tables: with rows in generations and WALs, killed anywhere, and raced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.jobs.rescue.job import RescueOptions, run_rescue
+from memwal.jobs.rescue.request import RescueRequest
+from memwal.jobs.schema.job import SchemaOptions, run_schema
+from memwal.jobs.schema.report import SchemaTableReport
+from memwal.jobs.schema.request import SchemaRequest
+from memwal.report import JobReport
+from memwal.rows.expire import EXPIRE_KEY, make_expire
+from memwal.rows.policy import STORED_KEY, make_policy
+from tests.support import builders
+from tests.support.builders import Put, Table
+from tests.support.indexed import resolved
+from tests.support.lancedb_process import lancedb_client
+from tests.support.progress import Quiet
+from tests.support.s3server import S3Server
+from tests.support.wal_tables import abandon
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = [
+    pa.field("c", pa.int32()),
+    pa.field("f", pa.float32()),
+    pa.field("items", pa.list_(pa.int32())),
+]
+KEYS = [i for i in range(40) if i % 5]  # of the others, files of 2.0 can't have the struct
+
+
+def change(table: Table, steps: Any = lambda now: None, **asked: Any) -> JobReport:
+    asked.setdefault("apply", True)
+    request = SchemaRequest(**{k: tuple(v) if isinstance(v, list) else v for k, v in asked.items()})
+    options = SchemaOptions(tables=[resolved(table)], engine="local", request=request)
+    return run_schema(options, Quiet(), steps)
+
+
+def done(report: JobReport) -> SchemaTableReport:
+    assert report.exit_code == 0, report
+    (found,) = report.tables
+    assert isinstance(found, SchemaTableReport)
+    return found
+
+
+def refusal(report: JobReport) -> str:
+    assert (report.outcome, report.exit_code) == ("refused", 5), report
+    return str(report.tables[0].error)
+
+
+def make(folder: Path, *, index: str | None = "c", **write: Any) -> Table:
+    table = builders.make_table(
+        folder / "t", rows=KEYS, columns=COLUMNS, max_rows_per_file=15, **write
+    )
+    table.dataset.update({"c": "cast(n as int)", "f": "1.5"})
+    if index is not None:
+        table.dataset.create_scalar_index(index, "BTREE", name="c_idx")
+    return table
+
+
+def put(table: Table, key: int, **values: Any) -> None:
+    """One row, in a generation of its own, by a writer of the present schema."""
+    dataset = table.dataset
+    row = {name: values.get(name) for name in dataset.schema.names} | {"k": key}
+    with dataset.mem_wal_writer(table.shards[0], max_wal_flush_interval_ms=1) as writer:
+        writer.put(pa.Table.from_pylist([row], schema=dataset.schema))
+
+
+def row_of(table: Table, key: int) -> dict[str, Any]:
+    (row,) = table.dataset.to_table(filter=f"k = {key}").to_pylist()
+    return dict(row)
+
+
+def indexes(table: Table) -> dict[str, list[str]]:
+    return {i["name"]: i["fields"] for i in table.dataset.list_indices() if i["name"][:2] != "__"}
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("stable", [False, True])
+def test_every_change_at_once_is_one_commit_and_rows_on_the_way_are_converted(
+    tmp_path: Path, version: str, stable: bool
+) -> None:
+    table = make(tmp_path, data_storage_version=version, enable_stable_row_ids=stable)
+    table.dataset.delete("n = 1002")
+    put(table, 501, n=None, text="old", c=2**31 - 1, f=0.1, items=[1], nested={"a": 1, "b": "b"})
+    before = {r["k"]: r for r in table.dataset.to_table().to_pylist()}
+    asked: dict[str, Any] = {
+        "drop": ["vector"], "rename": [("text", "words")], "require": ["n"],
+        "widen": [("c", "int64"), ("f", "double"), ("nested.a", "int64"), ("items.item", "int64")],
+        "add": ["x:int32", "y:string"], "default": [("n", "7"), ("y", '"q"')], "order": "k,y",
+    }  # fmt: skip
+    planned = done(change(table, **asked, apply=False))
+    assert (planned.version_after, len(planned.steps)) == (planned.version_before, 10)
+    assert planned.indexes_rebuilt == ("c_idx",)
+    (pending,) = planned.pending
+    assert pending.default == ("y", "n") or set(pending.default) == {"y", "n"}
+    assert (pending.null, pending.dropped, pending.stuck) == (("x",), ("vector",), None)
+
+    ids = {c.name: c.field_id for c in planned.columns}
+    made = done(change(table, **asked))
+    assert (made.commits, made.rows_rewritten) == (1, len(KEYS))
+    assert made.indexes_rebuilt == ("c_idx",)
+    after = {c.name: c for c in made.columns}
+    assert list(after)[:2] == ["k", "y"]
+    assert (after["c"].field_id, after["c"].type) == (ids["c"], "int64")
+    assert after["nested.a"].type == "int64"
+    dataset = table.dataset
+    dataset.validate()
+    assert (dataset.schema.field("n").nullable, dataset.config()) == (False, {})
+    for row in dataset.to_table().to_pylist():
+        old = before[row["k"]]
+        assert row == {
+            "k": old["k"], "y": "q", "n": old["n"], "words": old["text"],
+            "nested": old["nested"], "c": old["c"], "f": old["f"], "items": None, "x": None,
+        }  # fmt: skip
+    assert dataset.count_rows() == len(KEYS) - 1
+    assert len(dataset.to_table(filter="c >= 1020")) == sum(r["n"] >= 1020 for r in before.values())
+
+    assert done(change(table, **asked)).outcome == "nothing_to_do"
+    table.merge_all()
+    merged = row_of(table, 501)
+    assert (merged["c"], merged["n"], merged["y"]) == (2**31 - 1, 7, "q")
+    assert (merged["items"], merged["words"], merged["x"]) == ([1], "old", None)
+    table.dataset.optimize.compact_files()
+    table.dataset.validate()
+    put(table, 502, n=1, y="z", c=2**40, nested={"a": 2**40, "b": "b"})
+    table.merge_all()
+    assert row_of(table, 502)["c"] == 2**40
+
+
+def test_an_open_writer_goes_on_and_what_it_flushes_is_converted(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    dataset = table.dataset
+    row = dict.fromkeys(dataset.schema.names)
+    with dataset.mem_wal_writer(table.shards[0], max_wal_flush_interval_ms=1) as writer:
+        writer.put(pa.Table.from_pylist([row | {"k": 601, "c": 1}], schema=dataset.schema))
+        made = done(change(table, widen=[("c", "int64")], add=["x:int8"], default=[("x", "3")]))
+        assert made.unflushed == (table.shards[0],)
+        writer.put(pa.Table.from_pylist([row | {"k": 602, "c": 2}], schema=dataset.schema))
+    table.merge_all()
+    assert [(row_of(table, k)["c"], row_of(table, k)["x"]) for k in (601, 602)] == [(1, 3), (2, 3)]
+
+
+def test_a_fenced_writers_rows_are_flushed_before_the_change(tmp_path: Path) -> None:
+    table = make(tmp_path, index=None)
+    (shard,) = table.shards
+    writer, row = abandon(table, shard, Put([651], 5)), table.dataset.head(1)
+    made = done(change(table, widen=[("c", "int64")], fence=True))
+    assert (made.fenced, made.unflushed) == ((shard,), ())
+    assert [p.stuck for p in made.pending] == [None]
+    with pytest.raises(OSError, match="fenced"):
+        writer.put(row)
+        writer.close()
+    put(table, 652, c=2**40)
+    table.merge_all()
+    assert row_of(table, table.kind.key(651)[0])["n"] == builders.payload(5)["n"]
+    assert row_of(table, 652)["c"] == 2**40
+
+
+def test_rescue_flushes_a_wal_of_the_schema_before(tmp_path: Path) -> None:
+    table = make(tmp_path, index=None)
+    (shard,) = table.shards
+    abandon(table, shard, Put([701], 5))
+    done(change(table, widen=[("c", "int64")]))
+    done(change(table, widen=[("f", "double")], rename=[("text", "words")]))
+    with pytest.raises(OSError, match="is stored as Int32"):
+        table.dataset.mem_wal_writer(shard)
+    options = RescueOptions(
+        tables=[resolved(table)],
+        confirm=lambda table, shards: True,
+        request=RescueRequest(idle_seconds=0),
+    )
+    assert run_rescue(options, Quiet()).exit_code == 0
+    table.merge_all()
+    assert row_of(table, table.kind.key(701)[0])["words"] == builders.payload(5)["text"]
+    table.dataset.mem_wal_writer(shard).close()
+
+
+def test_rescue_says_so_if_no_version_with_the_schema_before_is_left(tmp_path: Path) -> None:
+    table = make(tmp_path, index=None)
+    (shard,) = table.shards
+    abandon(table, shard, Put([701], 5))
+    done(change(table, widen=[("c", "int64")]))
+    table.dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    options = RescueOptions(
+        tables=[resolved(table)],
+        confirm=lambda table, shards: True,
+        request=RescueRequest(idle_seconds=0),
+    )
+    report = run_rescue(options, Quiet())
+    assert "MW-K29" in str(report.tables[0])
+    assert table.stores.views.table().shards[0].pending == ()
+
+
+class Died(BaseException):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("at", ["note", "drop", "commit", "committed", "build", "forget"])
+def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path, at: str) -> None:
+    table = make(tmp_path)
+    put(table, 801, c=5)
+
+    def steps(now: str) -> None:
+        if now == at:
+            raise Died
+
+    asked: dict[str, Any] = {"widen": [("c", "int64")], "rename": [("f", "g")]}
+    with pytest.raises(Died):
+        change(table, steps, **asked)
+    done(change(table, **asked))
+    dataset = table.dataset
+    assert dataset.schema.field("c").type == pa.int64()
+    assert (indexes(table), dataset.config()) == ({"c_idx": ["c"]}, {})
+    assert dataset.to_table(filter="c = 1001").num_rows == 1
+    assert done(change(table, **asked)).outcome == "nothing_to_do"
+    table.merge_all()
+    assert row_of(table, 801)["c"] == 5
+
+
+def once(name: str, work: Callable[[], object]) -> Callable[[str], None]:
+    left = [work]
+
+    def steps(now: str) -> None:
+        if now == name and left:
+            left.pop()()
+
+    return steps
+
+
+def test_a_merge_in_between_makes_it_look_again(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    put(table, 901, c=5, f=2.0)
+    made = done(change(table, once("commit", table.merge_all), widen=[("c", "int64")]))
+    assert (made.conflicts, made.commits, made.pending) == (1, 1, ())
+    assert row_of(table, 901)["c"] == 5
+    assert table.dataset.to_table(filter="c = 5").num_rows == 1
+
+
+def test_an_index_built_in_between_is_built_again(tmp_path: Path) -> None:
+    table = make(tmp_path, index=None)
+
+    def build() -> None:
+        table.dataset.create_scalar_index("c", "BTREE", name="late")
+
+    made = done(change(table, once("commit", build), widen=[("c", "int64")]))
+    assert made.indexes_rebuilt == ("late",)
+    assert table.dataset.to_table(filter="c = 1001").num_rows == 1
+
+
+def test_an_index_that_writers_maintain_is_built_again(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=KEYS, indexed=True)
+    dataset = table.dataset
+    dataset.create_scalar_index("text", "BTREE", name="text_idx")
+    done(change(table, widen=[("text", "large_string")]))
+    assert indexes(table)["text_idx"] == ["text"]
+    put(table, 950, text="x")
+    table.merge_all()
+    assert row_of(table, 950)["text"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"drop": ["k"]}, "MW-K20"),
+        ({"rename": [("k", "key")]}, "MW-K20"),
+        ({"drop": ["items.item"]}, "MW-K20"),
+        ({"widen": [("vector", "fixed_size_list<item: float>[8]")]}, "MW-K22"),
+        ({"widen": [("c", "int16")]}, "MW-K23"),
+        ({"widen": [("c", "float")]}, "MW-K23"),
+        ({"add": ["x:int8"], "default": [("x", "300")]}, "MW-K24"),
+        ({"add": ["x:int8"], "default": [("x", "null")]}, "MW-K24"),
+        ({"widen": [("none", "int64")]}, "MW-K25"),
+        ({"rename": [("none", "other")]}, "MW-K25"),
+        ({"order": "k,none"}, "MW-K25"),
+        ({"add": ["c:int64"]}, "MW-K26"),
+        ({"rename": [("c", "f")]}, "MW-K26"),
+        ({"add": ["_x:int64"]}, "MW-K27"),
+        ({"rename": [("c", "_rowid")]}, "MW-K27"),
+    ],
+)
+def test_what_would_lose_something_is_refused(
+    tmp_path: Path, asked: dict[str, Any], code: str
+) -> None:
+    table = make(tmp_path, index=None)
+    version = table.dataset.version
+    assert code in refusal(change(table, **asked))
+    assert table.dataset.version == version
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"drop": ["c"], "rename": [("f", "c")]},
+        {"drop": ["c"], "add": ["c:int64"]},
+        {"rename": [("c", "f"), ("f", "c")]},
+        {"require": ["c"]},
+        {"default": [("c", "1")]},
+        {"add": ["x"]},
+        {"add": ["x:nothing"]},
+    ],
+)
+def test_what_a_second_run_could_not_tell_apart_is_no_request(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    assert change(make(tmp_path, index=None), **asked).exit_code == 2
+
+
+def test_what_a_policy_or_an_expiry_needs_is_kept(tmp_path: Path) -> None:
+    table = make(tmp_path, index=None)
+    table.dataset.add_columns(pa.field("at", pa.date32()))
+    table.dataset.update_config({EXPIRE_KEY: make_expire("at", 86_400).as_text()})
+    for asked in ({"drop": ["at"]}, {"rename": [("at", "on")]}, {"widen": [("at", "date64[ms]")]}):
+        assert "MW-K21" in refusal(change(table, **asked))
+    policed = make(tmp_path / "p", index=None)
+    policy = make_policy({"c": ("sum", None)}, None, None)
+    policed.dataset.update_config({STORED_KEY: policy.as_text()})
+    assert "MW-K21" in refusal(change(policed, drop=["c"]))
+    assert done(change(policed, widen=[("c", "int64")])).commits == 1
+
+
+def test_members_are_added_dropped_and_renamed(tmp_path: Path) -> None:
+    table = make(tmp_path, index=None)
+    put(table, 970, nested={"a": 1, "b": "x"})
+    made = done(
+        change(table, add=["nested.d:double"], drop=["nested.b"], rename=[("nested.a", "first")])
+    )
+    assert [c.name for c in made.columns if c.name.startswith("nested.")] == [
+        "nested.first",
+        "nested.d",
+    ]
+    table.dataset.validate()
+    table.merge_all()
+    assert row_of(table, 970)["nested"] == {"first": 1, "d": None}
+    first = row_of(table, table.kind.key(1)[0])
+    assert first["nested"] == {"first": 1001, "d": None}
+
+
+def test_files_of_a_lost_attempt_are_leftovers_that_cleanup_removes(tmp_path: Path) -> None:
+    table = make(tmp_path, index=None)
+    put(table, 901, c=5)
+    made = done(change(table, once("commit", table.merge_all), widen=[("c", "int64")]))
+    assert made.commits == 1
+    named = {f"data/{f.path}" for p in table.dataset.get_fragments() for f in p.metadata.files}
+    table.dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert {f"data/{f.name}" for f in (Path(table.uri) / "data").iterdir()} == named
+    table.dataset.validate()
+
+
+def test_on_an_object_store(s3_server: S3Server, make_s3_uri: Callable[[], str]) -> None:
+    table = builders.make_table(
+        make_s3_uri(), rows=KEYS, indexed=True, options=s3_server.storage_options
+    )
+    table.flush(table.shards[0], Put([1, 2], 5))
+    made = done(change(table, widen=[("nested.a", "int64")], add=["x:int8"], default=[("x", "1")]))
+    assert (made.commits, made.rows_rewritten) == (1, len(KEYS))
+    assert all(f.file_size_bytes for p in table.dataset.get_fragments() for f in p.metadata.files)
+    table.dataset.validate()
+    table.merge_all()
+    assert row_of(table, table.kind.key(1)[0])["x"] == 1
+
+
+def test_a_lancedb_client_goes_on(tmp_path: Path) -> None:
+    with lancedb_client(tmp_path) as lancedb:
+        lancedb("create", spec=["unsharded"])
+        lancedb("put", rows=[{"id": 1, "tenant": "a", "n": 1}])
+        table = Table(uri=str(tmp_path / "t.lance"), kind=builders.KINDS["int64"])
+        done(change(table, widen=[("tenant", "large_string")], add=["x:int32"]))
+        done(change(table, require=["n"], default=[("n", "0")]))
+        run = MergeOptions(tables=[resolved(table)], engine="local")
+        assert run_merge(run, Quiet()).exit_code == 0
+        rows = lancedb("read")
+        assert [(r["id"], r["tenant"], r["n"]) for r in rows] == [(1, "a", 1)], rows
