@@ -57,6 +57,8 @@ from memwal.jobs.repair.report import RepairTableReport
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.restore.report import RestoreTableReport
 from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.schema.report import SchemaTableReport
+from memwal.jobs.schema.request import SchemaRequest
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
@@ -123,6 +125,11 @@ class _Maintain(MaintainRequest, _Dry):
 
 @dataclass(frozen=True, kw_only=True)
 class _Repair(RepairRequest, _Dry):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Schema(SchemaRequest, _Dry):
     pass
 
 
@@ -335,6 +342,15 @@ class Table:
 
         run = run_verify(self._make_options(RunOptions), LogProgress(), deep=request.deep)
         return take_report(run, VerifyTableReport)
+
+    @takes(_Schema)
+    def schema(self, request: _Schema) -> SchemaTableReport:
+        """List the columns and what becomes of rows that wait, or change columns with `apply`."""
+        from memwal.jobs.schema.job import SchemaOptions, run_schema
+
+        asked = narrow(request, SchemaRequest)
+        options = self._make_options(SchemaOptions, dry_run=request.dry_run, request=asked)
+        return take_report(run_schema(options, LogProgress()), SchemaTableReport)
 
     @takes(_Repair)
     def repair(self, request: _Repair) -> RepairTableReport:

@@ -18,7 +18,7 @@ from memwal.cli.app import app
 from memwal.cli.commands import SECTIONS
 from memwal.cli.config import list_keys
 from memwal.cli.flags import JobFlags, ReadFlags
-from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
+from memwal.cli.documents import OTHERS, REPORTS, VERSION, make_schema
 from memwal.config.known_names import VARIABLES
 from memwal.run.metrics.telemetry import METRICS
 from memwal.text import name_some
@@ -171,7 +171,7 @@ def _describe_exits() -> Iterator[str]:
 
 def _describe_documents() -> Iterator[str]:
     yield (
-        f"# JSON documents\n\n{_MADE} JSON Schemas: `memwal schema merge`.\n"
+        f"# JSON documents\n\n{_MADE} JSON Schemas: `memwal documents merge`.\n"
         f"These are version {VERSION}: fields may be added to it; when one goes or changes, the "
         "version is raised.\n"
         "`?`: may be null. `[]`: a list. `{}`: by name.\n"
@@ -245,7 +245,7 @@ def main() -> None:
     lost = check_version(pages["documents.md"], documents.read_text()) if documents.exists() else []
     if lost:
         shown = ", ".join(name_some(lost, 10, "more"))
-        raise SystemExit(f"raise VERSION in memwal/cli/schema.py, or bring back: {shown}")
+        raise SystemExit(f"raise VERSION in memwal/cli/documents.py, or bring back: {shown}")
     for name, text in pages.items():
         (PAGES / name).write_text(text)
 

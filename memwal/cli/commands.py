@@ -21,12 +21,22 @@ from memwal.identity import DISTRIBUTION
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status top runs audit wait verify shard inspect",
-    "Data": "read changes checkpoint backup restore ingest rescue erase",
-    "Operate": "init doctor repair explain submit lease config schema demo",
+    "Data": "read changes checkpoint backup restore ingest rescue erase schema",
+    "Operate": "init doctor repair explain submit lease config documents demo",
 }
 """All commands, grouped as in --help, in the order of use."""
 
-_OTHER_JOBS = {"audit", "doctor", "ingest", "repair", "rescue", "restore", "runs", "verify"}
+_OTHER_JOBS = {
+    "audit",
+    "doctor",
+    "ingest",
+    "repair",
+    "rescue",
+    "restore",
+    "runs",
+    "schema",
+    "verify",
+}
 _IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *_OTHER_JOBS} - {"watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 

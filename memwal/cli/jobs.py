@@ -30,6 +30,7 @@ from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.schema.request import SchemaRequest
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age
@@ -292,6 +293,18 @@ def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
         request=request,
         confirm=(lambda table, shards: True) if request.yes else confirm,
     )
+
+
+@command(JobFlags)
+def schema(tables: Tables, *, request: SchemaRequest, flags: JobFlags) -> Job:
+    """Show a table's columns, and what becomes of rows that wait; with --apply, change columns.
+
+    Writers may stay open: what they put under the former columns is converted when it is merged or
+    read. What is changed already is left as it is, so a run that was killed is simply run again.
+    """
+    from memwal.jobs.schema.job import SchemaOptions, run_schema
+
+    return flags.job(run_schema, SchemaOptions, tables, request=request)
 
 
 @command(RescueFlags)

@@ -558,3 +558,10 @@ def _check_path(path: str) -> str:
     if not layout.is_backed_up(path):
         raise Corruption("MW-A01", f"names {path!r}, which is no part of a table")
     return path
+
+
+def place_field(data: bytes, field_id: int, parent_id: int) -> bytes:
+    """A field of a Lance schema, with its own id and that of the field that it is in (-1: none)."""
+    message = parse_message(pb.LanceField, data)
+    message.id, message.parent_id = field_id, parent_id
+    return bytes(message.SerializeToString())

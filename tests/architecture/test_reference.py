@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memwal.cli.config import list_keys
-from memwal.cli.schema import VERSION
+from memwal.cli.documents import VERSION
 from memwal.config.known_names import VARIABLES
 from scripts.reference import PAGES, check_version, write_pages
 

@@ -737,34 +737,14 @@ _STORES = (
             "            if status_of(error.__cause__) == 409:",
         ),
         (
-            "s3: a range is what came, not what was asked for",
-            "        if not first <= start < end <= first + len(data):",
-            "        if False:",
-        ),
-        (
-            "s3: bytes from the start pass for a tail",
-            "        if not _is_tail(data, first, size_bytes, size_bytes_max):",
-            "        if False:",
-        ),
-        (
-            "s3: folders that a listing leaves out are not missed",
-            "            if not names <= listed:",
-            "            if False:",
-        ),
-        (
             "s3: refused deletes count as done",
             "            failed.update({pending[key]: faults[key] for key in faults if key not in again})\n",
             "",
         ),
         (
-            "s3: a short object is read as far as it goes",
-            "        if size_bytes < end:",
-            "        if False:",
-        ),
-        (
             "s3: keys that are no paths are listed",
-            "                if _is_path(path):\n                    yield",
-            "                if True:\n                    yield",
+            "[file for file in files if _is_path(file.path)]",
+            "files",
         ),
         (
             "s3: refused credentials are retried by others",
@@ -786,34 +766,90 @@ _STORES = (
             "                return str(error)\n",
             "                return None\n",
         ),
+    ),
+    *mutations(
+        "memwal/store/objects/reads.py",
+        "tests/store/test_s3_faults.py tests/store/test_clouds.py -m 'not integration'",
         (
-            "clouds: a range is what came, not what was asked for",
-            '            if obstore.get(self._client, key).meta["size"]:',
+            "reads: a range is what came, not what was asked for",
+            '            if reply.meta["size"] and not ignored:',
             "            if False:",
         ),
         (
-            "clouds: a tail is what came first",
-            "            if end == size_bytes:",
+            "reads: a tail is what came first",
+            "            if whole and (data or asked == from_start):",
             "            if True:",
         ),
         (
-            "clouds: a listing that a fault cut begins anew",
+            "reads: a store that refuses a range from the end has an empty object",
+            "            if whole and (data or asked == from_start):",
+            "            if whole:",
+        ),
+        (
+            "reads: a short object is read as far as it goes",
+            "        if size_bytes < end:",
+            "        if False:",
+        ),
+        (
+            "reads: folders that a listing leaves out are not missed",
+            "            names = listed if names <= listed else self._walk_names(folder)",
+            "            names = listed",
+        ),
+        (
+            "reads: a listing that a fault cut begins anew",
             '            last = page[-1]["path"]',
             "            last = None",
         ),
         (
-            "clouds: signatures are shown",
+            "reads: signatures are shown",
             "status, cause = status_of(error), cause_of(error)",
             "status, cause = status_of(error), str(error)",
         ),
     ),
     *mutations(
-        "memwal/store/objects/cloud.py",
+        "memwal/store/objects/s3.py",
+        "tests/store/test_s3_faults.py",
+        (
+            "s3: marks of empty folders are objects",
+            "                if not all(file.size_bytes for file in page):",
+            "                if False:",
+        ),
+        (
+            "s3: reads stay in the region where the bucket is not",
+            "            self._place = place_of(self._client, self._bucket)\n            return",
+            "            return",
+        ),
+    ),
+    *mutations(
+        "memwal/store/objects/s3_client.py",
+        "tests/store/test_s3_faults.py",
+        (
+            "s3: where keys can't be renewed, objects are missing",
+            "        except OSError as error:  # of",
+            "        except ZeroDivisionError as error:  # of",
+        ),
+        (
+            "s3: reads keep the keys that they were given first",
+            "            if place not in self._readers or self._readers[place][0] != keys:",
+            "            if place not in self._readers:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/objects/base.py",
+        "tests/store/test_s3_faults.py",
+        (
+            "retries: a refusal shows the credentials that it quotes",
+            " from None if isinstance(explained, BadCredentials) else error",
+            " from error",
+        ),
+    ),
+    *mutations(
+        "memwal/store/objects/reads.py",
         "tests/store/test_clouds.py -m 'not integration'",
         (
             "clouds: writes that met are not tried again",
-            "return status in (408, 409, 429) or",
-            "return status in (408, 429) or",
+            "            status in (408, 409, 429)",
+            "            status in (408, 429)",
         ),
         (
             "clouds: what only the text of an error tells is no refusal",

@@ -349,8 +349,17 @@ def test_a_tail_that_changed_while_it_was_read_is_read_again(server: ScriptedSer
     assert objects.get_tail("a", 2) == (b"12", 3)
 
 
-def test_a_store_that_ignores_ranges_is_not_read(server: ScriptedServer, scheme: str) -> None:
+def test_a_store_that_ignores_ranges_is_read_whole(server: ScriptedServer, scheme: str) -> None:
     objects = open_on(server, scheme, found(b"0123456789"))
+    assert objects.get_range("a", 2, 4) == b"23"
+    assert objects.get_tail("a", 3) == (b"789", 10)
+
+
+def test_a_range_that_is_answered_with_other_bytes_is_not_read(
+    server: ScriptedServer, scheme: str
+) -> None:
+    other = Reply(status=206, body=b"01", headers={**HEADERS, "Content-Range": "bytes 0-1/10"})
+    objects = open_on(server, scheme, other, found(b"0123456789"))
     with pytest.raises(errors.Unsupported, match="nothing can be read from it safely"):
         objects.get_range("a", 2, 4)
 

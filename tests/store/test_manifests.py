@@ -98,7 +98,7 @@ def test_a_shard_without_a_manifest_has_none(objects: Objects, shards: ShardMani
         (b'{"version":99}', 4),
         (b'{"version":0}', 3),
         (b"{garbage", 3),
-        (b"", 3),
+        (b"", 4),  # an empty object could be the mark of a folder: boto3 lists it again
         (None, 3),
     ],
 )

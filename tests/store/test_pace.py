@@ -15,7 +15,7 @@ from memwal.config import load_config, resolve_table
 from memwal.errors import StoreUnavailable, Usage
 from memwal.ports import Objects
 from memwal.run.units import TableUnit, split_requests
-from memwal.store.objects import base, cloud
+from memwal.store.objects import base, reads
 from memwal.store.objects.base import Waits
 from memwal.store.objects.opening import open_objects
 from memwal.store.objects.pace import Pace, pace_lance, split_rate
@@ -184,7 +184,7 @@ def test_a_bound_is_for_the_store(server: ScriptedServer, clock: ManualClock) ->
 @pytest.mark.parametrize("fault", [503, 429, 500, 404])
 def test_what_asks_for_fewer_requests(fault: int) -> None:
     text = f"Server returned non-2xx status code: {fault}: "
-    assert cloud.throttles(GenericError(text)) == (fault in (503, 429))
+    assert reads.throttles(GenericError(text)) == (fault in (503, 429))
 
 
 @pytest.mark.parametrize("setting", ["file", "environment", "option"])

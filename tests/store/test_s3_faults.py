@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import ClassVar
-from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
@@ -18,7 +22,7 @@ import pytest
 from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
-from memwal.store.objects import s3
+from memwal.store.objects import reads
 from memwal.store.objects.base import StoreLimits
 from memwal.store.objects.opening import open_objects
 from memwal.testing import ManualClock
@@ -99,6 +103,13 @@ class ScriptedServer:
             self.requests.append(request)
             return self.script[min(len(self.requests), len(self.script)) - 1]
 
+    def encrypt(self, certificate: Path, key: Path) -> None:
+        """Answer by TLS from here on."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+        self.endpoint = self.endpoint.replace("http:", "https:")
+
     def close(self) -> None:
         self._http.shutdown()
         self._http.server_close()
@@ -123,7 +134,7 @@ class ScriptedServer:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
     # Two servers may get the same port, one after the other.
-    monkeypatch.setattr(s3, "_without_suffixes", set())
+    monkeypatch.setattr(reads, "_without_suffixes", set())
     scripted = ScriptedServer()
     yield scripted
     scripted.close()
@@ -448,12 +459,12 @@ def part(data: bytes, first: int, size: int = 10) -> Reply:
 def test_a_tail_that_is_answered_wrongly_is_asked_for_by_offsets(
     server: ScriptedServer, wrong: Reply
 ) -> None:
-    objects = server.open(wrong, part(b"789", 7), part(b"012", 0), part(b"789", 7))
+    objects = server.open(wrong, *[part(b"012", 0), part(b"789", 7)] * 2)
 
     assert objects.get_tail("a", 3) == (b"789", 10)
     assert objects.get_tail("b", 3) == (b"789", 10)
     ranges = [request.headers["range"] for request in server.requests]
-    assert ranges == ["bytes=-3", "bytes=7-9", "bytes=0-2", "bytes=7-9"]
+    assert ranges == ["bytes=-3", *["bytes=0-2", "bytes=7-9"] * 2]
 
 
 def test_what_is_known_to_be_answered_wrongly_is_not_asked_again(server: ScriptedServer) -> None:
@@ -492,9 +503,9 @@ def test_a_range_that_is_answered_with_other_bytes_is_no_corruption(
         objects.get_tail("a", 6)
 
 
-def listing(*keys: str, folders: tuple[str, ...] = (), more: bool = False) -> Reply:
+def listing(*keys: str, folders: tuple[str, ...] = (), more: bool = False, size: int = 1) -> Reply:
     items = "".join(
-        f"<Contents><Key>some/table/{key}</Key><Size>1</Size>"
+        f"<Contents><Key>some/table/{key}</Key><Size>{size}</Size>"
         "<LastModified>2026-01-02T03:04:05.678Z</LastModified></Contents>"
         for key in keys
     )
@@ -513,10 +524,11 @@ def test_one_page_of_objects_tells_the_folders(server: ScriptedServer) -> None:
     assert objects.counts.list == len(server.requests) == 1
 
 
+PAGE = listing(*(f"t/a/x/{number:04}" for number in range(1000)), more=True)
+
+
 def test_folders_of_more_than_a_page_cost_their_own_listing(server: ScriptedServer) -> None:
-    objects = server.open(
-        listing("t/a/1", more=True), listing(folders=("t/a",), more=True), listing(folders=("t/b",))
-    )
+    objects = server.open(PAGE, listing(folders=("t/a",), more=True), listing(folders=("t/b",)))
 
     assert objects.list_folders("t") == ["a", "b"]
     assert [("delimiter" in request.path) for request in server.requests] == [False, True, True]
@@ -526,12 +538,7 @@ def test_folders_of_more_than_a_page_cost_their_own_listing(server: ScriptedServ
 def test_a_listing_of_folders_that_lacks_one_is_not_believed(
     server: ScriptedServer, told: tuple[str, ...]
 ) -> None:
-    objects = server.open(
-        listing("t/a/x/1", more=True),
-        listing(folders=told),
-        listing("t/a/x/1", more=True),
-        listing("t/b/1", "t/c/x/2"),
-    )
+    objects = server.open(PAGE, listing(folders=told), PAGE, listing("t/b/1", "t/c/x/2"))
 
     assert objects.list_folders("t") == ["a", "b", "c"]
     assert len(server.requests) == 4
@@ -549,6 +556,17 @@ def test_keys_that_name_nothing_addressable_are_left_out(server: ScriptedServer)
         ("t/ok", 1_767_323_045_678_000_000)
     ]
     assert objects.list_folders("") == ["t"]
+
+
+def test_marks_of_empty_folders_are_left_out(server: ScriptedServer) -> None:
+    """Consoles make them: `t/` without a byte. obstore would list an object `t`."""
+    mark = listing("t/", "t/a/1", size=0)
+    objects = server.open(PAGE, mark, mark)
+
+    found = [file.path for file in objects.list("t")]
+    assert len(found) == 1001
+    assert found[-1] == "t/a/1"
+    assert "start-after=some%2Ftable%2Ft%2Fa%2Fx%2F0999" in server.requests[2].path
 
 
 def _deleted_keys(request: Request) -> list[str | None]:
@@ -637,23 +655,122 @@ def test_options_have_the_spellings_of_object_store(server: ScriptedServer, spel
     assert headers["x-amz-security-token"] == "session"
 
 
-def test_a_virtual_hosted_endpoint_may_hold_the_bucket(
+def test_a_virtual_hosted_endpoint_may_hold_the_bucket_and_proxies_lead_to_it(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = urlsplit(server.endpoint).port
-    resolve = socket.getaddrinfo
-    monkeypatch.setattr(
-        socket, "getaddrinfo", lambda _, *rest, **more: resolve("127.0.0.1", *rest, **more)
-    )
+    monkeypatch.setenv("HTTP_PROXY", server.endpoint)
     objects = server.open(
         Reply(body=b"data"),
-        aws_endpoint=f"http://bucket.localhost:{port}",
+        Reply(),
+        aws_endpoint="http://bucket.store.test",
         virtual_hosted_style_request="true",
     )
 
     assert objects.get("a") == b"data"
-    assert server.requests[0].headers["host"] == f"bucket.localhost:{port}"
-    assert server.requests[0].path == "/some/table/a"
+    objects.put("a", b"data")
+    assert [request.path for request in server.requests] == [
+        "http://bucket.store.test/some/table/a"
+    ] * 2
+
+
+def test_a_read_goes_to_the_region_where_the_bucket_is(server: ScriptedServer) -> None:
+    elsewhere = fault(400, "AuthorizationHeaderMalformed", Region="eu-west-7")
+    objects = server.open(elsewhere, elsewhere, listing(), Reply(body=b"data"))
+
+    assert [objects.get("a"), objects.get("b")] == [b"data"] * 2
+    regions = [r.headers["authorization"].split("/")[2] for r in server.requests]
+    assert regions == ["us-east-1"] * 2 + ["eu-west-7"] * 3
+
+
+def test_a_region_that_is_not_found_is_asked_for(server: ScriptedServer) -> None:
+    nowhere = replace(fault(301, "PermanentRedirect"), headers={"x-amz-bucket-region": "us-east-1"})
+    objects = server.open(nowhere)
+
+    for call in (lambda: objects.get("a"), lambda: [*objects.list("")]):
+        with pytest.raises(errors.Usage, match="is the storage option aws_region right"):
+            call()
+
+
+def use_profile(monkeypatch: pytest.MonkeyPatch, folder: Path, process: object) -> None:
+    """Let boto3 find keys by a profile, whose process tells them."""
+    config = folder / "config"
+    config.write_text(f"[profile lake]\ncredential_process = {process}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_reads_are_signed_with_what_a_profile_tells_and_with_what_comes_after(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The process of the profile tells other keys each time; the first two are about to expire."""
+    tells = tmp_path / "tells.py"
+    tells.write_text(
+        "import json, pathlib, datetime as d\n"
+        f"file = pathlib.Path({str(tmp_path / 'asked')!r})\n"
+        "asked = len(file.read_text()) if file.exists() else 0\n"
+        "file.write_text('x' * (asked + 1))\n"
+        "until = d.datetime.now(d.UTC) + d.timedelta(minutes=1 + 100 * (asked > 1))\n"
+        "print(json.dumps({'Version': 1, 'AccessKeyId': f'key-{asked}', 'SecretAccessKey': 's',\n"
+        "    'SessionToken': f'token-{asked}', 'Expiration': until.isoformat()}))\n"
+    )
+    use_profile(monkeypatch, tmp_path, f"{sys.executable} {tells}")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-other-keys")
+    server.script = [Reply(body=b"data"), listing()]
+    options = {"endpoint": server.endpoint, "allow_http": "true"}
+    objects = open_objects(URI, options, ManualClock())
+
+    objects.get("a")
+    [*objects.list("")]
+    told = [
+        (r.headers["authorization"], r.headers["x-amz-security-token"]) for r in server.requests
+    ]
+    assert [token for _, token in told] == ["token-1", "token-2"]
+    assert ["key-1/" in told[0][0], "key-2/" in told[1][0]] == [True, True]
+
+
+def test_keys_that_can_t_be_renewed_are_no_missing_object(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = {"Version": 1, "AccessKeyId": "k", "SecretAccessKey": "s", "SessionToken": "t"}
+    until = datetime.now(UTC) + timedelta(minutes=1)
+    program = tmp_path / "tells"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps({**told, 'Expiration': str(until)})}'\n")
+    program.chmod(0o755)
+    use_profile(monkeypatch, tmp_path, program)
+    options = {"endpoint": server.endpoint, "allow_http": "true"}
+    objects = open_objects(URI, options, ManualClock())
+    program.unlink()
+
+    with pytest.raises(errors.BadCredentials, match="No such file"):
+        objects.exists("a")
+    assert server.requests == []
+
+
+def test_reads_trust_the_authorities_that_a_variable_names(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
+    words += ["-keyout", str(key), "-out", str(certificate), "-days", "2"]
+    for extension in ("subjectAltName=IP:127.0.0.1", "basicConstraints=critical,CA:FALSE"):
+        words += ["-addext", extension]
+    subprocess.run(words, check=True, capture_output=True)
+    server.encrypt(certificate, key)
+    limits = StoreLimits(retry_attempts_max=1)
+
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    with pytest.raises(errors.StoreUnavailable):
+        server.open(Reply(body=b"data"), Reply(), limits=limits).get("a")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    objects = server.open(limits=limits)
+    assert objects.get("a") == b"data"
+    objects.put("a", b"data")
+    for wrong in (key, tmp_path / "none"):
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(wrong))
+        with pytest.raises(errors.Usage, match="AWS_CA_BUNDLE"):
+            server.open(limits=limits).exists("a")
 
 
 def test_encryption_options_go_with_each_put(server: ScriptedServer) -> None:

@@ -163,11 +163,11 @@ def test_for_how_long_a_request_is_tried_is_a_setting(
     objects = open_objects(table.uri, {**table.storage_options, **KEYS}, clock)
     assert isinstance(objects, S3Objects)
     objects._client = SimpleNamespace(
-        get_object=busy, meta=SimpleNamespace(endpoint_url="http://store")
+        put_object=busy, meta=SimpleNamespace(endpoint_url="http://store")
     )
     began = clock.monotonic_seconds()
     with pytest.raises(StoreUnavailable, match="gave up"):
-        objects.get("a")
+        objects.put("a", b"")
     assert 250 < clock.monotonic_seconds() - began <= 300
     assert sent > 30
 

@@ -24,7 +24,7 @@ STATES = (BROKEN, UNREACHABLE, UNKNOWN, LAGGING, DUE, HELD, OK)
 MARKS = ("late", "failing", "abandoned", "held")
 REASONS_MAX = 8
 # Nobody may ask for these again; their refusal would stay for good.
-_BY_HAND = ("init", "checkpoint", "quiesce", "rescue", "restore", "repair", "erase")
+_BY_HAND = ("init", "checkpoint", "quiesce", "rescue", "restore", "repair", "erase", "schema")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

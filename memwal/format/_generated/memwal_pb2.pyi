@@ -338,3 +338,11 @@ class RestoreMark(_message.Message):
     backup: str
     objects_sha256: bytes
     def __init__(self, format: _Optional[int] = ..., restore_id: _Optional[str] = ..., backup: _Optional[str] = ..., objects_sha256: _Optional[bytes] = ...) -> None: ...
+
+class LanceField(_message.Message):
+    __slots__ = ("id", "parent_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    parent_id: int
+    def __init__(self, id: _Optional[int] = ..., parent_id: _Optional[int] = ...) -> None: ...

@@ -178,6 +178,7 @@ class LanceShardWriters:
         try:
             writer = self._tables.shard_writer(
                 shard_id,
+                for_former_types=True,
                 max_memtable_rows=memtable_rows_max,
                 max_memtable_batches=memtable_batches_max,
             )

@@ -25,7 +25,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 from memwal.clock import SystemClock
 from memwal.config import mask_address
 from memwal.config.storage_options import WAIT_OPTION
-from memwal.errors import Corruption, MemWalError, StoreUnavailable, Usage
+from memwal.errors import BadCredentials, Corruption, MemWalError, StoreUnavailable, Usage
 from memwal.ports import (
     OBJECT_BYTES_MAX,
     Clock,
@@ -251,6 +251,20 @@ class Faults:
     cause_of: Callable[[BaseException], str]
     throttles: Callable[[BaseException], bool]
 
+    def __or__(self, other: Faults) -> Faults:
+        """The faults of a store that is asked by two libraries."""
+
+        def of(error: BaseException) -> Faults:
+            return self if isinstance(error, self.kinds) else other
+
+        return Faults(
+            kinds=(*self.kinds, *other.kinds),
+            passes=lambda error: of(error).passes(error),
+            refusal_of=lambda error: of(error).refusal_of(error),
+            cause_of=lambda error: of(error).cause_of(error),
+            throttles=lambda error: of(error).throttles(error),
+        )
+
 
 class RemoteObjects(CountedObjects):
     """A store behind a network. `_request` is the one place that counts, waits, retries and tells.
@@ -329,7 +343,9 @@ class RemoteObjects(CountedObjects):
                     wait_seconds_max=self._limits.retry_wait_seconds_max,
                 )
         except self._faults.kinds as error:
-            raise self._explain(error, request, attempts) from error
+            explained = self._explain(error, request, attempts)
+            # A refusal may quote the credentials.
+            raise explained from None if isinstance(explained, BadCredentials) else error
 
     @abstractmethod
     def _explain(self, error: Exception, request: str, attempts: int) -> MemWalError:

@@ -7,7 +7,8 @@ import socket
 import threading
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import boto3
 import botocore.session
@@ -17,11 +18,13 @@ from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.parsers import ResponseParserError
 from botocore.utils import parse_timestamp
+from obstore.store import S3Store
 
 from memwal import errors
 from memwal.clock import SystemClock
 from memwal.config.namespaces import OPTION as NAMESPACE
 from memwal.store.objects.base import Faults, StoreLimits
+from memwal.store.objects.reads import THROTTLE_CODES, TRANSIENT_CODES, settings
 
 NO_CREDENTIALS = (
     boto.NoCredentialsError,
@@ -30,11 +33,6 @@ NO_CREDENTIALS = (
     boto.SSOError,
     boto.ProfileNotFound,
 )
-REFUSED_CODES = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
-WRONG_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
-_THROTTLE_CODES = {"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException"}
-_THROTTLE_CODES |= {"TooManyRequests", "RequestLimitExceeded"}
-_TRANSIENT_CODES = {"RequestTimeout", "InternalError"} | _THROTTLE_CODES
 _CAUSES_MAX = 10
 _TRANSIENT_ERRORS = (
     boto.ConnectionError,  # no connection came about
@@ -54,21 +52,21 @@ class KeysThrottled(Exception):
 def passes(fault: BaseException | str | None) -> bool:
     """Whether a fault (an exception, or a key's error code) may be gone at the next try."""
     if isinstance(fault, str):
-        return fault in _TRANSIENT_CODES
+        return fault in TRANSIENT_CODES
     if isinstance(fault, boto.ClientError):
         status = status_of(fault)
         return (
             # 409: writes of one key met, and perhaps none has won.
             status in (408, 409, 429)
             or (status >= 500 and status != 501)
-            or code_of(fault) in _TRANSIENT_CODES
+            or code_of(fault) in TRANSIENT_CODES
         )
     return isinstance(fault, (*_TRANSIENT_ERRORS, KeysThrottled))
 
 
 def throttles(error: BaseException) -> bool:
     """Whether the store asks for fewer requests."""
-    refused = status_of(error) in (429, 503) or code_of(error) in _THROTTLE_CODES
+    refused = status_of(error) in (429, 503) or code_of(error) in THROTTLE_CODES
     return refused or isinstance(error, KeysThrottled)
 
 
@@ -121,11 +119,13 @@ _ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 _TRUE = {"1", "true", "on", "yes", "y"}
 _POOL_CONNECTIONS = 64  # one client serves the threads of several tables
 _CLIENTS_MAX = 16
+_NO_KEY = "-"
+_UNSENT = "GetObject"  # those that read are sent by obstore
 _EXPIRY = "expires_at_millis"
 _VENDED = {"access_key_id", "secret_access_key", "session_token", _EXPIRY}
 _RENEWED_SECONDS_BEFORE = 300.0
 
-_clients: dict[Hashable, Any] = {}
+_clients: dict[Hashable, Connection] = {}
 _clients_lock = threading.Lock()
 
 
@@ -140,8 +140,88 @@ def canonical(storage_options: Mapping[str, str]) -> Mapping[str, str]:
     return options
 
 
-def shared_client(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
-    """A client, shared by the stores of this process that would make the same one.
+class Place(NamedTuple):
+    """Where boto3 sends requests for a bucket, and how it signs them."""
+
+    bucket: str
+    address: str
+    region: str
+    signature: object
+
+
+class _Kept(Exception):
+    """A request that was made and is not sent: its address, region, and signature."""
+
+
+def place_of(client: Any, bucket: str) -> Place:
+    """Where the client would send requests for the bucket: endpoints are by region, options,
+    variables and profiles, with the bucket in the path or in the host. Nothing is sent.
+    """
+    try:
+        client.get_object(Bucket=bucket, Key=_NO_KEY)
+    except _Kept as kept:
+        return Place(bucket, *kept.args)
+    raise AssertionError("a request that is only made was sent")
+
+
+def _keep(request: Any, region_name: str, signature_version: object, **_: object) -> None:
+    region = request.context.get("signing", {}).get("region", region_name)
+    raise _Kept(request.url.removesuffix(f"/{_NO_KEY}"), region, signature_version)
+
+
+class Connection:
+    """What sends requests with some options: boto3's client, and a store of obstore's a bucket."""
+
+    def __init__(self, client: Any, session: Any, limits: StoreLimits) -> None:
+        self.client = client
+        self._session = session
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._readers: dict[Place, tuple[object, S3Store]] = {}
+
+    def reader(self, place: Place) -> S3Store:
+        """What reads there with the credentials of this moment. Raises what boto3 says of them."""
+        keys = None if place.signature is UNSIGNED else self._find_keys()
+        with self._lock:
+            if place not in self._readers or self._readers[place][0] != keys:
+                self._readers[place] = keys, self._open(place, keys)
+            return self._readers[place][1]
+
+    def _find_keys(self) -> Any:
+        try:
+            found = self._session.get_credentials()
+            if found is None:
+                raise boto.NoCredentialsError
+            return found.get_frozen_credentials()
+        except OSError as error:  # of a token's file: no object is missing
+            raise boto.CredentialRetrievalError(provider="boto3", error_msg=error) from error
+
+    def _open(self, place: Place, keys: Any) -> S3Store:
+        # obstore reads variables as well: what could lead it elsewhere is said here. An endpoint
+        # that is virtually hosted is taken as it is, the bucket in it.
+        config: Any = {
+            "aws_endpoint_url_s3": place.address,
+            "virtual_hosted_style_request": True,
+            "region": place.region,
+            "skip_signature": keys is None,
+            "s3_express": place.signature == "v4-s3express",
+        }
+        more = settings(self._limits, place.address.startswith("http://"))
+        if keys is not None:
+            given = {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key}
+            given |= {"token": keys.token or None, "expires_at": None}
+            more["credential_provider"] = lambda: given
+        bundle = self._session.get_config_variable("ca_bundle")
+        try:
+            if bundle and place.address.startswith("https://"):
+                more["client_options"]["root_certificate"] = Path(bundle).read_bytes()
+            return S3Store(place.bucket, config=config, **more)
+        except (OSError, ValueError) as error:
+            raise errors.Usage(f"AWS_CA_BUNDLE, or ca_bundle of the profile: {error}") from None
+
+
+def connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Connection:
+    """A connection, shared by the stores of this process that would make the same one.
 
     Making one takes some 70 ms and 14 MB, and a run opens a store for each table and each unit. One
     client serves all buckets, unless the bucket stands in the endpoint. `options` are canonical
@@ -178,7 +258,7 @@ def encryption(options: Mapping[str, str]) -> Mapping[str, str]:
     return {"ServerSideEncryption": kind} | ({"SSEKMSKeyId": key} if key else {})
 
 
-def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
+def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Connection:
     if ("access_key_id" in options) != ("secret_access_key" in options):
         raise errors.Usage(
             "the storage options aws_access_key_id and aws_secret_access_key go together"
@@ -230,7 +310,8 @@ def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> An
             "the endpoint is not https://; set the storage option allow_http=true "
             "if requests may go over the network in the clear"
         )
-    return client
+    client.meta.events.register(f"before-sign.s3.{_UNSENT}", _keep)
+    return Connection(client, core, limits)
 
 
 def _parse_time(given: Any) -> datetime:

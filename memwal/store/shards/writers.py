@@ -52,7 +52,7 @@ from memwal.ports import Objects
 from memwal.rows.progress import check_claim
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import LanceTables, is_unsupported
+from memwal.store.tables.datasets import LanceTables, is_unsupported, tells_of_former_type
 from memwal.store.tables.lance_calls import is_panic, tidy_text
 
 _UPDATES_MAX = 16
@@ -390,6 +390,11 @@ class ShardWriters:
             return self._explain_fencing(shard_id, epoch)
         if _CLAIMED in text:
             return LostRace(f"{where}: another writer claimed it at the same time. {_ONE_WRITER}")
+        if tells_of_former_type(error):
+            return Refused(
+                "MW-K17",
+                f"{where}: {text}. `memwal rescue` flushes what its writer left, as it is",
+            )
         if _USER in text:
             if self._schema is not None and self._tables.base().schema != self._schema:
                 return LostRace(f"{where}: the table's columns have changed meanwhile; run again")

@@ -11,7 +11,7 @@ from typing import Any
 
 import lance
 import pyarrow as pa
-from lance.file import LanceFileReader
+from lance.file import LanceFileReader, LanceFileWriter
 from lance.optimize import Compaction
 
 from memwal.config.namespaces import OPTION
@@ -73,6 +73,9 @@ def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
 
     return lance_arguments(storage_options)
 
+
+# What pylance 14 says of a WAL whose column has another type than the table's.
+_FORMER_TYPE = re.compile("is stored as .+ and the schema declares")
 
 REWINDING = ("Restore", "Overwrite")
 """Operations by which a user turns time back."""
@@ -264,13 +267,49 @@ class LanceTables:
             raise error.at(f"{self._uri}: {of}") from None
         return dataset
 
-    def shard_writer(self, shard_id: ShardId, **settings: Any) -> Any:
+    def shard_writer(
+        self, shard_id: ShardId, *, for_former_types: bool = False, **settings: Any
+    ) -> Any:
         """Opens pylance's own writer, which claims the shard and replays its WAL.
 
-        Raises Corruption for a symbolic link in the shard's folder, and what pylance raises.
+        `for_former_types`: even if the WAL has a column's type from before it was widened. Raises
+        Corruption for a symbolic link in the shard's folder, Refused, and what pylance raises.
         """
         self._check_unlinked(layout.shard_folder(shard_id))
-        return self.base().mem_wal_writer(shard_id, **settings)
+        base = self.base()
+        try:
+            return base.mem_wal_writer(shard_id, **settings)
+        except (OSError, ValueError, RuntimeError) as error:
+            if not for_former_types or not tells_of_former_type(error):
+                raise
+            return self._former_writer(base, shard_id, settings, error)
+
+    def _former_writer(
+        self, base: Any, shard_id: ShardId, settings: Mapping[str, Any], error: Exception
+    ) -> Any:
+        """A writer that replays a WAL of the types before a column was widened, and flushes it so.
+
+        It knows the columns of the newest version in which all types are those of the WAL.
+        """
+        tried = [columns_of(base)]
+        for version in sorted((v["version"] for v in base.versions()), reverse=True):
+            try:
+                older = self.base(version)
+            except Missing:
+                continue
+            if columns_of(older) in tried:
+                continue
+            tried.append(columns_of(older))
+            try:
+                return older.mem_wal_writer(shard_id, **settings)
+            except (OSError, ValueError, RuntimeError) as again:
+                if not tells_of_former_type(again):
+                    raise
+        raise Refused(
+            "MW-K17",
+            f"{self._uri}: shard {shard_id}: {tidy_text(error)}; and no version that is retained "
+            "has the type that is in the WAL",
+        )
 
     def _check_unlinked(self, folder: str) -> None:
         if "://" not in self._uri:
@@ -355,6 +394,10 @@ class LanceTables:
                 raise self._name_file_error(path, error) from None
             raise
 
+    def file_writer(self, path: str, schema: pa.Schema, version: str) -> LanceFileWriter:
+        """Writes a data file in the format of that version; used as a context."""
+        return LanceFileWriter(f"{self._uri}/{path}", schema, version=version, **self._opening)
+
     def _open_file(self, path: str, columns: list[str] | None) -> Any:
         self._check_unlinked(path)
         try:
@@ -413,6 +456,11 @@ def _fixed_bytes(schema: pa.Schema) -> int:
     return bits // 8
 
 
+def tells_of_former_type(error: BaseException) -> bool:
+    """Whether no writer can be opened, since the WAL has the type that a column had before."""
+    return _FORMER_TYPE.search(str(error)) is not None
+
+
 def is_unsupported(text: str) -> bool:
     """Whether a tidied error of Lance's says "not supported", so that retries won't help."""
     return text.lower().startswith("not supported")
@@ -434,7 +482,7 @@ def _column(field: Any) -> ColumnInfo:
         nullable=arrow.nullable,
         children=tuple(_column(child) for child in field.children()),
         former_types=_former_types(metadata.get(FORMER_TYPES_KEY.encode(), b"[]")),
-        default=None if default is None else default.decode(),
+        default=None if default is None else default.decode(errors="replace"),
     )
 
 

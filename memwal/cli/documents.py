@@ -1,4 +1,4 @@
-"""`memwal schema`: JSON Schemas of what `--json` prints, made from the reports' classes."""
+"""`memwal documents`: JSON Schemas of what `--json` prints, made from the reports' classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from memwal.report import JobReport, Section, TableReport
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 1
+VERSION = 2
 """The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
@@ -26,7 +26,7 @@ REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
     *("wait", "doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
-    *("audit", "demo", "top"),
+    *("audit", "schema", "demo", "top"),
 )
 """The documents that are reports of jobs."""
 OTHERS = {
@@ -40,25 +40,25 @@ OTHERS = {
     "watch-event": "memwal.jobs.watch.report.EventDocument",
     "config": "memwal.cli.config.ConfigDocument",
     "explain": "memwal.cli.explain.ExplainDocument",
-    "schema": "memwal.cli.schema.SchemaNames",
+    "documents": "memwal.cli.documents.DocumentNames",
 }
 """All other documents, with their classes."""
 
 Name = Annotated[str | None, typer.Argument(metavar="DOCUMENT", help="Default: list them.")]
 
 
-class SchemaNames(Section):
-    """`memwal schema` without a document's name."""
+class DocumentNames(Section):
+    """`memwal documents` without a document's name."""
 
     version: int
     documents: list[str]
 
 
 @command()
-def schema(document: Name = None, *, flags: ReadFlags) -> Document:
+def documents(document: Name = None, *, flags: ReadFlags) -> Document:
     """Show the JSON Schema of what a command's --json prints."""
     if document is None:
-        names = SchemaNames(version=VERSION, documents=[*REPORTS, *OTHERS])
+        names = DocumentNames(version=VERSION, documents=[*REPORTS, *OTHERS])
         return Document(content=names.to_json())
     return Document(content=make_schema(document), show=_print)
 

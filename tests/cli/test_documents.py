@@ -1,4 +1,4 @@
-"""What every command prints with --json is as `memwal schema` says, and nothing beside."""
+"""What every command prints with --json is as `memwal documents` says, and nothing beside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from memwal.cli import main
 from memwal.cli.app import app
-from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
+from memwal.cli.documents import OTHERS, REPORTS, VERSION, make_schema
 from memwal.errors import Usage
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
@@ -43,7 +43,7 @@ RUNS = [
     "changes T --cursor mart --commit 1", "changes T --cursor mart --drop",
     "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T", "config",
     "shard T --key k=1", "erase T --key k=1", "erase list T", "erase resume T",
-    "config --explain", "schema", "explain", "explain MW-W01 w02", "demo D/demo",
+    "config --explain", "documents", "explain", "explain MW-W01 w02", "demo D/demo",
 ]  # fmt: skip
 FAILING = [
     "status", "merge", "index-catchup", "snapshot", "garbage", "compaction", "maintain", "backfill",

@@ -1,0 +1,1 @@
+"""Change a table's columns while rows wait in its MemWAL."""
