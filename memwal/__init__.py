@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
     from memwal.jobs.repair.report import RepairTableReport
     from memwal.jobs.restore.report import RestoreTableReport
+    from memwal.jobs.schema.report import SchemaTableReport
     from memwal.jobs.snapshot.report import SnapshotTableReport
     from memwal.jobs.status.report import StatusTableReport
     from memwal.jobs.verify.report import VerifyTableReport
@@ -47,6 +48,7 @@ __all__ = [
     "PlannedMergeReport",
     "RepairTableReport",
     "RestoreTableReport",
+    "SchemaTableReport",
     "Search",
     "SnapshotTableReport",
     "StatusTableReport",

@@ -58,9 +58,8 @@ class SchemaRequest:
     fence: Annotated[
         bool,
         Option(
-            meaning="Claim each shard first: its rows are flushed, and its writer has to be opened "
-            "again, with the new columns. Else open writers go on, and what they flush is "
-            "converted.",
+            meaning="Claim and flush each shard first; its writer has to be opened again. Without "
+            "it, writers go on, and what they flush is converted.",
         ),
     ] = False
 

@@ -59,7 +59,7 @@ _SILENT_SECONDS = 600.0
 
 _MERGE, _CATCH_UP, _VERIFY, _SCHEMA = "merge {}", "index-catchup {}", "verify {}", "schema {}"
 # What a merge says of rows that were written under an earlier schema, and can't be converted.
-_OF_SCHEMA = ("(MW-K06)", "(MW-K07)", "(MW-K08)")
+_OF_SCHEMA = tuple(f"(MW-K{number:02})" for number in (6, 7, 8, 12, 13, 14))
 _RESCUE = "rescue {} --dry-run"
 _ADOPT = "init {} --adopt-clone"
 _BACKUP = "backup {}"
