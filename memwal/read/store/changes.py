@@ -7,8 +7,9 @@ rows that are gone, the keys are held in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from memwal.read.plan.changes import (
 )
 from memwal.read.store.faults import guard_each
 from memwal.read.store.threads import choose_threads, map_in_order
+from memwal.rows.align import Alignment, Recast, Rename, align, names_of
+from memwal.rows.convert import convert
 from memwal.rows.gone_rows import GoneRows
 from memwal.store.tables.blobs import blob_columns
 from memwal.store.tables.datasets import LanceTables, columns_of, primary_key_of
@@ -257,13 +260,37 @@ class Changes:
         kind = self.schema.field(BEFORE).type
         if rows is None:
             return pa.nulls(count, kind)
-        arrays = [
-            rows[f.name].combine_chunks().cast(f.type)
-            if f.name in rows.column_names
-            else pa.nulls(count, f.type)
-            for f in kind
-        ]
+        arrays = []
+        for one in kind:
+            source, change = self._lined.columns[one.name], self._lined.changes.get(one.name)
+            if source is None:
+                arrays.append(pa.nulls(count, one.type))
+            else:
+                found = rows[source].combine_chunks()
+                arrays.append(
+                    found.cast(one.type) if change is None else convert(found, one.type, change)
+                )
         return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+    @cached_property
+    def _lined(self) -> Alignment:
+        """The columns as they were at the first version."""
+        loose = [replace(column, nullable=True) for column in columns_of(self.shape.new)]
+        wanted = [column for column in loose if column.name in self.shape.names]
+        lined = align(wanted, columns_of(self.old))
+        return lined.settle(self._is_proven, f"version {self.since}", ())
+
+    def _is_proven(self, change: Rename | Recast) -> bool:
+        """Whether a field kept its values while it changed its name, or its id in one commit."""
+        versions = [self.since, *(commit.version for commit in self.commits)]
+        seen = [names_of(columns_of(self.tables.base(version))) for version in versions]
+        if isinstance(change, Rename):
+            return change.after is None or all(change.field_id in names for names in seen)
+        field = change.before
+        for older, newer in pairwise(seen):
+            if field not in newer:
+                field = next((i for i, name in newer.items() if name == older.get(field)), -1)
+        return field == change.after
 
     @cached_property
     def _times(self) -> pa.Array:
@@ -272,8 +299,9 @@ class Changes:
 
     @cached_property
     def _names_before(self) -> list[str]:
-        names = self.shape.names if self.shape.before and self.old is not None else self.shape.keys
-        return [name for name in names if self.old is None or name in self.old.schema.names]
+        if not self.shape.before or self.old is None:
+            return list(self.shape.keys)
+        return [*dict.fromkeys((*self.shape.keys, *self._lined.sources))]
 
     def _look_up(self, source: Any, row_ids: Any, names: Sequence[str]) -> pa.Table:
         """Rows of a version, in the order of the ids, without those that it does not have."""

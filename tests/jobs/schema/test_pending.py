@@ -216,7 +216,7 @@ def test_what_was_kept_of_before_is_as_it_was(uri: str, name: str) -> None:
     memwal("maintain", uri)
     old = memwal("read", uri, "--version", str(version))
     assert by_id(old["rows"]) == before
-    found = memwal("changes", uri, "--cursor", "c")["rows"]
+    found = memwal("changes", uri, "--cursor", "c", "--before")["rows"]
     kinds = {row["id"]: row["_change"] for row in found}
     # A column that is rewritten is an update of each row.
     rewritten = before.keys() if change.rewrites else {1, 20}
@@ -224,3 +224,9 @@ def test_what_was_kept_of_before_is_as_it_was(uri: str, name: str) -> None:
     for row in found:
         shown = {k: v for k, v in row.items() if not k.startswith("_")}
         assert shown == change.turn(before[row["id"]])
+        was = None if row["id"] == 20 else change.turn(make_row(row["id"], row["id"]))
+        # What a default replaces was NULL then.
+        if was is not None and "--default" in change.options:
+            filled = was.keys() & {"x", "n"}
+            was |= {name: None for name in filled if row["_before"][name] is None}
+        assert row["_before"] == was
