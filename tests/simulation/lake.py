@@ -60,6 +60,8 @@ class Version:
     """The version that a restore brought back."""
     inherited: Progress = field(default_factory=dict)
     """Progress that came with a clone and was not let go of: nothing of these shards is merged."""
+    columns: int = 0
+    """How often its columns were changed."""
 
     def own(self, shard: ShardId) -> int:
         """Up to which of its generations the shard is merged, whatever the MemWAL index says."""
@@ -142,6 +144,7 @@ class Lake:
         for other in self._since(read):
             if (
                 other.touched & compared
+                or other.kind == "alter"
                 or (live and other.kind in ("append", "update"))
                 or (other.kind == "rewrite" and other.changed & changed)
             ):
@@ -285,11 +288,24 @@ class Lake:
             replace(self.latest, kind="reserve", touched=nothing, changed=nothing, indexed=nothing)
         )
 
+    def alter(self, read: int, columns: int) -> Version:
+        """Other columns: values are written anew for the rows of the version that was read."""
+        for other in self._since(read):
+            if other.kind in ("merge", "delete", "append", "update", "rewrite", "alter"):
+                raise LostRace("Retryable commit conflict: this Merge was preempted")
+        nothing = frozenset[int]()
+        return self._store(
+            replace(
+                self.latest, kind="alter", rows=self.version(read).rows, columns=columns,
+                touched=nothing, changed=nothing, indexed=nothing,
+            )
+        )  # fmt: skip
+
     def rewrite(self, read: int, groups: Sequence[frozenset[int]]) -> Version:
         """Put the fragments of each group, planned on `read`, together as one."""
         old = frozenset[int]().union(*groups)
         for other in self._since(read):
-            if (other.changed | other.indexed) & old:
+            if other.kind == "alter" or (other.changed | other.indexed) & old:
                 raise LostRace("Retryable commit conflict: this Rewrite was preempted")
         latest = self.latest
         new = {f: latest.next_fragment + place for place, group in enumerate(groups) for f in group}

@@ -38,7 +38,12 @@ from tests.simulation.weather import Setup
 
 Body = Callable[[Actor], None]
 ORPHANED_STEPS = 600
-PACES = dict.fromkeys(UPKEEP, 0.2) | {"restorer": 0.3, "overwriter": 0.1, "adopter": 0.1}
+PACES = dict.fromkeys(UPKEEP, 0.2) | {
+    "restorer": 0.3,
+    "alterer": 0.2,
+    "overwriter": 0.1,
+    "adopter": 0.1,
+}
 """How likely an actor that is not running is started at a look."""
 
 

@@ -6,16 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from memwal.jobs.init.apply import Initialiser
 from memwal.jobs.init.plan import FoundTable, InitRequest, find_inherited
-from memwal.model import ShardId
+from memwal.jobs.schema.apply import Note, SchemaChanger, Written
+from memwal.jobs.schema.plan import SchemaPlan
+from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.rows.policy import RowPolicy
 from memwal.store.shards.inherited import put_adopted
 from tests.simulation.actors import OUTCOMES, Jobs
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimStores
 
+_ADDED = ColumnInfo(field_id=9, name="added", type_text="int64", nullable=False, default="7")
 BEFORE = "before-overwrite"
 CHOSEN_FROM = 4
 """One of so many newest is restored: older ones would undo all that is merged, again and again."""
@@ -66,6 +70,58 @@ class SimInitTable:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SimSchemaTable:
+    """The SchemaTable port of a table whose changed column has no index."""
+
+    stores: SimStores
+
+    def read(self) -> TableView:
+        """A fresh view."""
+        return self.stores.table()
+
+    def plan(self, view: TableView, columns: int) -> SchemaPlan:
+        """What is left to do until the columns were changed so often."""
+        now = self.stores.lake.version(view.version).columns
+        wanted = view.columns if now >= columns else (*view.columns, _ADDED)
+        return SchemaPlan(columns=view.columns, wanted=wanted)
+
+    def commit(self, version: int, plan: SchemaPlan) -> Written:
+        """Rows are read, and some time later the commit lands."""
+        lake, actor = self.stores.lake, self.stores.actor
+        rows = len(self.stores.rows(version))
+        columns = lake.version(version).columns + 1
+        actor.step(f"alter {version}", lambda: lake.alter(version, columns))
+        return Written(rows=rows)
+
+    def check(self, view: TableView, plan: SchemaPlan) -> None:
+        """Everything is allowed."""
+
+    def find_indexes(self, version: int, ids: frozenset[int]) -> Sequence[tuple[int, Any]]:
+        """None is over the column."""
+        return ()
+
+    def read_note(self, view: TableView) -> Note | None:
+        """There is none without an index."""
+        return None
+
+    def put_note(self, note: Note) -> None:
+        """There is none."""
+        raise AssertionError
+
+    def drop_note(self) -> None:
+        """There is none."""
+        raise AssertionError
+
+    def drop_index(self, name: str) -> None:
+        """There is none."""
+        raise AssertionError
+
+    def build(self, recipe: Any) -> None:
+        """There is none."""
+        raise AssertionError
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableUsers:
     """Makes these actors' bodies."""
 
@@ -110,6 +166,23 @@ class TableUsers:
                 steps=self.jobs.steps_of(actor),
             ).run(InitRequest(adopts_clone=True))
             self.jobs.seen["clones adopted"] += len(made)
+
+    def alterer(self, actor: Actor) -> None:
+        """`memwal schema --apply`."""
+        stores = self.jobs.open(actor)
+        table = SimSchemaTable(stores=stores)
+        columns = stores.lake.latest.columns + 1
+        with suppress(*OUTCOMES), self.jobs.lease_of(stores, "schema") as lease:
+            done = SchemaChanger(
+                table=table,
+                plan=lambda view: table.plan(view, columns),
+                clock=stores.clock,
+                take_lease=lease.take,
+                before_commit=lease.check,
+                steps=self.jobs.steps_of(actor),
+            ).run()
+            self.jobs.seen["columns changed"] += done.commits
+            self.jobs.seen["changes of columns that raced"] += done.conflicts
 
     def undecided(self, actor: Actor) -> None:
         """Brings a version with a MemWAL index back, or overwrites the table once more."""

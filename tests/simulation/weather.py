@@ -129,6 +129,8 @@ class Setup:
         dice = random.Random(f"table {seed}")
         (kind,) = dice.choices(list(TABLES), weights=list(TABLES.values()))
         made = kind(cls.of(seed))
+        if random.Random(f"alter {seed}").random() < 0.2 and not (made.keyless or made.inherited):
+            made = replace(made, jobs=(*made.jobs, "alterer"))
         stays = made.counters or made.keyless or random.Random(f"expire {seed}").random() >= 0.2
         return made if stays else expiring(made)
 

@@ -15,8 +15,10 @@ from memwal.jobs.garbage.store import StoredGarbageEvidence
 from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.unit import open_merge_table
+from memwal.jobs.schema.plan import NEW, SchemaPlan
+from memwal.jobs.schema.store import StoredSchemaTable
 from memwal.jobs.snapshot.store import StoredSnapshots
-from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView
+from memwal.model import ColumnInfo, FlushedGeneration, MemWalState, ShardId, TableView
 from memwal.testing import ManualClock, MemoryBucket
 from tests.simulation.lake import Lake, encode_changes
 from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
@@ -47,6 +49,7 @@ class World(Protocol):
     def append(self, rows: Mapping[int, int]) -> None: ...
     def delete(self, key: int) -> None: ...
     def update(self, key: int, n: int) -> None: ...
+    def alter(self, version: int) -> None: ...
     def tag(self, name: str, version: int) -> None: ...
     def branch(self, name: str, version: int) -> None: ...
     def expire(self) -> None: ...
@@ -144,6 +147,9 @@ class LakeWorld:
     def update(self, key: int, n: int) -> None:
         self.lake.write("update", {key: n}, frozenset())
 
+    def alter(self, version: int) -> None:
+        self.lake.alter(version, 1)
+
     def tag(self, name: str, version: int) -> None:
         self.lake.tag(name, version)
 
@@ -201,6 +207,15 @@ class LanceWorld:
 
     def update(self, key: int, n: int) -> None:
         self.table.dataset.update({"n": str(n)}, where=f"k = {self._key(key)}")
+
+    def alter(self, version: int) -> None:
+        """The commit of `memwal schema`, planned on this version: a column with a default."""
+        columns = self.view().columns
+        added = ColumnInfo(
+            field_id=NEW, name="added", type_text="int64", nullable=False, default="7"
+        )
+        stored = StoredSchemaTable(self.table.stores, lambda written, fragments: None)
+        stored.commit(version, SchemaPlan(columns=columns, wanted=(*columns, added)))
 
     def tag(self, name: str, version: int) -> None:
         self.table.dataset.tags.create(name, version)

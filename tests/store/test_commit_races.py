@@ -572,6 +572,56 @@ def test_of_two_compactions_the_second_is_refused(world: World) -> None:
     assert world.rows() == {**BASE, 50: 1, 51: 2}
 
 
+# ---- changes of columns
+
+
+@pytest.mark.parametrize("write", ["merge", "append", "update", "delete"])
+def test_rows_that_landed_meanwhile_refuse_a_change_of_columns(world: World, write: str) -> None:
+    flush(world, 0, {50: 1})
+    before = world.view().version
+    writes: dict[str, Callable[[], object]] = {
+        "merge": lambda: merge(world), "append": lambda: world.append({70: 1}),
+        "update": lambda: world.update(13, 5), "delete": lambda: world.delete(11),
+    }  # fmt: skip
+    writes[write]()
+    with pytest.raises(LostRace):
+        world.alter(before)
+    rows = world.rows()
+    world.alter(world.view().version)
+    assert world.rows() == rows
+
+
+@MERGES
+def test_a_merge_that_began_before_a_change_of_columns_is_refused(
+    world: World, changes: dict[int, int | None]
+) -> None:
+    made = prepared(world, changes)
+    world.alter(world.view().version)
+    with pytest.raises(LostRace):
+        made.commit(shape(made), 1)
+    merge(world)
+    assert world.rows() == applied(changes)
+
+
+def test_a_compaction_that_began_before_a_change_of_columns_is_refused(world: World) -> None:
+    merged_and_covered(world)
+    rewritten = compaction_of(world)
+    world.alter(world.view().version)
+    with pytest.raises(LostRace):
+        commit(world, rewritten)
+    assert world.rows() == {**BASE, 50: 1, 51: 2}
+
+
+def test_index_work_and_a_change_of_columns_let_each_other_be(world: World) -> None:
+    flush(world, 0, {50: 1})
+    merge(world)
+    before = world.view().version
+    world.indexes.append("key_idx", 0)
+    world.alter(before)
+    assert uncovered(world, "key_idx") == 0
+    assert progress(world) == [1, 0]
+
+
 # ---- cleanup
 
 
