@@ -77,6 +77,9 @@ _FENCED = "fenced"
 _CLAIMED = "another writer claimed"
 _ONE_WRITER = "A shard takes one writer at a time"
 _USER = "Invalid user input"
+# Of a WAL with the type that a column had before `memwal schema` widened it.
+_FORMER_TYPE = "is stored as"
+_FLUSH = "`memwal rescue` flushes what the last writer left there; then run again"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -393,7 +396,8 @@ class ShardWriters:
         if _USER in text:
             if self._schema is not None and self._tables.base().schema != self._schema:
                 return LostRace(f"{where}: the table's columns have changed meanwhile; run again")
-            return Refused("MW-W11", f"{where}: {text}")
+            what_to_do = f". {_FLUSH}" if _FORMER_TYPE in text else ""
+            return Refused("MW-W11", f"{where}: {text}{what_to_do}")
         if is_unsupported(text):
             return Unsupported("MW-E02", f"{where}: {text}")
         return StoreUnavailable(f"{where}: {text}")

@@ -19,10 +19,13 @@ from uuid import UUID
 
 import lance
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from memwal.cli.app import app
+from tests.support.ingest_killed import ingest_and_die
+from tests.support.nursery import killed
 
 pytestmark = pytest.mark.integration
 
@@ -37,6 +40,7 @@ SCHEMA = pa.schema(
     ]
 )
 SHARD = str(UUID(int=7))
+CHANGED = "add with a default"
 
 
 def make_row(key: int, v: int) -> Row:
@@ -230,3 +234,29 @@ def test_what_was_kept_of_before_is_as_it_was(uri: str, name: str) -> None:
             filled = was.keys() & {"x", "n"}
             was |= {name: None for name in filled if row["_before"][name] is None}
         assert row["_before"] == was
+
+
+@pytest.mark.parametrize("name", ["order", "drop", "widen", "add with a default"])
+def test_an_ingest_that_was_killed_goes_on_or_says_what_to_do(
+    uri: str, tmp_path: Path, name: str
+) -> None:
+    change = CHANGES[name]
+    rows = [make_row(100 + n, n) for n in range(200)]
+    source = str(tmp_path / "rows.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), source, row_group_size=20)
+    words = ["ingest", uri, source, "--json", "--rows-per-chunk", "20"]
+    assert killed(ingest_and_die, 14, words[1:])
+    memwal("schema", uri, *change.options, "--apply")
+    wanted = by_id([change.turn(row) for row in rows])
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert (done.exit_code, name) in {(0, "order"), (2, "drop"), (5, "widen"), (2, CHANGED)}
+    if name == "widen":
+        assert "`memwal rescue`" in done.output
+        memwal("rescue", uri, "--idle", "0s", "--yes")
+        memwal(*words[:-3], *words[-2:])
+    if name in ("drop", CHANGED):
+        assert ("--skip-unknown-columns" if name == "drop" else "'x' is missing") in done.output
+    found = by_id(memwal("read", uri, "--with-wal")["rows"])
+    put = {key: row for key, row in found.items() if key >= 100}
+    assert put == {key: wanted[key] for key in put}
+    assert len(put) == 200 if name in ("order", "widen") else 0 < len(put) < 200
