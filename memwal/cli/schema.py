@@ -66,7 +66,7 @@ class SchemaNames(Section):
 
 @command(JobFlags)
 def schema(tables: Names = None, *, request: SchemaRequest, flags: JobFlags) -> Document | Job:
-    """Show a table's columns, and change them with --apply, rows on the way included.
+    """Show a table's columns; with --apply, change them.
 
     Without --apply it says what the changes come to. Open writers go on: what they flush is
     converted. With the name of a document instead of a table, it shows the JSON Schema of what
