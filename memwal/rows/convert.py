@@ -96,7 +96,7 @@ def fill_default(array: pa.Array, default: str) -> pa.Array:
         return array
     try:
         value = from_json([json.loads(default)], array.type)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused("MW-K13", f"the default {default} is no {array.type}: {error}") from None
     # Arrow fills no nested values, but it takes them.
     missing = array.is_null().to_numpy(zero_copy_only=False)

@@ -146,7 +146,9 @@ class SchemaChanger:
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             view, plan, note = self.look()
             if not plan.has_work:
-                return  # an attempt whose reply was lost has landed
+                if failed is not None:
+                    done.commits = 1  # an attempt whose reply was lost has landed
+                return
             try:
                 self._try(done, view, plan, note)
                 return

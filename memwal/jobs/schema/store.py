@@ -47,7 +47,10 @@ _NO_PARENT = -1
 
 def read_type(text: str) -> str:
     """The normal form of a type that Arrow or Lance has a name for. Raises Usage."""
-    return str(_parse(text))
+    try:
+        return str(_parse(text))
+    except RecursionError:
+        raise Usage(f"no type {text[:40]!r}…: it is too deep") from None
 
 
 def _parse(text: str) -> pa.DataType:
@@ -154,7 +157,7 @@ class StoredSchemaTable:
                     for name, entry in document["indexes"].items()
                 },
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Unsupported(
                 "MW-K30", f"{view.uri}: {NOTE_KEY} in its config can't be understood: {error}"
             ) from None
@@ -231,12 +234,9 @@ class StoredSchemaTable:
             raise Unsupported("MW-E02", f"fragment {metadata.id} has overlay files")
         old = {c.field_id: c for c in columns_of(dataset)}
         columns = plan.rewritten
+        changes = align([c for c in columns if c.field_id in old], plan.columns).changes
         major, minor = _version_of(metadata)
-        fields = [
-            pa.field(c.name, _type_after(dataset, c, old.get(c.field_id)), c.nullable)
-            for c in columns
-        ]
-        schema = pa.schema(fields)
+        schema = pa.schema([_field_after(dataset, c, old.get(c.field_id)) for c in columns])
         path = f"data/{self._stores.clock.new_id()}.lance"
         rows = 0
         with LanceFileWriter(
@@ -244,7 +244,7 @@ class StoredSchemaTable:
             **self._stores.tables.opening,
         ) as writer:  # fmt: skip
             for batch in self._scan(dataset, fragment, columns, old):
-                writer.write_batch(_make_batch(batch, schema, columns, old))
+                writer.write_batch(_make_batch(batch, schema, columns, old, changes))
                 rows += batch.num_rows
         if rows != metadata.physical_rows:
             raise MemWalError(
@@ -300,32 +300,18 @@ def _make_batch(
     schema: pa.Schema,
     columns: Sequence[ColumnInfo],
     old: Mapping[int, ColumnInfo],
+    changes: Mapping[str, Change],
 ) -> pa.RecordBatch:
     arrays = []
     for column, field in zip(columns, schema, strict=True):
         if column.field_id not in old:
             array = pa.nulls(batch.num_rows, field.type)
         else:
-            before = old[column.field_id]
-            array = batch.column(before.name)
-            if array.type != field.type:
-                array = convert(array, field.type, _find_change(before, column))
+            array = batch.column(old[column.field_id].name)
+            if column.name in changes:
+                array = convert(array, field.type, changes[column.name])
         arrays.append(array if column.default is None else fill_default(array, column.default))
     return pa.record_batch(arrays, schema=schema)
-
-
-def _find_change(old: ColumnInfo, new: ColumnInfo) -> Change:
-    """How stored values become those of the wanted column, whose members are the same by id."""
-    if not new.children:
-        return Change()
-    places = {child.field_id: place for place, child in enumerate(old.children)}
-    members = []
-    for child in new.children:
-        place = places.get(child.field_id)
-        before = None if place is None else old.children[place]
-        change = None if before is None or before == child else _find_change(before, child)
-        members.append((place, change))
-    return Change(members=tuple(members))
 
 
 def _is_plain(column: ColumnInfo) -> bool:
@@ -336,11 +322,13 @@ def _type_of(column: ColumnInfo) -> pa.DataType:
     return _parse(column.type_text)
 
 
-def _type_after(dataset: Any, column: ColumnInfo, old: ColumnInfo | None) -> pa.DataType:
-    """The Arrow type of a wanted column."""
-    if old is None or not column.children:
-        return _parse(column.type_text)
-    return _retype(dataset.schema.field(old.name).type, old, column)
+def _field_after(dataset: Any, column: ColumnInfo, old: ColumnInfo | None) -> pa.Field:
+    """The Arrow field of a wanted column; what the stored one says of its encoding stays."""
+    if old is None:
+        return pa.field(column.name, _parse(column.type_text), column.nullable)
+    stored = dataset.schema.field(old.name)
+    kind = _retype(stored.type, old, column)
+    return pa.field(column.name, kind, column.nullable, stored.metadata)
 
 
 def _retype(kind: pa.DataType, old: ColumnInfo, new: ColumnInfo) -> pa.DataType:
@@ -410,6 +398,7 @@ class _SchemaMaker:
         self._metadata = metadata
         stored = zip(fields, _walk(columns_of(dataset)), strict=True)
         self._old = dict(zip(ids, stored, strict=True))
+        self._more = dict(_list_metadata(dataset.lance_schema.fields()))
         self._next_id = next_id
 
     def make(self, wanted: Sequence[ColumnInfo]) -> tuple[LanceSchema, dict[str, list[int]]]:
@@ -428,7 +417,8 @@ class _SchemaMaker:
             return
         raw, old = self._old[column.field_id]
         if old.type_text != column.type_text and not column.children:
-            (raw,) = _encode(pa.field(column.name, _parse(column.type_text), column.nullable))
+            kind, more = _parse(column.type_text), self._more[column.field_id]
+            (raw,) = _encode(pa.field(column.name, kind, column.nullable, more))
         yield (
             column.field_id,
             edit_field(
@@ -457,6 +447,13 @@ class _SchemaMaker:
                 first + place,
                 edit_field(raw, field_id=first + place, parent_id=above, metadata=more),
             )
+
+
+def _list_metadata(fields: Sequence[Any]) -> Iterator[tuple[int, Mapping[bytes, bytes] | None]]:
+    """What Lance's fields say of themselves, by their ids, members too."""
+    for field in fields:
+        yield field.id(), field.to_arrow().metadata
+        yield from _list_metadata(field.children())
 
 
 def _find_parents(kind: pa.DataType) -> list[int]:

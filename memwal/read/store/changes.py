@@ -6,7 +6,7 @@ rows that are gone, the keys are held in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -282,15 +282,19 @@ class Changes:
 
     def _is_proven(self, change: Rename | Recast) -> bool:
         """Whether a field kept its values while it changed its name, or its id in one commit."""
-        versions = [self.since, *(commit.version for commit in self.commits)]
-        seen = [names_of(columns_of(self.tables.base(version))) for version in versions]
         if isinstance(change, Rename):
-            return change.after is None or all(change.field_id in names for names in seen)
+            return change.after is None or all(change.field_id in n for n in self._fields_seen)
         field = change.before
-        for older, newer in pairwise(seen):
+        for older, newer in pairwise(self._fields_seen):
             if field not in newer:
                 field = next((i for i, name in newer.items() if name == older.get(field)), -1)
         return field == change.after
+
+    @cached_property
+    def _fields_seen(self) -> Sequence[Mapping[int, str]]:
+        """The names of the fields by id, in each version."""
+        versions = [self.since, *(commit.version for commit in self.commits)]
+        return [names_of(columns_of(self.tables.base(version))) for version in versions]
 
     @cached_property
     def _times(self) -> pa.Array:

@@ -459,7 +459,7 @@ def _column(field: Any) -> ColumnInfo:
 def _former_types(text: bytes) -> tuple[str, ...]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()  # nobody vouches for another type then
     return tuple(map(str, found)) if isinstance(found, list) else ()
 

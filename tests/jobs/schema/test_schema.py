@@ -10,15 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from memwal.errors import StoreUnavailable
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.request import RescueRequest
+from memwal.jobs.schema.apply import SchemaChanger, Written
 from memwal.jobs.schema.job import SchemaOptions, run_schema
+from memwal.jobs.schema.plan import SchemaPlan, plan_schema
 from memwal.jobs.schema.report import SchemaTableReport
 from memwal.jobs.schema.request import SchemaRequest
+from memwal.jobs.schema.store import StoredSchemaTable, read_type
 from memwal.report import JobReport
 from memwal.rows.expire import EXPIRE_KEY, make_expire
 from memwal.rows.policy import STORED_KEY, make_policy
+from memwal.testing import ManualClock
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.indexed import resolved
@@ -245,6 +250,43 @@ def test_a_merge_in_between_makes_it_look_again(tmp_path: Path) -> None:
     assert table.dataset.to_table(filter="c = 5").num_rows == 1
 
 
+class Deaf(StoredSchemaTable):
+    """A table whose commits land, and nobody hears of it."""
+
+    def commit(self, version: int, plan: SchemaPlan) -> Written:
+        super().commit(version, plan)
+        raise StoreUnavailable("no reply")
+
+
+def test_a_commit_whose_reply_is_lost_counts(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    request = SchemaRequest(widen=(("c", "int64"),))
+    made = SchemaChanger(
+        table=Deaf(table.stores, lambda written, fragments: None),
+        plan=lambda view: plan_schema(view, request, read_type),
+        clock=ManualClock(),
+        take_lease=lambda: None,
+        before_commit=lambda: None,
+    ).run()
+    assert (made.conflicts, made.commits, made.indexes) == (1, 1, ("c_idx",))
+    assert table.dataset.config() == {}
+
+
+def test_what_a_column_says_of_its_encoding_stays(tmp_path: Path) -> None:
+    said = {b"lance-encoding:compression": b"zstd", b"unit": b"clicks"}
+    columns = [
+        pa.field("c", pa.int32(), metadata=said),
+        pa.field("s", pa.struct([pa.field("a", pa.int32(), metadata=said)])),
+    ]
+    table = builders.make_table(tmp_path / "t", rows=KEYS, columns=columns)
+    done(change(table, widen=[("c", "int64"), ("s.a", "int64")]))
+    done(change(table, rename=[("c", "d")], require=["d"], default=[("d", "1")]))
+    schema = table.dataset.schema
+    for field in (schema.field("d"), schema.field("s").type.field("a")):
+        assert field.type == pa.int64()
+        assert field.metadata.items() >= said.items()
+
+
 def test_an_index_built_in_between_is_built_again(tmp_path: Path) -> None:
     table = make(tmp_path, index=None)
 
@@ -306,6 +348,7 @@ def test_what_would_lose_something_is_refused(
         {"default": [("c", "1")]},
         {"add": ["x"]},
         {"add": ["x:nothing"]},
+        {"add": [f"x:{'list<' * 9999}int8{'>' * 9999}"]},
     ],
 )
 def test_what_a_second_run_could_not_tell_apart_is_no_request(
