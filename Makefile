@@ -156,7 +156,7 @@ drill: $(READY) ## A thousand random damages, verified, repaired and read (DRILL
 	@$(BIN)/python -m tests.drills.restores --seconds $(or $(BACKUP_SECONDS),120)
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
-	@$(SIMULATION).mutate --seeds $(or $(SEEDS),1000) --table mutation-results.json
+	@$(BIN)/python -m tests.mutation --seeds $(or $(SEEDS),1000) --table mutation-results.json
 
 # About thirty parsers, one after the other.
 fuzz: $(READY) ## Ten minutes of damaged and forged bytes for every parser (MINUTES=N)

@@ -10,9 +10,8 @@ import pytest
 from memwal.errors import LostRace
 from memwal.model import ShardId
 from memwal.testing import MemoryBucket
-from tests.simulation import mutate, simulate
+from tests.simulation import simulate
 from tests.simulation.lake import Lake
-from tests.simulation.mutations import MUTATIONS
 from tests.support.sampling import many
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -57,17 +56,6 @@ def test_what_goes_wrong_is_noticed_and_shrunk() -> None:
     assert least.setup.rates.names() == []
     assert len(least.setup.jobs) == 1
     assert run(replace(least.setup, seed=least.setup.seed)).failure == least.failure
-
-
-def test_every_mutation_has_its_place() -> None:
-    for mutation in MUTATIONS:
-        for change in mutation.changes:
-            text = (mutate.ROOT / change.file).read_text()
-            assert text.count(change.before) == 1, f"{mutation.name}: {change.file}"
-            assert change.after != change.before, mutation.name
-        paths = [word for word in mutation.tests.split() if word.startswith("tests/")]
-        assert all((mutate.ROOT / path).exists() for path in paths), mutation.name
-    assert len({m.name for m in MUTATIONS}) == len(MUTATIONS)
 
 
 def test_the_lake_refuses_what_lance_refuses() -> None:

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.mutation_list import Mutation
+from tests.mutation.groups import Mutation
 
 
 @dataclass(frozen=True, kw_only=True)

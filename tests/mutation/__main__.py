@@ -1,7 +1,8 @@
 """`make mutation`: switches each safety check off in a copy of the sources; who notices?
 
 Mutations that name tests come first and run them; the others run seeds of the simulation, up to the
-first that fails.
+first that fails. Of the tests, only those run that `make test` runs, unless the mutation's level is
+nightly.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
-from tests.simulation import mutation_results as results
-from tests.simulation.mutation_results import Verdict
-from tests.simulation.mutations import MUTATIONS, Change, Mutation
+from tests.mutation import results
+from tests.mutation.groups import Change, Mutation, read_all
+from tests.mutation.results import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 _COPIED = ("memwal", "jobs", "airflow_plugins", "proto", "scripts", "tests", "pyproject.toml")
@@ -65,7 +66,7 @@ class Worker:
         """Run what has to notice the mutation."""
         started = time.perf_counter()
         with mutated(self.folder, mutation):
-            code, told = self.pytest(mutation.tests) if mutation.tests else self._seeds()
+            code, told = self.pytest(words_of(mutation)) if mutation.tests else self._seeds()
         return Verdict(
             noticed=code in (_FAILED, None),
             by="it hangs" if code is None else told,
@@ -73,11 +74,11 @@ class Worker:
             error=code not in (_OK, _FAILED, None),
         )
 
-    def pytest(self, tests: str) -> tuple[int | None, str]:
+    def pytest(self, tests: Sequence[str]) -> tuple[int | None, str]:
         """Exit code, None when it hangs, and what was told about it."""
         quiet = ["-q", "-x", "-p", "no:cacheprovider", "--disable-warnings"]
         # No second try: a mutation is noticed by the first test that fails.
-        words = [*quiet, "--force-reruns", "0", *shlex.split(tests)]
+        words = [*quiet, "--force-reruns", "0", *tests]
         request = {
             "folder": str(self.folder),
             "output": str(self._output),
@@ -96,6 +97,11 @@ class Worker:
         except subprocess.TimeoutExpired:
             return None, ""
         return done.returncode, _told(done.stdout + done.stderr)
+
+
+def words_of(mutation: Mutation) -> tuple[str, ...]:
+    """Pytest's arguments: of its tests, those of its level."""
+    return (*shlex.split(mutation.tests), *(() if mutation.nightly else ("-m", "not nightly")))
 
 
 @contextlib.contextmanager
@@ -173,17 +179,17 @@ def baseline(mutations: Iterable[Mutation], worker: Worker) -> str | None:
 
     One list of tests after the other: helpers of some folders have the same name.
     """
-    for tests in sorted({m.tests for m in mutations if m.tests}):
-        code, told = worker.pytest(tests)
+    for words in sorted({words_of(m) for m in mutations if m.tests}):
+        code, told = worker.pytest(words)
         if code != _OK:
-            return f"{tests}: {told}"
+            return f"{shlex.join(words)}: {told}"
     return None
 
 
 def main() -> int:
     """Exit code 1 when a mutation survives."""
     arguments = _arguments()
-    chosen = [m for m in MUTATIONS if any(word in m.name for word in arguments.only or [""])]
+    chosen = [m for m in read_all() if any(word in m.name for word in arguments.only or [""])]
     # The short ones first: the seeds of the last mutation should not keep one core alone.
     chosen.sort(key=lambda m: not m.tests)
     console = Console(width=None if sys.stdout.isatty() else 160)
