@@ -7,7 +7,7 @@ VENV_AIRFLOW_NEXT ?= .venv-airflow-next
 VENV_LANCEDB ?= .venv-lancedb
 VENV_NEXT ?= .venv-next
 PYTEST_ARGS ?=
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
 CHECK_PROCESSES ?= 3
 
 BIN := $(VENV)/bin
@@ -16,7 +16,8 @@ AIRFLOW_BIN := $(VENV_AIRFLOW)/bin
 AIRFLOW_READY := $(VENV_AIRFLOW)/.ready
 PYTEST := $(BIN)/pytest
 SIMULATION := $(BIN)/python -m tests.simulation
-FAST := -m "not integration and not spark"
+PARALLEL = -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+FAST := -m "not integration and not e2e and not nightly"
 # Nobody runs all of the benchmark every day: at least what it calls has to be there.
 BENCH_TYPES := --implicit-reexport --follow-imports silent \
 	--disable-error-code misc --disable-error-code arg-type --disable-error-code list-item \
@@ -28,7 +29,7 @@ export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB VENV_NEXT
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-next test-ceph test-fast test-changed test-nightly durations check format proto pin bench bench-quick conformance simulation torture drill mutation fuzz \
+.PHONY: help setup demo airflow test test-airflow test-airflow-next test-next test-ceph test-fast test-changed test-nightly check format proto pin bench bench-quick conformance simulation torture drill mutation fuzz \
 	model chromium spin prometheus azurite lancedb reference docs docs-serve dist clean distclean
 
 help: ## List the targets
@@ -56,17 +57,16 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 	@$(MAKE) -s --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
 	@exec $(AIRFLOW_BIN)/python scripts/airflow_demo.py $(AIRFLOW_ARGS)
 
-test: ## Run all tests
-	@$(MAKE) -s --no-print-directory -j4 $(READY) $(AIRFLOW_READY) chromium spin prometheus azurite lancedb
-	@MAKE="$(MAKE)" bash scripts/test.sh
+# Files stay whole: their tests share servers, and one Airflow's suite is one test of this one.
+test: $(READY) $(AIRFLOW_READY) chromium ## Run the tests: unit, integration, a smoke of the whole; ten minutes
+	@$(PYTEST) $(PARALLEL) -m "not nightly" $(PYTEST_ARGS)
 
-# Files stay whole: their tests share Spark sessions and servers.
-test-memwal: $(READY) spin prometheus azurite lancedb ## Run the tests of memwal and its jobs
-	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)$(selected_none_is_fine)
+test-nightly: $(READY) $(AIRFLOW_READY) chromium spin prometheus azurite lancedb ## All tests, with every seed, race and kill (PART=1/3: a third)
+	@MEMWAL_TEST_FULL=1 $(PYTEST) $(PARALLEL) $(if $(PART),--part $(PART)) \
+		--record-durations=$(CURDIR)/tests/durations.json $(PYTEST_ARGS)
 
-test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
-	@$(AIRFLOW_BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder \
-		tests/airflow $(PYTEST_ARGS)$(selected_none_is_fine)
+test-airflow: $(AIRFLOW_READY) chromium ## Run all tests of DAGs, provider and page
+	@$(AIRFLOW_BIN)/python -m pytest tests/airflow $(PYTEST_ARGS)
 
 # Only the release that is pinned decides: no other target runs this one.
 test-airflow-next: $(READY) chromium ## The same on Airflow's newest pre-release, if there is one to be had
@@ -87,13 +87,7 @@ test-changed: $(READY) $(AIRFLOW_READY) ## Three minutes of what a change can re
 	@VENV_AIRFLOW=$(VENV_AIRFLOW) $(BIN)/python scripts/changed_tests.py \
 		$(if $(BASE),--base $(BASE)) --minutes $(or $(MINUTES),3) --processes $(TEST_PROCESSES) $(PYTEST_ARGS)
 
-test-nightly: ## Run all tests, with every seed, race and kill that `make test` samples
-	@MEMWAL_TEST_FULL=1 $(MAKE) --no-print-directory test
-
-durations: ## Run all tests and renew tests/durations.json, by which they are scheduled
-	@$(MAKE) --no-print-directory test PYTEST_ARGS=--record-durations=$(CURDIR)/tests/durations.json
-
-test-fast: $(READY) ## Run the tests that take next to no time
+test-fast: $(READY) ## Run the unit tests
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
 
 CHECKS := check-ruff check-format check-mypy check-mypy-airflow check-mypy-bench check-imports check-size check-tests
@@ -210,9 +204,6 @@ endif
 ifneq ($(shell cat $(AIRFLOW_READY) 2>/dev/null),$(realpath $(VENV_AIRFLOW)))
 .PHONY: $(AIRFLOW_READY)
 endif
-
-# PYTEST_ARGS of `make test` may leave nothing to run in one suite: pytest's 5 is no failure then.
-selected_none_is_fine = $(if $(NOTHING_SELECTED), || [ $$? = 5 ])
 
 # $(call step,NAME,COMMAND): one line when it is well, all of its output when it is not.
 define step

@@ -11,30 +11,38 @@ from botocore.loaders import JSONFileLoader
 from tests.support.azurite import Azurite, find_azurite
 from tests.support.ceph import CephServer
 from tests.support.s3server import GcsLikeServer, S3Server
+from tests.support.sampling import FULL, SEED
 from tests.support.stores import address, open_any_store, open_store
 
 __all__ = ["address", "open_any_store", "open_store"]
 
 pytest_plugins = ["tests.support.durations", "tests.support.levels", "tests.support.writers"]
 
-# How long an example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("memwal", deadline=None)
-hypothesis.settings.load_profile("memwal")
+# How long an example takes says more about the machine than about the code. The night draws other
+# examples each time; pytest prints how one that failed is repeated.
+hypothesis.settings.register_profile("test", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=200)
+hypothesis.settings.load_profile("nightly" if FULL else "test")
 
 _load_file = cache(JSONFileLoader().load_file)
 # Nearly all of making a client is reading these files, and each bucket of a test has a client.
 JSONFileLoader.load_file = lambda self, path: _load_file(path)
 
 # Writers, servers and kills that race in real time share a machine with whatever else it does. What
-# failed is tried once more, and what it said the first time is shown; `--force-reruns 0` turns that
-# off. All other tests fail at once.
+# failed at night is tried once more, and what it said the first time is shown; `--force-reruns 0`
+# turns that off. All other tests fail at once.
 _ONCE_MORE = pytest.mark.flaky(reruns=1)
+
+
+def pytest_report_header() -> str:
+    """How a run of chance is repeated."""
+    return f"seed: MEMWAL_TEST_SEED={SEED}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What races is tried once more."""
     for item in items:
-        if item.get_closest_marker("races"):
+        if item.get_closest_marker("races") and item.get_closest_marker("nightly"):
             item.add_marker(_ONCE_MORE)
 
 

@@ -1,25 +1,30 @@
-"""What samples chance: in full in `make test-nightly`, in part in `make test`.
+"""Tests that sample chance: the same part in each `make test`, all of it in `make test-nightly`.
 
-`MEMWAL_TEST_FULL=1` says which. A part is the same in every run, and holds what notices the
-mutations that name its test.
+The part holds what notices the mutations that name its test. `MEMWAL_TEST_FULL=1` says that it is
+the night's run; `MEMWAL_TEST_SEED` repeats one.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from datetime import date
 from itertools import combinations, product
 from typing import Any
 
 import pytest
 
 FULL = os.environ.get("MEMWAL_TEST_FULL") == "1"
+SEED = int(os.environ.get("MEMWAL_TEST_SEED", date.today().toordinal() if FULL else 0))
 
 
-def grid(*axes: Iterable[Any], whole: bool = FULL) -> list[Any]:
-    """Parameters of a test that samples chance, whose level is `long`: the product, or its part."""
-    cases = list(product(*axes)) if whole else part_of(*axes)
-    return [pytest.param(*case, marks=pytest.mark.long) for case in cases]
+def grid(*axes: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: the product of the axes, of which all but a part is nightly."""
+    part = set(map(repr, part_of(*axes)))
+    return [
+        pytest.param(*case, marks=() if repr(case) in part else pytest.mark.nightly)
+        for case in product(*axes)
+    ]
 
 
 def part_of(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
@@ -45,3 +50,9 @@ def _covered(case: tuple[Any, ...]) -> list[tuple[tuple[int, Any], ...]]:
 def many(full: int, part: int) -> int:
     """How many seeds or examples."""
     return full if FULL else part
+
+
+def seeds(full: int, part: int) -> range:
+    """Seeds of the day, or the same few each time."""
+    first = SEED * full
+    return range(first, first + many(full, part))

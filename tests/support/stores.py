@@ -15,7 +15,7 @@ from memwal.testing import MemoryBucket, MemoryObjects
 from tests.support.azurite import Azurite
 from tests.support.s3server import S3Server
 
-ON_SERVER = (pytest.mark.integration, pytest.mark.served)
+ON_SERVER = (pytest.mark.integration,)
 ON_S3 = pytest.param("s3", marks=ON_SERVER)
 ON_AZURE = pytest.param("az", marks=ON_SERVER)
 ON_GCS = pytest.param("gs", marks=ON_SERVER)
