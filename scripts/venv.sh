@@ -77,11 +77,20 @@ install_packages() {
   shift 2
   say "Installing packages in $venv_name (a minute or two the first time)"
   # Of twenty thousand files most are never imported; those that are, Python compiles once itself.
-  logged "$venv/bin/python" -m pip install -q --no-compile -c "$constraints" "$@" ||
+  install_by_uv -c "$constraints" "$@" ||
+    logged "$venv/bin/python" -m pip install -q --no-compile -c "$constraints" "$@" ||
     die "pip could not install the packages in $venv_name" \
       "If it found no versions or could not connect: check the network, proxy and pip's configuration." \
       "If it found no space: the environment needs about $gigabytes GB." \
       "Then run make again; it goes on from where it stopped."
+}
+
+# install_by_uv ARGUMENT...: seconds where it has everything in its cache, for which it asks nobody.
+# It knows nothing of pip's configuration: where that names an index, pip is asked next.
+install_by_uv() {
+  logged "$venv/bin/python" -m pip install -q --no-compile -c constraints.txt uv || return 1
+  logged "$venv/bin/uv" pip install -q --offline --python "$venv/bin/python" "$@" ||
+    logged "$venv/bin/uv" pip install -q --python "$venv/bin/python" "$@"
 }
 
 # need_commands NAME...: check that these are in the environment now.
