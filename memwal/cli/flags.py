@@ -254,6 +254,13 @@ class RescueFlags(AuditFlags):
     dry_run: DryRun = False
     no_lease: NoLease = False
 
+    def run_options(
+        self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any
+    ) -> Options:
+        """Make a job's options from these flags."""
+        own = {"dry_run": self.dry_run, "lease": not self.no_lease}
+        return super().run_options(kind, tables, **own, **more)
+
 
 class DefaultGroup(TyperGroup):
     """Takes words that begin with none of its commands for those of its first one."""

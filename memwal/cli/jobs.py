@@ -245,8 +245,6 @@ def rescue(tables: Tables, *, request: RescueRequest, flags: RescueFlags) -> Job
         RescueOptions,
         tables,
         request=request,
-        dry_run=flags.dry_run,
-        lease=not flags.no_lease,
         confirm=(lambda table, shards: True) if request.yes else ask,
     )
 
@@ -309,8 +307,6 @@ def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job
         RepairOptions,
         tables,
         request=request,
-        dry_run=flags.dry_run,
-        lease=not flags.no_lease,
         find_place=replace(flags, everything=False).table,
         confirm=(lambda table, damages: True) if request.yes else ask_repair,
     )

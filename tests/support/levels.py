@@ -79,6 +79,18 @@ def _kept_to_its_level(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not done, f"done, and the error was swallowed: {done}"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Any:
+    """What is made for more than one test may be first needed in one."""
+    level = _WATCH.level
+    if fixturedef.scope != "function":
+        _WATCH.level = "nightly"
+    try:
+        return (yield)
+    finally:
+        _WATCH.level = level
+
+
 def _watch_lance() -> None:
     """From the first test on that finds Lance imported: importing it costs a second."""
     lance = sys.modules.get("lance")

@@ -1,9 +1,13 @@
-"""What every command prints with --json is as `memwal schema` says, and nothing beside."""
+"""What all commands share: documents, storage, dry runs, and what they say of a missing table.
+
+What every command prints with --json is as `memwal schema` says, and nothing beside.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
 from memwal.errors import Usage
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -63,22 +68,41 @@ LOCAL = {
 }
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+# Of these, what reads or writes the store in a way of its own.
+ON_S3 = [
+    "status T", "merge T", "index-catchup T", "snapshot T", "garbage T --execute", "compaction T",
+    "maintain T --execute", "verify T", "repair T", "checkpoint create T monday",
+    "checkpoint drop T monday", "backup T D/copies --name a", "restore D/copies D/again",
+    "rescue T --yes", "quiesce T --yes", "ingest T D/rows.parquet", "runs T", "read T",
+    "changes T --since 1", "inspect wal T", "schema T --add z:int8 --apply",
+]  # fmt: skip
+CHANGING = [
+    "merge T", "index-catchup T", "snapshot T", "compaction T", "maintain T --execute",
+    "garbage T --execute --grace 0s --retention 0s --allow-short-retention", "backfill T",
+    "init T --spec unsharded", "checkpoint create T x", "backup T D/copies", "repair T --execute",
+    "rescue T --yes", "quiesce T --yes", "ingest T D/rows.parquet", "erase T --key k=1",
+    "schema T --add z:int8", "restore D/copies D/again",
+]  # fmt: skip
+
+
+def make_table(uri: Path | str, **settings: Any) -> Table:
     made = builders.make_table(
-        tmp_path_factory.mktemp("d") / "t",
-        rows=range(50),
-        shards=2,
-        indexed=True,
-        enable_stable_row_ids=True,
+        uri, rows=range(50), shards=2, indexed=True, enable_stable_row_ids=True, **settings
     )
-    for shard in made.shards:
-        made.flush(shard, Put([1, 2, 60], 1), Delete([3]))
+    for i, shard in enumerate(made.shards):
+        made.flush(shard, Put([10 * i, 10 * i + 1, 60 + i], 1), Delete([10 * i + 2]))
     return made
 
 
-def run(line: str, table: Table, capfd: pytest.CaptureFixture[str]) -> str:
-    folder = Path(table.uri).parent
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return make_table(tmp_path_factory.mktemp("d") / "t")
+
+
+def run(
+    line: str, table: Table, capfd: pytest.CaptureFixture[str], folder: Path | None = None
+) -> str:
+    folder = folder or Path(table.uri).parent
     words = [w.replace("D/", f"{folder}/") if w != "T" else table.uri for w in line.split()]
     engine = ["--engine", "local"] if words[0] in LOCAL else []
     with pytest.raises(SystemExit):
@@ -128,19 +152,60 @@ def nested_jobs(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_documents_are_as_the_schemas_say(
-    table: Table, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(Path(table.uri).parent)
-    rows = lance.dataset(table.uri).head(3)
-    pq.write_table(rows, Path(table.uri).parent / "rows.parquet")
+    table = make_table(tmp_path / "t")
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(lance.dataset(table.uri).head(3), tmp_path / "rows.parquet")
     outcomes = set()
     for line in RUNS:
-        document = json.loads(run(line, table, capfd))
+        document = json.loads(run(line, table, capfd, tmp_path))
         check(document, name_of(line))
         outcomes.add((name_of(line), document.get("outcome")))
     assert {name for name, _ in outcomes} == {*REPORTS, *OTHERS} - {"watch", "watch-event"}
     done = {name for name, outcome in outcomes if outcome not in ("failed", "refused")}
     assert {name for name, _ in outcomes} - done <= {"quiesce"}
+
+
+def test_on_s3_all_is_done_as_on_disk(
+    s3_server: S3Server,
+    make_s3_uri: Callable[[], str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MEMWAL_STORAGE_OPTIONS", json.dumps(s3_server.storage_options))
+    tables = [
+        make_table(tmp_path / "t"),
+        make_table(make_s3_uri(), options=s3_server.storage_options),
+    ]
+    pq.write_table(lance.dataset(tables[0].uri).head(3), tmp_path / "rows.parquet")
+    for line in ON_S3:
+        outcomes = set()
+        for number, table in enumerate(tables):
+            (folder := tmp_path / str(number)).mkdir(exist_ok=True)
+            shutil.copy(tmp_path / "rows.parquet", folder)
+            document = json.loads(run(line, table, capfd, folder))
+            check(document, name_of(line))
+            outcomes.add(document.get("outcome"))
+        assert len(outcomes) == 1, (line, outcomes)
+        assert "failed" not in outcomes, line
+
+
+def test_a_dry_run_changes_nothing(table: Table, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = Path(table.uri).parent
+    pq.write_table(lance.dataset(table.uri).head(3), folder / "rows.parquet")
+    run("backup T D/copies --name a", table, capfd)
+    before = files_of(folder)
+    for line in CHANGING:
+        document = json.loads(run(f"{line} --dry-run", table, capfd))
+        assert document.get("outcome") != "failed", line
+        assert files_of(folder) == before, line
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    found = {str(file): file.stat() for file in folder.rglob("*") if file.is_file()}
+    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
 
 
 def test_documents_of_failures_too(table: Table, capfd: pytest.CaptureFixture[str]) -> None:
@@ -150,6 +215,7 @@ def test_documents_of_failures_too(table: Table, capfd: pytest.CaptureFixture[st
         assert "no such table" in json.dumps(document) or line == "doctor"
 
 
+@pytest.mark.nightly  # its workers are processes
 def test_events_of_a_watch(table: Table, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     copy = table.copied(tmp_path / "t")
     report = tmp_path / "report.json"
