@@ -108,7 +108,7 @@ check-mypy-airflow:
 		--follow-imports silent --cache-dir .mypy_cache/airflow $(AIRFLOW_CODE))
 check-mypy-bench:
 	$(call step,mypy bench,$(BIN)/mypy --cache-dir .mypy_cache/bench \
-		$(BENCH_TYPES) tests/bench)
+		$(BENCH_TYPES) bench)
 check-imports:
 	$(call step,lint-imports,PYTHONPATH=airflow_plugins $(BIN)/lint-imports)
 # No limit, but a number to look at.
@@ -130,10 +130,10 @@ pin: ## Renew constraints.txt, constraints-airflow.txt and constraints-lancedb.t
 	@PYTHON="$(PYTHON)" bash scripts/pin.sh
 
 bench: $(READY) ## Measure everything side by side (BENCH_ARGS='merge read' for some cases)
-	@$(BIN)/python -m tests.bench.run $(BENCH_ARGS)
+	@$(BIN)/python -m bench.run $(BENCH_ARGS)
 
 bench-quick: $(READY) ## The same on smaller tables, in less than five minutes
-	@$(BIN)/python -m tests.bench.run --quick $(BENCH_ARGS)
+	@$(BIN)/python -m bench.run --quick $(BENCH_ARGS)
 
 conformance: $(READY) ## The documents' sentences, the tests that hold them, what pylance 14 does otherwise
 	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)

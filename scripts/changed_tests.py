@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOTS = {"memwal": ".", "memwal_airflow": "airflow_plugins", "tests": "."}
+ROOTS = {"memwal": ".", "memwal_airflow": "airflow_plugins", "tests": ".", "bench": "."}
 AIRFLOW = "tests/airflow/"
 OF_PAGES = "tests/architecture/"
 # The modules that load others by a name put together at run time.

@@ -10,7 +10,7 @@ _MIB = 1024 * 1024
 # First, what a merge takes besides its rows: the interpreter, Lance, its threads and what they
 # read. Then how many copies of the rows are in memory, as they were read and as Lance joins and
 # writes them. Then the overhead of each row: keys, addresses, the hash table.
-# `tests/bench/cases/wide_rows.py` checks the sum.
+# `bench/cases/wide_rows.py` checks the sum.
 _PROCESS_BYTES = 370 * _MIB
 _TIMES_IN_MEMORY = 2
 _BESIDES_A_ROW_BYTES = 100

@@ -1,23 +1,19 @@
-"""The benchmark's own arithmetic: targets, turns, peak memory, tables and plots out of results."""
+"""What could make the benchmark's figures wrong, and one case from the command to its results."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
-from tests.bench.harness import Bench, Target, program, run_process
-
-HERE = Path(__file__).parent
-
-pytestmark = pytest.mark.integration
-
-
-def bench(folder: Path) -> Bench:
-    return Bench(folder=folder, quick=True, rounds=3)
+from bench.counted_s3 import CountedS3
+from bench.harness import ROOT, Bench, Target, run_peak
+from memwal.clock import SystemClock
+from memwal.store.objects.opening import open_objects
 
 
 @pytest.mark.parametrize(
@@ -34,80 +30,71 @@ def bench(folder: Path) -> Bench:
 def test_a_figure_is_judged_by_its_target(
     tmp_path: Path, target: dict[str, float], value: float, met: bool | None
 ) -> None:
-    run = bench(tmp_path)
-
-    run.figure("B0", "what", value, "x", **target)
-
-    assert run.figures[0].met is met
-    assert run.figures[0].target == Target(**target)
+    bench = Bench(folder=tmp_path, quick=True, rounds=1)
+    bench.figure("B0", "what", value, "x", **target)
+    assert bench.figures[0].met is met
+    assert bench.figures[0].target == Target(**target)
 
 
 def test_rounds_go_in_turns_and_medians_are_kept(tmp_path: Path) -> None:
     order: list[str] = []
-    told = iter([1.0, 5.0, 2.0])
+    told = {"slow": iter([1.0, 5.0, 2.0]), "fast": cycle([0.5])}
 
-    def slow() -> float:
-        order.append("slow")
-        return next(told)
+    def run(name: str) -> float:
+        order.append(name)
+        return next(told[name])
 
-    def fast() -> float:
-        order.append("fast")
-        return 0.5
-
-    seconds = bench(tmp_path).side_by_side({"slow": slow, "fast": fast})
-
+    bench = Bench(folder=tmp_path, quick=True, rounds=3)
+    seconds = bench.side_by_side({name: lambda n=name: run(n) for name in told})
     assert seconds == {"slow": 2.0, "fast": 0.5}
     assert order == ["slow", "fast", "fast", "slow", "slow", "fast"]
+    bench.ratio("B0", "ours", seconds, "fast", "slow")
+    bench.ratio("B0", "theirs", seconds, "fast", "slow", inverse=True)
+    assert [figure.value for figure in bench.figures] == [0.25, 4.0]
 
 
-def test_peak_memory_is_the_process_own(tmp_path: Path) -> None:
-    small = run_process([sys.executable, "-c", "print(1)"], tmp_path)
-    large = run_process([sys.executable, "-c", "x = b'1' * 300_000_000; print(2)"], tmp_path)
-
-    assert (small.json(), large.json()) == (1, 2)
-    # Neither can be below this process's own: see `run_process`.
-    assert large.rss_bytes_max > 300e6
-    assert small.rss_bytes_max <= large.rss_bytes_max
+@pytest.mark.nightly
+def test_peak_memory_is_the_child_s_own() -> None:
+    held = bytes(300_000_000)
+    small, _ = run_peak("print(1)")
+    large, ended = run_peak(f"x = b'1' * {len(held)}; print(2)")
+    assert small < 100e6 < len(held) < large
+    assert ended.json() == 2
     with pytest.raises(RuntimeError, match="ended with 3"):
-        run_process([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
+        run_peak("raise SystemExit(3)")
 
 
-def test_the_program_writes_results_and_plots(tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_the_s3_server_counts_each_request_and_byte(tmp_path: Path) -> None:
+    (tmp_path / "of the table").write_bytes(b"12345")
+    with CountedS3() as server:
+        objects = open_objects(server.place(tmp_path), server.storage_options, SystemClock())
+        server.forget()
+        for _ in range(2):
+            assert objects.get("of the table") == b"12345"
+        seen = server.seen()
+        assert (seen.kinds, seen.bytes_sent, seen.bytes_received) == ({"get": 2}, 0, 10)
+        assert seen.shapes == {"GET t/of the table": 2}
+        objects.put_parts("large", [bytes(6_000_000), bytes(1_000)])
+        objects.delete(["large"])
+        seen = server.seen()
+        assert seen.kinds == {"get": 2, "post": 2, "put": 2, "delete": 1}
+        assert 0 < seen.bytes_sent - 6_001_000 < 1_000
+        assert seen.requests == 7
+
+
+@pytest.mark.nightly
+def test_a_case_is_run_and_reported(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
-    done = subprocess.run(
-        [sys.executable, HERE / "run.py", "--quick", "--rounds", "1", "--output", output, "none"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 2
-    assert "no such case: none" in done.stderr
-    assert not output.exists()
-    assert Path(program("memwal")).exists()
-
-
-def test_results_are_drawn(tmp_path: Path) -> None:
-    from tests.bench.plots import draw
-
-    run = bench(tmp_path)
-    run.figure("B0", "a ratio", 2.0, "x", at_most=1.5)
-    run.figure("B0", "a count", 3.0, "requests", at_least=2)
-    run.plot("growth", "ours", "rows", "seconds", [(1, 1), (10, 2)], log=True)
-    results = {
-        "cases": [
-            {
-                "figures": [
-                    {"case": f.case, "what": f.what, "value": f.value, "unit": f.unit,
-                     "target": vars(f.target), "met": f.met}
-                    for f in run.figures
-                ],
-                "series": [vars(s) for s in run.series],
-            }
-        ]
-    }  # fmt: skip
-
-    written = draw(json.loads(json.dumps(results)), tmp_path / "plots")
-
-    assert [file.name for file in written] == ["targets.png", "growth.png"]
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in written)
+    words = [sys.executable, "-m", "bench.run", "--quick", "--output", output, "ingest"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    results = json.loads(output.read_text())
+    (case,) = results["cases"]
+    met = [figure["met"] for figure in case["figures"]]
+    assert done.returncode == (0 if all(met) else 3), done.stderr
+    assert None not in met
+    assert {figure["case"] for figure in case["figures"]} == {"B12"}
+    for figure in case["figures"]:
+        assert figure["what"] in output.with_suffix(".md").read_text()
+    plot = tmp_path / "plots" / "targets.png"
+    assert plot.read_bytes().startswith(b"\x89PNG")

@@ -14,12 +14,12 @@ from typing import Any
 import lance
 import pytest
 
+from bench.flushing import BASE_ROWS, DIM, Flushing
+from bench.tables import make_base, new_shards
 from memwal.format import layout
 from memwal.model import LeaseClaim
 from memwal.run.stores import Stores, open_stores
 from memwal.store.records.lease import encode_claim
-from tests.bench.flushing import BASE_ROWS, DIM, Flushing
-from tests.bench.tables import make_base, new_shards
 from tests.support.sick_tables import BIG, DEADLY, SILENT, SickTables, find_pid
 from tests.support.watching import Watch
 

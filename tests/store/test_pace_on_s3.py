@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from bench.counted_s3 import CountedS3
 from memwal.clock import SystemClock
 from memwal.ports import Objects
 from memwal.store.objects.opening import open_objects
-from tests.bench.counted_s3 import QuickS3
 from tests.support import builders
 from tests.support.builders import Put
 from tests.support.watching import Watch
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[QuickS3]:
-    with QuickS3() as running:
+def server() -> Iterator[CountedS3]:
+    with CountedS3() as running:
         yield running
 
 
-def test_after_a_slow_down_fewer_arrive_from_the_others(server: QuickS3) -> None:
+def test_after_a_slow_down_fewer_arrive_from_the_others(server: CountedS3) -> None:
     def open_one(name: str) -> Objects:
         found = open_objects(f"s3://slow/{name}", server.storage_options, SystemClock())
         found.put("a", b"")
@@ -60,7 +60,7 @@ def test_after_a_slow_down_fewer_arrive_from_the_others(server: QuickS3) -> None
     assert min(shares) < 0.75, shares
 
 
-def test_a_watch_and_lance_hold_it_together(server: QuickS3, tmp_path: Path) -> None:
+def test_a_watch_and_lance_hold_it_together(server: CountedS3, tmp_path: Path) -> None:
     """The watch's own looks, its workers' requests, and those that Lance makes in them."""
     rate, names = 100, ["a", "b"]  # without it, 137 arrive in a second
     for name in names:

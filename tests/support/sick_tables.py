@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Mapping
@@ -19,12 +18,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
+from bench.counted_s3 import CountedS3
+from bench.forged import forge_generations
+from bench.harness import run_memwal
+from bench.tables import make_base, new_shards, pending
 from memwal.format import layout
 from memwal.model import ShardId
-from tests.bench.counted_s3 import QuickS3
-from tests.bench.forged import forge_generations
-from tests.bench.harness import program
-from tests.bench.tables import make_base, new_shards, pending
 
 BIG, SILENT, DEADLY = "big", "silent", "deadly"
 _BUCKET = "sick"
@@ -97,7 +96,7 @@ class SickTables:
         self._folder, self._objects = folder, objects
         self._stack = ExitStack()
         self.silent = SilentServer()
-        self.server = QuickS3()
+        self.server = CountedS3()
         self.big_uri = f"s3://{_BUCKET}/{BIG}"
 
     def __enter__(self) -> Self:
@@ -119,12 +118,12 @@ class SickTables:
     def _make_big(self) -> ShardId:
         folder = self._folder / BIG
         shard = _make_table(folder, 1)
-        argv = [program("memwal"), "maintain", folder, "--engine", "local"]
-        subprocess.run(argv, check=True, capture_output=True)
+        run_memwal("maintain", folder, "--engine", "local")
         count = self._objects // _OBJECTS_A_GENERATION
         like = forge_generations(folder, shard, count)
         self.server.load(folder, _BUCKET, BIG)
-        self.server.repeat(_BUCKET, f"{BIG}/{like}", count)
+        others = [f"{BIG}/{like[:-1]}{number}" for number in range(2, count + 1)]
+        self.server.copy(_BUCKET, f"{BIG}/{like}", others)
         self.server.latency(_LATENCY_SECONDS)
         pending(self.big_uri, [shard], 1, 20, 100, dim=0, options=self.server.storage_options)
         return shard

@@ -63,7 +63,7 @@ class PastRun:
 class IndexCosts:
     """Seconds per row and per byte of the column, by index type.
 
-    Measured by tests/bench/index_methods.py on 2 cores. A retrain with product quantisation takes
+    Measured on local disk, 2 cores. A retrain with product quantisation takes
     `codebook_seconds_per_byte` more for the rows that the codebook is trained on. `corrections` are
     factors from past runs, by index name, type, and whether it is a retrain.
     """

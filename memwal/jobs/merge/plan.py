@@ -350,9 +350,9 @@ class CommitShape:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinCosts:
-    """Seconds of one commit, fitted to `tests/bench/merge_join.py` on local disk, 2 cores.
+    """Seconds of one commit, fitted on local disk, 2 cores; `make bench` compares the choices (B4).
 
-    Measured there, scan against index: 100 rows into 200 thousand 0.02 s and 0.01 s; 1,000 into 10
+    Measured, scan against index: 100 rows into 200 thousand 0.02 s and 0.01 s; 1,000 into 10
     million 0.08 and 0.08; 10,000 into 40 million 0.39 and 0.58; 100 into 40 million 0.48 and 0.07.
     """
 

@@ -2,7 +2,7 @@
 
 glibc gives threads arenas of their own, up to eight per core, and memory freed in one is not used
 by the others. A merge of sixty generations of 25 MB kept 200 MB that way:
-tests/bench/cases/memory.py. glibc also keeps freed large blocks for later ones of that size. With a
+bench/cases/memory.py. glibc also keeps freed large blocks for later ones of that size. With a
 memory limit they are given back to the system at once, which saves a third of what wide rows take
 for a fifth more CPU time.
 """

@@ -52,7 +52,7 @@ from memwal.text import count_of
 from memwal.threads import side_by_side
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of
-# the join (5 times faster on 40 million rows: tests/bench/merge_join.py); larger ones are streamed.
+# the join (5 times faster on 40 million rows); larger ones are streamed.
 _IN_MEMORY_BYTES_MAX = 128 * 1024 * 1024
 _READERS_MAX = 4
 
