@@ -15,7 +15,8 @@ from memwal.config import load_config, resolve_table
 from memwal.errors import StoreUnavailable, Usage
 from memwal.ports import Objects
 from memwal.run.units import TableUnit, split_requests
-from memwal.store.objects import base, reads
+from memwal.store.objects import remote
+from memwal.store.objects.faults import fault_of
 from memwal.store.objects.base import Waits
 from memwal.store.objects.opening import open_objects
 from memwal.store.objects.pace import Pace, pace_lance, split_rate
@@ -136,7 +137,7 @@ def test_a_store_that_is_told_of_says_what_waits(
 ) -> None:
     told: list[str] = []
     waits = Waits(clock, told.append)
-    monkeypatch.setattr(base, "WAITS", waits)
+    monkeypatch.setattr(remote, "WAITS", waits)
     objects = open_table(server, clock, "t", client_retry_timeout="1", **{RATE: "1"})
     server.script.append(Reply())
     objects.get("a")
@@ -184,7 +185,7 @@ def test_a_bound_is_for_the_store(server: ScriptedServer, clock: ManualClock) ->
 @pytest.mark.parametrize("fault", [503, 429, 500, 404])
 def test_what_asks_for_fewer_requests(fault: int) -> None:
     text = f"Server returned non-2xx status code: {fault}: "
-    assert reads.throttles(GenericError(text)) == (fault in (503, 429))
+    assert fault_of(GenericError(text)).throttles == (fault in (503, 429))
 
 
 @pytest.mark.parametrize("setting", ["file", "environment", "option"])

@@ -22,7 +22,7 @@ import pytest
 from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
-from memwal.store.objects import reads
+from memwal.store.objects import remote
 from memwal.store.objects.base import StoreLimits
 from memwal.store.objects.opening import open_objects
 from memwal.testing import ManualClock
@@ -134,7 +134,7 @@ class ScriptedServer:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
     # Two servers may get the same port, one after the other.
-    monkeypatch.setattr(reads, "_without_suffixes", set())
+    monkeypatch.setattr(remote, "_without_suffixes", set())
     scripted = ScriptedServer()
     yield scripted
     scripted.close()
