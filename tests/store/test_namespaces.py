@@ -26,11 +26,11 @@ from memwal.errors import (
 )
 from memwal.run.stores import open_stores
 from memwal.store.objects.opening import open_objects
-from tests.store.test_s3_faults import Reply, ScriptedServer
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.namespace_server import TOKEN, NamespaceServer
 from tests.support.s3server import S3Server
+from tests.support.scripted_server import Reply, ScriptedServer
 
 MOMENT = "Sun, 22 Nov 2026 20:56:26 GMT"
 NAMES = ["sales.orders", "sales.returns", "sales.old", "hr.people"]

@@ -16,13 +16,14 @@ from memwal.errors import StoreUnavailable, Usage
 from memwal.ports import Objects
 from memwal.run.units import TableUnit, split_requests
 from memwal.store.objects import remote
-from memwal.store.objects.faults import fault_of
 from memwal.store.objects.base import Waits
+from memwal.store.objects.faults import fault_of
 from memwal.store.objects.opening import open_objects
 from memwal.store.objects.pace import Pace, pace_lance, split_rate
 from memwal.testing import ManualClock
-from tests.store.test_s3_faults import SECRETS, SLOW_DOWN, Reply, ScriptedServer
-from tests.store.test_s3_faults import server as server
+from tests.support.scripted_server import SECRETS, SLOW_DOWN, Reply, ScriptedServer
+from tests.support.scripted_server import scripted as scripted
+from tests.support.scripted_server import server as server
 
 RATE = "requests_per_second_max"
 
