@@ -107,6 +107,7 @@ def test_a_turn_that_does_not_come_in_time_says_why(pace: Pace, clock: ManualClo
         pace.take_turn("t", None, clock.monotonic_seconds(), said.append)
 
 
+@pytest.mark.integration
 def test_a_table_with_many_threads_takes_no_other_s_turn() -> None:
     pace, order, over = Pace(SystemClock()), list[str](), threading.Event()
 
@@ -133,6 +134,7 @@ def test_a_table_with_many_threads_takes_no_other_s_turn() -> None:
     assert turns < 60  # as they come, it would be 160
 
 
+@pytest.mark.integration
 def test_a_store_that_is_told_of_says_what_waits(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
@@ -169,6 +171,7 @@ def get(objects: Objects, clock: ManualClock, times: int) -> float:
     return clock.monotonic_seconds() - began
 
 
+@pytest.mark.integration
 def test_a_slow_down_slows_the_others_too(server: ScriptedServer, clock: ManualClock) -> None:
     busy, other = open_table(server, clock, "busy"), open_table(server, clock, "other")
     server.script += [*[Reply()] * 99, SLOW_DOWN, Reply()]
@@ -177,6 +180,7 @@ def test_a_slow_down_slows_the_others_too(server: ScriptedServer, clock: ManualC
     assert get(other, clock, 51) == pytest.approx(1, abs=0.2)
 
 
+@pytest.mark.integration
 def test_a_bound_is_for_the_store(server: ScriptedServer, clock: ManualClock) -> None:
     server.script.append(Reply())
     for name in ("one", "two"):  # half of it is for Lance

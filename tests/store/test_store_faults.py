@@ -11,6 +11,7 @@ import pytest
 from memwal.errors import (
     AlreadyExists,
     BadCredentials,
+    Corruption,
     MemWalError,
     Missing,
     StoreUnavailable,
@@ -215,4 +216,6 @@ def test_a_store_that_ignores_ranges_is_read_whole(server: ScriptedServer, schem
     objects: Objects = server.open(found(b"0123456789"), scheme=scheme)
     assert objects.get_range("a", 2, 5) == b"234"
     assert objects.get_range("a", 10, 10) == b""
+    with pytest.raises(Corruption):
+        objects.get_range("a", 5, 11)
     assert objects.get_tail("a", 3) == (b"789", 10)

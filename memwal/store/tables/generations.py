@@ -38,8 +38,8 @@ from memwal.rows import align
 from memwal.rows.convert import convert, fill_default
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.store.tables.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
-from memwal.store.tables.datasets import GONE, LanceTables, columns_of
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.datasets import LanceTables, columns_of
+from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text
 from memwal.store.tables.manifests import TableManifests, check_data_files
 from memwal.threads import side_by_side
 
@@ -525,7 +525,7 @@ def reading(uri: str, shard_id: ShardId, generation: FlushedGeneration) -> Itera
 def unreadable_text(where: str, error: BaseException) -> Exception:
     """The error to raise: Missing when files are gone (perhaps collected), otherwise Corruption."""
     text = tidy_text(error)
-    if GONE.search(text):
+    if says(error, Says.GONE):
         return Missing(f"{where}: {text}")
     return Corruption("MW-F01", f"{where} can't be read: {text}")
 
