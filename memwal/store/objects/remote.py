@@ -9,7 +9,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import obstore
 from obstore import exceptions as obs
@@ -212,15 +212,16 @@ class RemoteObjects(CountedObjects):
     def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
         """Send, and retry while the fault may pass and the limits allow it."""
         request, attempts = f"{operation} {self._address(path)}", 0
+        fault: Fault | None = None
         pace = pace_of(self.store, self._clock)
         seconds_max = self._limits.retry_seconds_max
         deadline = self._clock.monotonic_seconds() + seconds_max
 
         def take_turn() -> None:
-            fault = wait.fault
+            before = wait.fault
 
             def say(why: str) -> None:
-                wait.fault = f"{fault}; {why}" if fault else why
+                wait.fault = f"{before}; {why}" if before else why
 
             try:
                 pace.take_turn(self.uri, self._limits.requests_per_second_max, deadline, say)
@@ -228,10 +229,11 @@ class RemoteObjects(CountedObjects):
                 raise errors.StoreUnavailable(
                     f"{request}: given up after {seconds_max:.0f} s in a queue: {error}"
                 ) from None
-            wait.fault = fault
+            wait.fault = before
 
         def attempt() -> T:
-            nonlocal attempts
+            nonlocal attempts, fault
+            fault = None
             take_turn()
             attempts += 1
             wait.attempts = attempts
@@ -250,12 +252,9 @@ class RemoteObjects(CountedObjects):
             _answered.add(self.store)
             return answer
 
-        def may_pass(error: BaseException) -> bool:
-            if not isinstance(error, self._kinds):
-                return False
-            fault = self._fault_of(error)
-            refused = fault.refusal is not None and self.store not in _answered
-            return fault.passes and not refused
+        def may_pass(_: BaseException) -> bool:
+            refused = fault is not None and fault.refusal and self.store not in _answered
+            return fault is not None and fault.passes and not refused
 
         try:
             with WAITS.watch(self.store, request, seconds_max) as wait:
@@ -268,11 +267,14 @@ class RemoteObjects(CountedObjects):
                     wait_seconds_max=self._limits.retry_wait_seconds_max,
                 )
         except self._kinds as error:
-            explained = self._fault_of(error).as_ours(request, self._uri, attempts)
-            if not isinstance(explained, errors.BadCredentials):
-                raise explained from error
-            self._forget()  # the next store looks for credentials anew
-            raise explained from None  # a refusal may quote the credentials
+            self._give_up(error, request, attempts)
+
+    def _give_up(self, error: Exception, request: str, attempts: int) -> NoReturn:
+        explained = self._fault_of(error).as_ours(request, self._uri, attempts)
+        if not isinstance(explained, errors.BadCredentials):
+            raise explained from error
+        self._forget()  # the next store looks for credentials anew
+        raise explained from None  # a refusal may quote the credentials
 
     def _key(self, path: str) -> str:
         return self._below_root + check_object_path(path)
