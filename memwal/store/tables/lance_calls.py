@@ -88,9 +88,11 @@ def translated(
     explain: Callable[[BaseException], BaseException],
     kinds: tuple[type[BaseException], ...] = ERRORS,
 ) -> Iterator[None]:
-    """Raise what `explain` makes of an error of Lance's, or of a panic."""
+    """Raise what `explain` makes of an error of Lance's, or of a panic; ours as they are."""
     try:
         yield
+    except MemWalError:
+        raise
     except BaseException as error:
         if isinstance(error, kinds) or is_panic(error):
             raise explain(error) from None
@@ -113,20 +115,14 @@ def call_lance(call: Callable[[], T]) -> T:
     Raises LostRace on a conflict, Unsupported for what Lance can't do, and StoreUnavailable for any
     other error, after which the commit may have landed all the same.
     """
-    try:
+    with translated(_as_ours, (Exception,)):
         return call()
-    except MemWalError:
-        raise
-    except Exception as error:
-        raise _as_ours(error) from None
-    except BaseException as panic:
-        if not is_panic(panic):
-            raise
-        raise Unsupported("MW-E03", tidy_text(panic)) from None
 
 
-def _as_ours(error: Exception) -> MemWalError:
+def _as_ours(error: BaseException) -> MemWalError:
     text = tidy_text(error)
+    if is_panic(error):
+        return Unsupported("MW-E03", text)
     if says(error, Says.CONFLICT):
         return LostRace(text)
     if says(error, Says.CANT) or isinstance(error, NotImplementedError | TypeError | KeyError):
