@@ -31,7 +31,6 @@ SOURCE = "SOURCE"
 SHARD = "SHARD"  # named: no shard here says which values it has
 # ---- a store that ignores `If-None-Match`
 
-# In an order in which each finds work on a sound store.
 WRITING = (
     ("snapshot",),
     ("index-catchup",),
@@ -60,14 +59,11 @@ READING = (
 LACKING = "does not keep put-if-absent"
 
 
-def with_work(server: S3Server, *quirks: str) -> Table:
+@pytest.fixture(scope="module")
+def unsound(s3_server: S3Server) -> Table:
     """Shards with generations to merge and to delete, rows to index, and a WAL to rescue."""
-    table = runs.collectable(
-        f"s3://{server.make_bucket(*quirks)}/t",
-        shards=2,
-        generations=1,
-        options=server.storage_options,
-    )
+    uri = f"s3://{s3_server.make_bucket('conditions')}/t"
+    table = runs.collectable(uri, shards=2, generations=1, options=s3_server.storage_options)
     for place, shard in enumerate(table.shards):
         table.flush(shard, Put([400 + place], 1000))
     for done in table.merge_all():
@@ -77,24 +73,9 @@ def with_work(server: S3Server, *quirks: str) -> Table:
     return table
 
 
-@pytest.fixture(scope="module")
-def unsound(s3_server: S3Server) -> Table:
-    return with_work(s3_server, "conditions")
-
-
-@pytest.fixture(scope="module")
-def sound(s3_server: S3Server) -> Table:
-    return with_work(s3_server)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tmp_path
-
-
-def arguments(table: Table, words: tuple[str, ...], source: Path) -> list[str]:
+def arguments(table: Table, words: tuple[str, ...], tmp_path: Path) -> list[str]:
     """The command's words, on the table."""
-    file = source / "rows.parquet"
+    file = tmp_path / "rows.parquet"
     rows = [table.row(key, 7000 + key) for key in (600, 601)]
     pq.write_table(pa.Table.from_pylist(rows, schema=table.dataset.schema), file)
     job = words[:2] if words[0] == "lease" else words[:1]
@@ -112,11 +93,11 @@ def stored(table: Table) -> dict[str, tuple[int, int]]:
     "words", [*WRITING, *(pytest.param(words, marks=JVM) for words in SPARK)], ids=" ".join
 )
 def test_every_command_that_writes_is_refused(
-    unsound: Table, words: tuple[str, ...], source: Path
+    unsound: Table, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     held = unsound.stores.leases.acquire("merge")  # where nobody holds it, nothing is broken
     before = stored(unsound)
-    done = CliRunner().invoke(app, arguments(unsound, words, source))
+    done = CliRunner().invoke(app, arguments(unsound, words, tmp_path))
     report = json.loads(done.stdout)
     assert (done.exit_code, report["outcome"]) == (7, "refused"), report
     assert LACKING in str(report)
@@ -125,30 +106,19 @@ def test_every_command_that_writes_is_refused(
     unsound.stores.leases.release(held)
 
 
-@pytest.mark.parametrize("words", WRITING, ids=" ".join)
-def test_none_is_on_a_sound_store(sound: Table, words: tuple[str, ...], source: Path) -> None:
-    sound.flush(sound.shards[0], Put([460], 2000))
-    if words[0] == "lease":
-        sound.stores.leases.acquire("merge")
-    done = CliRunner().invoke(app, arguments(sound, words, source))
-    report = json.loads(done.stdout)
-    assert (done.exit_code, report["outcome"]) == (0, "done"), report
-    assert runs.files(sound, "_maintenance/tmp") == {}
-
-
 @pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_what_only_reads_still_does(unsound: Table, words: tuple[str, ...], source: Path) -> None:
+def test_what_only_reads_still_does(unsound: Table, words: tuple[str, ...], tmp_path: Path) -> None:
     before = stored(unsound)
-    done = CliRunner().invoke(app, arguments(unsound, words, source))
+    done = CliRunner().invoke(app, arguments(unsound, words, tmp_path))
     assert done.exit_code == 0, done.stdout
     assert json.loads(done.stdout).get("requests", {}).get("put", 0) == 0
     assert stored(unsound) == before
 
 
 def test_an_ingest_that_another_process_began_is_refused(
-    unsound: Table, source: Path, monkeypatch: pytest.MonkeyPatch
+    unsound: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = arguments(unsound, ("ingest", SOURCE, "--shard", SHARD), source)
+    words = arguments(unsound, ("ingest", SOURCE, "--shard", SHARD), tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(opening, "_proven", {unsound.stores.objects.store})
         patch.setattr(memwal.ingest.apply.Track, "run", _fails)
@@ -163,10 +133,10 @@ def _fails(track: object) -> None:
     raise StoreUnavailable("the process ends here")
 
 
-def test_a_run_that_failed_before_it_wrote_leaves_no_record(unsound: Table, source: Path) -> None:
+def test_a_run_that_failed_before_it_wrote_leaves_no_record(unsound: Table, tmp_path: Path) -> None:
     before = stored(unsound)
     words = ("merge", "--shard", "00000000-0000-4000-8000-000000000000")
-    assert CliRunner().invoke(app, arguments(unsound, words, source)).exit_code == 2
+    assert CliRunner().invoke(app, arguments(unsound, words, tmp_path)).exit_code == 2
     assert stored(unsound) == before
 
 
