@@ -109,8 +109,8 @@ class Objects(Protocol):
 
     Every method may raise StoreUnavailable (after retries, within a total deadline) and
     BadCredentials. Throttling and transient faults are retried inside; a put-if-absent that
-    lost (S3: 412) never is. Puts that collided (409) are retried too; if they still collide at the
-    deadline, what is stored is looked up.
+    lost (S3: 412) never is. After one that collided (409) what is stored is looked up: it is
+    retried where nothing is.
     """
 
     @property

@@ -12,7 +12,7 @@ Stores:
 - A call is atomic: it happens at one instant, whole or not at all. Torn and half-written files are
   left to the fuzz tests, batch deletes that fail in part to `tests/faults/test_garbage_faults.py`.
 - There is no retry, time-out or throttling inside a call. Those of our own stores are exercised
-  only by `tests/store/test_s3_faults.py` and by the proxy of `tests/faults/`.
+  only by `tests/store/test_store_faults.py` and by the proxy of `tests/faults/`.
 - Everybody sees a write at once, as on S3. The simulation's listings may lag, single reads never.
 - Times are exact, while S3 gives whole seconds. A grace of only a few seconds is not proven.
 - A crash comes between two calls, and takes down a whole actor. What kill -9 does within a call is

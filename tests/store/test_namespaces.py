@@ -26,20 +26,14 @@ from memwal.errors import (
 )
 from memwal.run.stores import open_stores
 from memwal.store.objects.opening import open_objects
-from tests.store.test_s3_faults import Reply, ScriptedServer
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.namespace_server import TOKEN, NamespaceServer
 from tests.support.s3server import S3Server
+from tests.support.scripted_server import Reply, ScriptedServer
 
 MOMENT = "Sun, 22 Nov 2026 20:56:26 GMT"
 NAMES = ["sales.orders", "sales.returns", "sales.old", "hr.people"]
-
-
-@pytest.fixture(scope="module")
-def expiring_s3() -> Iterator[S3Server]:
-    with S3Server("tokens") as server:
-        yield server
 
 
 @pytest.fixture
@@ -220,12 +214,12 @@ def test_what_the_namespace_says_beats_what_is_configured(
 
 @pytest.mark.integration
 def test_credentials_that_expire_are_renewed(
-    tmp_path: Path, rest: NamespaceServer, expiring_s3: S3Server
+    tmp_path: Path, rest: NamespaceServer, s3_server: S3Server
 ) -> None:
-    uri = f"s3://{expiring_s3.make_bucket()}/orders"
-    pending = make_pending(uri, expiring_s3.storage_options)
+    uri = f"s3://{s3_server.make_bucket('tokens')}/orders"
+    pending = make_pending(uri, s3_server.storage_options)
     rest.tables["sales.orders"] = uri
-    rest.storage_options, rest.seconds = expiring_s3.storage_options, 1.0
+    rest.storage_options, rest.seconds = s3_server.storage_options, 1.0
     config = load_config(behind(tmp_path, rest), {})
     resolved = resolve_table("lake:sales.orders", config, {}, {"LAKE_TOKEN": TOKEN})
     driver = open_stores(resolved.find_uri(), resolved.storage_options)

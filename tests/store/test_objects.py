@@ -20,7 +20,7 @@ from memwal.ports import PART_BYTES, Objects
 from memwal.store.objects import local
 from memwal.store.objects.opening import is_in_bucket, normalise_uri, open_objects
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
-from tests.support.stores import make_address
+from tests.support.stores import ON_AZURE, ON_GCS, ON_S3, make_address
 
 SHARD = "_mem_wal/6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11"
 GENERATION = f"{SHARD}/0a1b2c3d_gen_7"
@@ -189,6 +189,7 @@ def test_a_deleted_name_can_be_created_again(objects: Objects) -> None:
     assert objects.get("a") == b"second"
 
 
+@pytest.mark.nightly
 def test_one_of_many_racing_creates_wins(open_any_store: Callable[[], Objects]) -> None:
     stores = [open_any_store() for _ in range(THREADS)]
     start = Barrier(THREADS)
@@ -258,6 +259,7 @@ def test_deleting_what_is_gone_counts_as_deleted(objects: Objects) -> None:
     assert objects.delete([]).deleted == 0
 
 
+@pytest.mark.nightly
 def test_more_objects_than_a_page_or_a_batch_holds(objects: Objects) -> None:
     # Azure's pages hold more than a test may wait for; deletes are no batches there.
     count = 50 if objects.uri.startswith("az:") else 1005
@@ -326,7 +328,7 @@ def test_a_malformed_path_never_gets_out(objects: Objects, path: str) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("scheme", ["file", "s3", "az", "gs"])
+@pytest.mark.parametrize("scheme", ["file", ON_S3, ON_AZURE, ON_GCS])
 def test_what_pylance_writes_is_seen_under_the_same_address(
     request: pytest.FixtureRequest, tmp_path: Path, scheme: str
 ) -> None:
@@ -350,6 +352,7 @@ def files(tmp_path: Path) -> Objects:
     return open_objects(str(tmp_path / "table"), {}, SystemClock())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", ["put", "put_if_absent"])
 def test_a_reader_sees_a_file_whole_or_not_at_all(files: Objects, method: str) -> None:
     size, reading, done = 1_000_000, Event(), Event()

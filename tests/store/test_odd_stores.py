@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ SOURCE = "SOURCE"
 SHARD = "SHARD"  # named: no shard here says which values it has
 # ---- a store that ignores `If-None-Match`
 
-# In an order in which each finds work on a sound store.
 WRITING = (
     ("snapshot",),
     ("index-catchup",),
@@ -48,6 +46,7 @@ WRITING = (
     ("lease", "break", "--reason", "the host is gone"),
 )
 SPARK = (("merge", "--engine", "spark"), ("ingest", SOURCE, "--shard", SHARD, "--engine", "spark"))
+JVM = (pytest.mark.nightly, pytest.mark.spark)
 READING = (
     ("status",),
     ("read",),
@@ -60,11 +59,11 @@ READING = (
 LACKING = "does not keep put-if-absent"
 
 
-def with_work(server: S3Server) -> Table:
+@pytest.fixture(scope="module")
+def unsound(s3_server: S3Server) -> Table:
     """Shards with generations to merge and to delete, rows to index, and a WAL to rescue."""
-    table = runs.collectable(
-        f"s3://{server.make_bucket()}/t", shards=2, generations=1, options=server.storage_options
-    )
+    uri = f"s3://{s3_server.make_bucket('conditions')}/t"
+    table = runs.collectable(uri, shards=2, generations=1, options=s3_server.storage_options)
     for place, shard in enumerate(table.shards):
         table.flush(shard, Put([400 + place], 1000))
     for done in table.merge_all():
@@ -74,25 +73,9 @@ def with_work(server: S3Server) -> Table:
     return table
 
 
-@pytest.fixture(scope="module")
-def unsound() -> Iterator[Table]:
-    with S3Server("conditions") as server:
-        yield with_work(server)
-
-
-@pytest.fixture(scope="module")
-def sound(s3_server: S3Server) -> Table:
-    return with_work(s3_server)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tmp_path
-
-
-def arguments(table: Table, words: tuple[str, ...], source: Path) -> list[str]:
+def arguments(table: Table, words: tuple[str, ...], tmp_path: Path) -> list[str]:
     """The command's words, on the table."""
-    file = source / "rows.parquet"
+    file = tmp_path / "rows.parquet"
     rows = [table.row(key, 7000 + key) for key in (600, 601)]
     pq.write_table(pa.Table.from_pylist(rows, schema=table.dataset.schema), file)
     job = words[:2] if words[0] == "lease" else words[:1]
@@ -106,13 +89,15 @@ def stored(table: Table) -> dict[str, tuple[int, int]]:
     return {i.path: (i.size_bytes, i.modified_at_nanos) for i in table.stores.objects.list("")}
 
 
-@pytest.mark.parametrize("words", [*WRITING, *SPARK], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [*WRITING, *(pytest.param(words, marks=JVM) for words in SPARK)], ids=" ".join
+)
 def test_every_command_that_writes_is_refused(
-    unsound: Table, words: tuple[str, ...], source: Path
+    unsound: Table, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     held = unsound.stores.leases.acquire("merge")  # where nobody holds it, nothing is broken
     before = stored(unsound)
-    done = CliRunner().invoke(app, arguments(unsound, words, source))
+    done = CliRunner().invoke(app, arguments(unsound, words, tmp_path))
     report = json.loads(done.stdout)
     assert (done.exit_code, report["outcome"]) == (7, "refused"), report
     assert LACKING in str(report)
@@ -121,30 +106,19 @@ def test_every_command_that_writes_is_refused(
     unsound.stores.leases.release(held)
 
 
-@pytest.mark.parametrize("words", WRITING, ids=" ".join)
-def test_none_is_on_a_sound_store(sound: Table, words: tuple[str, ...], source: Path) -> None:
-    sound.flush(sound.shards[0], Put([460], 2000))
-    if words[0] == "lease":
-        sound.stores.leases.acquire("merge")
-    done = CliRunner().invoke(app, arguments(sound, words, source))
-    report = json.loads(done.stdout)
-    assert (done.exit_code, report["outcome"]) == (0, "done"), report
-    assert runs.files(sound, "_maintenance/tmp") == {}
-
-
 @pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_what_only_reads_still_does(unsound: Table, words: tuple[str, ...], source: Path) -> None:
+def test_what_only_reads_still_does(unsound: Table, words: tuple[str, ...], tmp_path: Path) -> None:
     before = stored(unsound)
-    done = CliRunner().invoke(app, arguments(unsound, words, source))
+    done = CliRunner().invoke(app, arguments(unsound, words, tmp_path))
     assert done.exit_code == 0, done.stdout
     assert json.loads(done.stdout).get("requests", {}).get("put", 0) == 0
     assert stored(unsound) == before
 
 
 def test_an_ingest_that_another_process_began_is_refused(
-    unsound: Table, source: Path, monkeypatch: pytest.MonkeyPatch
+    unsound: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = arguments(unsound, ("ingest", SOURCE, "--shard", SHARD), source)
+    words = arguments(unsound, ("ingest", SOURCE, "--shard", SHARD), tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(opening, "_proven", {unsound.stores.objects.store})
         patch.setattr(memwal.ingest.apply.Track, "run", _fails)
@@ -159,40 +133,37 @@ def _fails(track: object) -> None:
     raise StoreUnavailable("the process ends here")
 
 
-def test_a_run_that_failed_before_it_wrote_leaves_no_record(unsound: Table, source: Path) -> None:
+def test_a_run_that_failed_before_it_wrote_leaves_no_record(unsound: Table, tmp_path: Path) -> None:
     before = stored(unsound)
     words = ("merge", "--shard", "00000000-0000-4000-8000-000000000000")
-    assert CliRunner().invoke(app, arguments(unsound, words, source)).exit_code == 2
+    assert CliRunner().invoke(app, arguments(unsound, words, tmp_path)).exit_code == 2
     assert stored(unsound) == before
 
 
-def test_a_program_s_writer_is_refused() -> None:
-    with S3Server("conditions") as server:
-        options = server.storage_options
-        table = builders.make_table(
-            f"s3://{server.make_bucket()}/t", rows=range(3), options=options
-        )
-        before = stored(table)
-        with pytest.raises(Unsupported, match=LACKING):
-            open_writer(table.uri, options)
-        assert stored(table) == before
+def test_a_program_s_writer_is_refused(s3_server: S3Server) -> None:
+    uri = f"s3://{s3_server.make_bucket('conditions')}/t"
+    table = builders.make_table(uri, rows=range(3), options=s3_server.storage_options)
+    before = stored(table)
+    with pytest.raises(Unsupported, match=LACKING):
+        open_writer(uri, table.options)
+    assert stored(table) == before
 
 
-def test_a_pass_with_nothing_to_do_pays_nothing() -> None:
-    with S3Server("conditions") as server:
-        table = builders.make_table(
-            f"s3://{server.make_bucket()}/t", rows=range(3), options=server.storage_options
-        )
-        table.flush(table.shards[0], Put([1], 10))
-        assert table.merge_all()[0].error is None
-        options = [f"--storage-option={k}={v}" for k, v in table.options.items()]
-        done = CliRunner().invoke(app, ["merge", table.uri, *options, "--json"])
+def test_a_pass_with_nothing_to_do_pays_nothing(s3_server: S3Server) -> None:
+    uri = f"s3://{s3_server.make_bucket('conditions')}/t"
+    table = builders.make_table(uri, rows=range(3), options=s3_server.storage_options)
+    table.flush(table.shards[0], Put([1], 10))
+    assert table.merge_all()[0].error is None
+    options = [f"--storage-option={k}={v}" for k, v in table.options.items()]
+    done = CliRunner().invoke(app, ["merge", table.uri, *options, "--json"])
     report = json.loads(done.stdout)
     assert (done.exit_code, report["outcome"]) == (0, "nothing_to_do"), report
     assert (report["requests"]["put"], report["requests"]["delete"]) == (0, 0)
 
 
-def test_a_process_proves_a_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_proves_a_store_once(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two tables of a store, one of another: four requests for each store."""
     proofs: list[str] = []
     prove = opening.prove_put_if_absent
@@ -205,33 +176,27 @@ def test_a_process_proves_a_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(opening, "_proven", set())
     monkeypatch.setattr(opening, "prove_put_if_absent", counted)
-    with S3Server() as server:
-        one, other = server.make_bucket(), server.make_bucket()
-        uris = [f"s3://{one}/a", f"s3://{one}/b", f"s3://{other}/c"]
-        for uri in uris:
-            table = builders.make_table(uri, rows=range(3), options=server.storage_options)
-            table.flush(table.shards[0], Put([1], 10))
-        options = [f"--storage-option={k}={v}" for k, v in server.storage_options.items()]
-        done = CliRunner().invoke(app, ["merge", *uris, *options, "--json"])
+    one, other = s3_server.make_bucket(), s3_server.make_bucket()
+    uris = [f"s3://{one}/a", f"s3://{one}/b", f"s3://{other}/c"]
+    for uri in uris:
+        table = builders.make_table(uri, rows=range(3), options=s3_server.storage_options)
+        table.flush(table.shards[0], Put([1], 10))
+    options = [f"--storage-option={k}={v}" for k, v in s3_server.storage_options.items()]
+    done = CliRunner().invoke(app, ["merge", *uris, *options, "--json"])
     assert done.exit_code == 0, done.stdout
-    assert sorted(proofs) == [f"{server.endpoint}/{bucket}: 4" for bucket in (one, other)]
+    assert sorted(proofs) == [f"{s3_server.endpoint}/{bucket}: 4" for bucket in (one, other)]
 
 
 # ---- a store that answers ranges and listings wrongly
 
 
 @pytest.fixture(scope="module")
-def misleading() -> Iterator[Table]:
-    with S3Server("suffixes", "folders") as server:
-        table = builders.make_table(
-            f"s3://{server.make_bucket()}/t",
-            rows=range(5),
-            shards=3,
-            options=server.storage_options,
-        )
-        for place, shard in enumerate(table.shards):
-            table.flush(shard, Put([10 + place], 100))
-        yield table
+def misleading(s3_server: S3Server) -> Table:
+    uri = f"s3://{s3_server.make_bucket('suffixes', 'folders')}/t"
+    table = builders.make_table(uri, rows=range(5), shards=3, options=s3_server.storage_options)
+    for place, shard in enumerate(table.shards):
+        table.flush(shard, Put([10 + place], 100))
+    return table
 
 
 def shards_of(words: str, report: dict[str, Any]) -> int:

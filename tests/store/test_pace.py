@@ -15,13 +15,15 @@ from memwal.config import load_config, resolve_table
 from memwal.errors import StoreUnavailable, Usage
 from memwal.ports import Objects
 from memwal.run.units import TableUnit, split_requests
-from memwal.store.objects import base, reads
+from memwal.store.objects import remote
 from memwal.store.objects.base import Waits
+from memwal.store.objects.faults import fault_of
 from memwal.store.objects.opening import open_objects
 from memwal.store.objects.pace import Pace, pace_lance, split_rate
 from memwal.testing import ManualClock
-from tests.store.test_s3_faults import SECRETS, SLOW_DOWN, Reply, ScriptedServer
-from tests.store.test_s3_faults import server as server
+from tests.support.scripted_server import SECRETS, SLOW_DOWN, Reply, ScriptedServer
+from tests.support.scripted_server import scripted as scripted
+from tests.support.scripted_server import server as server
 
 RATE = "requests_per_second_max"
 
@@ -105,6 +107,7 @@ def test_a_turn_that_does_not_come_in_time_says_why(pace: Pace, clock: ManualClo
         pace.take_turn("t", None, clock.monotonic_seconds(), said.append)
 
 
+@pytest.mark.integration
 def test_a_table_with_many_threads_takes_no_other_s_turn() -> None:
     pace, order, over = Pace(SystemClock()), list[str](), threading.Event()
 
@@ -131,12 +134,13 @@ def test_a_table_with_many_threads_takes_no_other_s_turn() -> None:
     assert turns < 60  # as they come, it would be 160
 
 
+@pytest.mark.integration
 def test_a_store_that_is_told_of_says_what_waits(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
     told: list[str] = []
     waits = Waits(clock, told.append)
-    monkeypatch.setattr(base, "WAITS", waits)
+    monkeypatch.setattr(remote, "WAITS", waits)
     objects = open_table(server, clock, "t", client_retry_timeout="1", **{RATE: "1"})
     server.script.append(Reply())
     objects.get("a")
@@ -167,6 +171,7 @@ def get(objects: Objects, clock: ManualClock, times: int) -> float:
     return clock.monotonic_seconds() - began
 
 
+@pytest.mark.integration
 def test_a_slow_down_slows_the_others_too(server: ScriptedServer, clock: ManualClock) -> None:
     busy, other = open_table(server, clock, "busy"), open_table(server, clock, "other")
     server.script += [*[Reply()] * 99, SLOW_DOWN, Reply()]
@@ -175,6 +180,7 @@ def test_a_slow_down_slows_the_others_too(server: ScriptedServer, clock: ManualC
     assert get(other, clock, 51) == pytest.approx(1, abs=0.2)
 
 
+@pytest.mark.integration
 def test_a_bound_is_for_the_store(server: ScriptedServer, clock: ManualClock) -> None:
     server.script.append(Reply())
     for name in ("one", "two"):  # half of it is for Lance
@@ -184,7 +190,7 @@ def test_a_bound_is_for_the_store(server: ScriptedServer, clock: ManualClock) ->
 @pytest.mark.parametrize("fault", [503, 429, 500, 404])
 def test_what_asks_for_fewer_requests(fault: int) -> None:
     text = f"Server returned non-2xx status code: {fault}: "
-    assert reads.throttles(GenericError(text)) == (fault in (503, 429))
+    assert fault_of(GenericError(text)).throttles == (fault in (503, 429))
 
 
 @pytest.mark.parametrize("setting", ["file", "environment", "option"])

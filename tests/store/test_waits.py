@@ -105,6 +105,7 @@ def refused(closed_port: int, clock: ManualClock) -> S3Objects:
     return S3Objects("s3://bucket/t", options, clock, StoreLimits(retry_attempts_max=3))
 
 
+@pytest.mark.integration
 def test_a_store_that_never_answered_is_not_waited_for(
     refused: S3Objects, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,6 +127,7 @@ class _Empty(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.integration
 def test_one_that_did_is_waited_for_and_told_of_at_once(
     caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:

@@ -22,7 +22,7 @@ def put_atomically(*given):
 S3Response._key_response_put = put_atomically
 main(sys.argv[1:])
 """
-# What some servers do that speak S3's protocol, `QUIRKS` of them:
+# What some servers do that speak S3's protocol, in the buckets that have it in their name:
 # conditions  each put of a name replaces the one before it, `If-None-Match` or not
 # suffixes    the last N bytes of an object are taken for its first ones
 # folders     pages are short, and a listing of the folders below `_mem_wal` has none
@@ -33,22 +33,23 @@ import random, re, time
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
 answer = Application.__call__
 def answer_oddly(application, environ, start_response):
+    quirks = environ["PATH_INFO"].split("/")[1].split("-")
     asked = environ.get("QUERY_STRING", "")
     token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
-    if "tokens" in QUIRKS and token and int(token) < time.time() * 1000:
+    if "tokens" in quirks and token and int(token) < time.time() * 1000:
         start_response("400 Bad Request", [("Content-Type", "application/xml")])
         return [b"<Error><Code>ExpiredToken</Code><Message>it has expired</Message></Error>"]
     put = environ["REQUEST_METHOD"] == "PUT" and environ["PATH_INFO"].count("/") > 1
-    if "answers" in QUIRKS and put and random.random() < 1 / 15:
+    if "answers" in quirks and put and random.random() < 1 / 15:
         for part in answer(application, environ, lambda *given: None):
             pass
         start_response("503 Slow Down", [("Content-Length", "0")])
         return []
-    if "conditions" in QUIRKS:
+    if "conditions" in quirks:
         environ.pop("HTTP_IF_NONE_MATCH", None)
-    if "suffixes" in QUIRKS and "HTTP_RANGE" in environ:
+    if "suffixes" in quirks and "HTTP_RANGE" in environ:
         environ["HTTP_RANGE"] = environ["HTTP_RANGE"].replace("bytes=-", "bytes=0-")
-    if "folders" not in QUIRKS or "list-type=2" not in asked:
+    if "folders" not in quirks or "list-type=2" not in asked:
         return answer(application, environ, start_response)
     environ["QUERY_STRING"] = asked + "&max-keys=7"
     if "delimiter" not in asked or "_mem_wal" not in asked:
@@ -84,15 +85,14 @@ Application.__call__ = answer_like_gcs
 class S3Server(ChildServer):
     """`with S3Server() as server:`. Storage options fit memwal's store and pylance alike."""
 
-    program = _SERVE
+    program = _ODD + _SERVE
     """What the subprocess runs."""
     probed = "/moto-api/"
 
     def __init__(self, *quirks: str) -> None:
-        """A server with these of the quirks above; without any, one that keeps S3's rules."""
+        """All of its buckets have these of the quirks above."""
         super().__init__()
-        if quirks:
-            self.program = f"QUIRKS = {quirks!r}\n{_ODD}\n{_SERVE}"
+        self._quirks = quirks
 
     def command(self, port: int) -> Sequence[str]:
         """See ChildServer."""
@@ -106,9 +106,9 @@ class S3Server(ChildServer):
         }
         return [sys.executable, "-c", self.program, "-H", "127.0.0.1", "-p", str(port)]
 
-    def make_bucket(self) -> str:
-        """A new bucket's name."""
-        name = self.make_name("bucket")
+    def make_bucket(self, *quirks: str) -> str:
+        """A new bucket's name; what is in it keeps S3's rules but for these."""
+        name = "-".join((*self._quirks, *quirks, self.make_name("bucket")))
         urllib.request.urlopen(
             urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=30
         ).close()

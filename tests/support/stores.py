@@ -17,8 +17,8 @@ from tests.support.s3server import S3Server
 
 ON_SERVER = (pytest.mark.integration,)
 ON_S3 = pytest.param("s3", marks=ON_SERVER)
-ON_AZURE = pytest.param("az", marks=ON_SERVER)
-ON_GCS = pytest.param("gs", marks=ON_SERVER)
+ON_AZURE = pytest.param("az", marks=pytest.mark.nightly)  # a server of its own
+ON_GCS = pytest.param("gs", marks=pytest.mark.nightly)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from memwal.ports import Clock, Objects
 from memwal.store.objects.base import WAITS, StoreLimits
 from memwal.store.objects.local import check_way
 from memwal.store.objects.opening import is_in_bucket, open_objects, prove_put_if_absent
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.lance_calls import tidy_text, translated
 
 IN_TABLE = f"{layout.STAGING}/doctor"
 BESIDE = "_memwal_doctor"
@@ -65,15 +65,14 @@ class ScratchFolder:
     def use_lance(self) -> None:
         """Make a tiny table with Lance, append to it, and read it. Raises Unsupported."""
         uri, rows = f"{self.address}/table.lance", pa.table({"id": [1, 2, 3]})
-        try:
-            with WAITS.watch(uri, "Lance makes a table"):
-                for mode in ("create", "append"):
-                    lance.write_dataset(rows, uri, mode=mode, storage_options=self._options)
-                found = lance.dataset(uri, storage_options=self._options).to_table()
-        except BaseException as error:
-            if isinstance(error, Exception) or is_panic(error):
-                raise Unsupported("MW-D02", f"Lance can't work here: {tidy_text(error)}") from None
-            raise
+
+        def explain(error: BaseException) -> MemWalError:
+            return Unsupported("MW-D02", f"Lance can't work here: {tidy_text(error)}")
+
+        with translated(explain, (Exception,)), WAITS.watch(uri, "Lance makes a table"):
+            for mode in ("create", "append"):
+                lance.write_dataset(rows, uri, mode=mode, storage_options=self._options)
+            found = lance.dataset(uri, storage_options=self._options).to_table()
         if found["id"].to_pylist() != [1, 2, 3, 1, 2, 3]:
             raise Unsupported(
                 "MW-D03", f"Lance reads other rows than it wrote: {found['id'].to_pylist()}"

@@ -6,9 +6,9 @@ Here alone memwal takes a writer's epoch, for a rescue and for a repair.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from memwal.errors import (
@@ -29,8 +29,8 @@ from memwal.ports import Objects
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries, WalLimits, is_cut_off
 from memwal.store.shards.writers import sentinel_bytes
-from memwal.store.tables.datasets import LanceTables, is_unsupported
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.lance_calls import Says, says, tidy_text, translated
 
 _FORMAT = 1
 
@@ -159,12 +159,6 @@ def _count(document: dict[str, object], name: str) -> int:
     return value
 
 
-# Error texts of pylance 14.0.2, tried in this order: one about a fenced replay names the WAL, too.
-_SEALED = re.compile(r"is sealed", re.IGNORECASE)
-_FENCED = re.compile(r"fenced|claimed epoch", re.IGNORECASE)
-_BAD_WAL = re.compile(r"WAL (entry|IPC|replay)", re.IGNORECASE)
-# What it says of rows that were put before a column changed its type.
-_FORMER_SCHEMA = re.compile(r"is stored as .* and the schema declares", re.IGNORECASE)
 _VERSIONS_MAX = 1_000
 
 
@@ -205,17 +199,13 @@ class LanceShardWriters:
     def _open(
         self, where: str, shard_id: ShardId, version: int | None, settings: Mapping[str, int]
     ) -> LanceClaimedShard:
-        try:
+        def explain(error: BaseException) -> Exception:
+            former = says(error, Says.FORMER_TYPE)
+            return _FormerSchemaError(tidy_text(error)) if former else _name_error(where, error)
+
+        with translated(explain):
             writer = self._tables.shard_writer(shard_id, version=version, **settings)
             return LanceClaimedShard(where, writer, int(writer.memtable_stats()["row_count"]))
-        except (OSError, ValueError, RuntimeError) as error:
-            if _FORMER_SCHEMA.search(str(error)):
-                raise _FormerSchemaError(tidy_text(error)) from None
-            raise _name_error(where, error) from None
-        except BaseException as error:
-            if is_panic(error):
-                raise _name_error(where, error) from None
-            raise
 
 
 class LanceClaimedShard:
@@ -233,26 +223,20 @@ class LanceClaimedShard:
 
     def flush(self) -> None:
         """Close the writer, which flushes (see the port)."""
-        try:
+        with translated(partial(_name_error, self._where)):
             self._writer.close()
-        except (OSError, ValueError, RuntimeError) as error:
-            raise _name_error(self._where, error) from None
-        except BaseException as error:
-            if is_panic(error):
-                raise _name_error(self._where, error) from None
-            raise
 
 
 def _name_error(where: str, error: BaseException) -> MemWalError:
     text = tidy_text(error)
-    if _SEALED.search(text):
+    if says(error, Says.SEALED):
         return Refused("MW-M05", f"{where} is SEALED: no writer may claim it")
-    if _FENCED.search(text):
+    if says(error, Says.FENCED, Says.CLAIMED):
         return LostRace(
             f"{where}: another writer claimed it meanwhile, and has replayed the same rows ({text})"
         )
-    if _BAD_WAL.search(text):
+    if says(error, Says.BAD_WAL):  # a fenced replay names the WAL, too
         return Corruption("MW-W01", f"{where}: its WAL can't be replayed: {text}")
-    if is_unsupported(text):
+    if says(error, Says.UNSUPPORTED):
         return Unsupported("MW-E02", f"{where}: {text}")
     return StoreUnavailable(f"{where}: {text}; its rows are in the WAL as before")

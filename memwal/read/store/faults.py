@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -11,18 +10,11 @@ import pyarrow as pa
 from memwal.errors import Corruption, MemWalError, Missing, Refused, StoreUnavailable, Usage
 from memwal.read.plan.request import Moment
 from memwal.read.plan.sources import Incomplete
-from memwal.store.tables.datasets import GONE
-from memwal.store.tables.lance_calls import is_panic, tells_of_damage, tidy_text
+from memwal.store.tables.lance_calls import ERRORS, Says, is_panic, says, tidy_text
 
 T = TypeVar("T")
 
-# Errors of Lance and Arrow that are the filter's, or the query vector's, own fault.
-_REQUEST_FAULT = re.compile(
-    r"invalid user input|divide by zero|cast error|overflow|error applying filter|"
-    r"query vector|query column|unsupported distance|not supported",
-    re.IGNORECASE,
-)
-_FAULTS = (OSError, ValueError, TypeError, KeyError, RuntimeError, pa.ArrowException)
+_FAULTS = (*ERRORS, TypeError, KeyError, pa.ArrowException)
 
 
 def guard(where: str, call: Callable[[], T]) -> T:
@@ -49,11 +41,11 @@ def _as_ours(where: str, error: BaseException) -> BaseException:
     if isinstance(error, MemWalError) or not (isinstance(error, _FAULTS) or is_panic(error)):
         return error
     text = tidy_text(error)
-    if is_panic(error) or tells_of_damage(error):
+    if is_panic(error) or says(error, Says.DAMAGED):
         return Corruption("MW-F01", f"{where}: can't be read: {text}")
-    if _REQUEST_FAULT.search(text) or isinstance(error, TypeError | KeyError):
+    if says(error, Says.BAD_REQUEST) or isinstance(error, TypeError | KeyError):
         return Usage(f"{where}: {text}")
-    if GONE.search(text):
+    if says(error, Says.GONE):
         return Missing(f"{where}: {text}")
     return StoreUnavailable(f"{where}: can't be read: {text}")
 

@@ -25,16 +25,15 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 from memwal.clock import SystemClock
 from memwal.config import mask_address
 from memwal.config.storage_options import WAIT_OPTION
-from memwal.errors import BadCredentials, Corruption, MemWalError, StoreUnavailable, Usage
+from memwal.errors import Corruption, Usage
 from memwal.ports import (
     OBJECT_BYTES_MAX,
     Clock,
     RequestCounts,
     backoff_seconds,
-    check_object_path,
     check_object_size,
 )
-from memwal.store.objects.pace import our_rate, pace_of
+from memwal.store.objects.pace import our_rate
 
 FIRST_SECONDS = 5.0
 AGAIN_SECONDS = 30.0
@@ -164,11 +163,6 @@ def retry(
     return retrying(call)
 
 
-# Stores that answered this process. One that refuses connections from the beginning, or whose name
-# is unknown, is not waited for: its address is wrong, or nobody is there.
-_answered: set[str] = set()
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreLimits:
     """Bounds on one store. Retries, waits and deletes are a remote store's; local files need none.
@@ -234,125 +228,6 @@ class CountedObjects:
 
     def _address(self, path: str) -> str:
         return f"{self._uri}/{path}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Faults:
-    """What a store's library raises, and what it means.
-
-    `refusal_of` says why no connection came about, where waiting seldom helps; `cause_of`
-    what an error says, in one line and without secrets; `throttles` whether it asks for fewer
-    requests.
-    """
-
-    kinds: tuple[type[Exception], ...]
-    passes: Callable[[BaseException], bool]
-    refusal_of: Callable[[BaseException], str | None]
-    cause_of: Callable[[BaseException], str]
-    throttles: Callable[[BaseException], bool]
-
-    def __or__(self, other: Faults) -> Faults:
-        """The faults of a store that is asked by two libraries."""
-
-        def of(error: BaseException) -> Faults:
-            return self if isinstance(error, self.kinds) else other
-
-        return Faults(
-            kinds=(*self.kinds, *other.kinds),
-            passes=lambda error: of(error).passes(error),
-            refusal_of=lambda error: of(error).refusal_of(error),
-            cause_of=lambda error: of(error).cause_of(error),
-            throttles=lambda error: of(error).throttles(error),
-        )
-
-
-class RemoteObjects(CountedObjects):
-    """A store behind a network. `_request` is the one place that counts, waits, retries and tells.
-
-    A library's own retries are off: they know nothing of the total deadline, and would multiply
-    with ours.
-    """
-
-    def __init__(self, uri: str, clock: Clock, limits: StoreLimits, faults: Faults) -> None:
-        super().__init__(uri)
-        _, _, place = uri.partition("://")
-        self._bucket, _, prefix = place.partition("/")
-        self._below_root = f"{prefix}/" if prefix else ""
-        self._clock = clock
-        self._limits = limits
-        self._faults = faults
-
-    @property
-    @abstractmethod
-    def store(self) -> str:
-        """The endpoint and the bucket."""
-
-    def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
-        """Send, and retry while the fault may pass and the limits allow it."""
-        request, attempts = f"{operation} {self._address(path)}", 0
-        pace = pace_of(self.store, self._clock)
-        seconds_max = self._limits.retry_seconds_max
-        deadline = self._clock.monotonic_seconds() + seconds_max
-
-        def take_turn() -> None:
-            fault = wait.fault
-
-            def say(why: str) -> None:
-                wait.fault = f"{fault}; {why}" if fault else why
-
-            try:
-                pace.take_turn(self.uri, self._limits.requests_per_second_max, deadline, say)
-            except TimeoutError as error:
-                raise StoreUnavailable(
-                    f"{request}: given up after {seconds_max:.0f} s in a queue: {error}"
-                ) from None
-            wait.fault = fault
-
-        def attempt() -> T:
-            nonlocal attempts
-            take_turn()
-            attempts += 1
-            wait.attempts = attempts
-            self._count(counter)
-            self._count("retries", attempts > 1)
-            try:
-                answer = send()
-            except self._faults.kinds as error:
-                refusal = self._faults.refusal_of(error)
-                wait.fault = refusal or self._faults.cause_of(error)
-                if self._faults.throttles(error):
-                    pace.slow_down()
-                if refusal is not None and self.store in _answered:
-                    WAITS.tell(wait)
-                raise
-            _answered.add(self.store)
-            return answer
-
-        def may_pass(error: BaseException) -> bool:
-            refused = self._faults.refusal_of(error) is not None and self.store not in _answered
-            return self._faults.passes(error) and not refused
-
-        try:
-            with WAITS.watch(self.store, request, seconds_max) as wait:
-                return retry(
-                    attempt,
-                    may_pass,
-                    self._clock,
-                    attempts_max=self._limits.retry_attempts_max,
-                    seconds_max=seconds_max,
-                    wait_seconds_max=self._limits.retry_wait_seconds_max,
-                )
-        except self._faults.kinds as error:
-            explained = self._explain(error, request, attempts)
-            # A refusal may quote the credentials.
-            raise explained from None if isinstance(explained, BadCredentials) else error
-
-    @abstractmethod
-    def _explain(self, error: Exception, request: str, attempts: int) -> MemWalError:
-        """The error as one of ours, after so many attempts."""
-
-    def _key(self, path: str) -> str:
-        return self._below_root + check_object_path(path)
 
 
 def nanos_of(moment: datetime) -> int:

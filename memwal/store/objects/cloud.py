@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import obstore
@@ -22,21 +20,13 @@ from obstore.store import AzureStore, GCSStore
 
 from memwal import errors
 from memwal.config.namespaces import OPTION
-from memwal.ports import (
-    PART_BYTES,
-    Clock,
-    DeleteResult,
-    check_object_path,
-)
-from memwal.store.objects.base import (
-    StoreLimits,
-)
-from memwal.store.objects.reads import READ_FAULTS, ReadObjects, cause_of, passes, settings
-from memwal.threads import side_by_side
+from memwal.ports import PART_BYTES, Clock
+from memwal.store.objects.base import StoreLimits
+from memwal.store.objects.faults import Meaning, fault_of
+from memwal.store.objects.remote import RemoteObjects, settings
 
 # What one request lists, by the services' own bounds.
 _PAGE_OBJECTS = {"gs": 1000, "az": 5000, "abfss": 5000}
-_DELETES_IN_FLIGHT_MAX = 16
 _PARTS_MAX = 2  # of one upload on the way, all in memory
 _TRUE = {"1", "true", "on", "yes", "y"}
 # Variables that options may come from, instead of the command line.
@@ -45,14 +35,15 @@ _VARIABLES = ("AZURE_", "GOOGLE_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _TOKEN = "google_storage_token"
 
 
-class CloudObjects(ReadObjects):
+class CloudObjects(RemoteObjects):
     """The Objects port on a bucket or container, and a prefix. Safe to share between threads."""
 
     def __init__(
         self, uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
     ) -> None:
-        super().__init__(uri, clock, limits, READ_FAULTS)
+        super().__init__(uri, clock, limits)
         self._scheme = uri.partition("://")[0]
+        self.page_objects = _PAGE_OBJECTS[self._scheme]
         self._has_suffixes = self._scheme == "gs"
         self._environment = frozenset(
             pair for pair in os.environ.items() if pair[0].upper().startswith(_VARIABLES)
@@ -74,59 +65,19 @@ class CloudObjects(ReadObjects):
         """The endpoint and the bucket or container."""
         return self._store
 
-    @property
-    def page_objects(self) -> int:
-        """The service's bound on a listing's page."""
-        return _PAGE_OBJECTS[self._scheme]
+    def _put(self, key: str, data: bytes, *, create: bool) -> None:
+        mode: Any = "create" if create else "overwrite"
+        obstore.put(self._obstore, key, data, mode=mode, use_multipart=False)
 
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        """Create the object whole, or raise AlreadyExists.
+    def _upload(self, path: str, parts: Iterable[bytes], begun: Iterable[bytes]) -> None:
+        """The library's uploads know no condition: the object is looked up when one begins.
 
-        After a lost reply the retry meets our own object and reports it as existing; the port
-        leaves telling the two apart to the caller. A refusal alone does not say that the object is
-        there (409 is also for writes that met, of which perhaps none has won): it is looked up,
-        and where there is none the write is tried again.
+        A fault begins it anew.
         """
-        key = self._key(path)
-
-        def send() -> None:
-            try:
-                obstore.put(self._obstore, key, data, mode="create")
-            except obs.AlreadyExistsError:
-                self._count("get")
-                try:
-                    obstore.head(self._obstore, key)
-                except FileNotFoundError:
-                    raise CreatesMet from None
-                raise errors.AlreadyExists(f"{self._address(path)} exists") from None
-            self._count("bytes_written", len(data))
-
-        self._request("put", "put_if_absent", path, send)
-
-    def put(self, path: str, data: bytes) -> None:
-        """Write the object, replacing any."""
-        key = self._key(path)
-
-        def send() -> None:
-            obstore.put(self._obstore, key, data, use_multipart=False)
-            self._count("bytes_written", len(data))
-
-        self._request("put", "put", path, send)
-
-    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
-        """Create the object out of its parts; AlreadyExists if it is there when that begins.
-
-        The library's uploads know no condition. A fault begins the upload anew.
-        """
-        asked = iter(parts)
-        first, second = next(asked, b""), next(asked, None)
-        if second is None:
-            self.put_if_absent(path, first)
-            return
         if self.exists(path):
             raise errors.AlreadyExists(f"{self._address(path)} exists")
         key = self._key(path)
-        again: Iterable[bytes] = chain((first, second), asked)
+        again = begun
 
         def send() -> None:
             nonlocal again
@@ -156,42 +107,17 @@ class CloudObjects(ReadObjects):
 
         self._request("put", "put_parts", path, send)
 
-    def delete(self, paths: Iterable[str]) -> DeleteResult:
-        """Delete one by one, some at a time. What failed is returned, not raised.
-
-        When one meets the deadline those that were not begun are not tried: the store does not
-        answer. Refused credentials are raised.
-        """
-        wanted = [check_object_path(path) for path in dict.fromkeys(paths)]
-        gave_up = threading.Event()
-
-        def delete_one(path: str) -> str | None:
-            if gave_up.is_set():
-                return "not tried: an earlier delete failed"
-            key = self._key(path)
+    def _delete_keys(self, keys: Sequence[str]) -> Mapping[str, str]:
+        for key in keys:
             try:
-                self._request("delete", "delete", path, lambda: obstore.delete(self._obstore, key))
-            except errors.Missing:
-                pass
-            except errors.StoreUnavailable as error:
-                if error.__cause__ is not None and passes(error.__cause__):
-                    gave_up.set()
-                return str(error)
-            return None
-
-        reasons = side_by_side(delete_one, wanted, _DELETES_IN_FLIGHT_MAX)
-        failed = tuple((p, why) for p, why in zip(wanted, reasons, strict=True) if why is not None)
-        return DeleteResult(deleted=len(wanted) - len(failed), failed=failed)
+                obstore.delete(self._obstore, key)
+            except FileNotFoundError as error:
+                if fault_of(error).meaning is not Meaning.MISSING:
+                    raise
+        return {}
 
     def _forget(self) -> None:
         _connect.cache_clear()
-
-
-class CreatesMet(obs.BaseError):
-    """A create was refused, and yet there is no object."""
-
-    def __str__(self) -> str:
-        return "Server returned non-2xx status code: 409: writes of one name met, and none has won"
 
 
 @lru_cache(maxsize=16)
@@ -222,7 +148,7 @@ def _connect(
             if unknown is None or given.pop(unknown[1], None) is None:
                 raise errors.Usage(f"{root}: the storage options are not understood") from None
         except (obs.BaseError, ValueError) as error:
-            text = cause_of(error)
+            text = fault_of(error).cause
             for value in given.values():
                 text = text.replace(value, "***")
             if "Account must" in text:

@@ -23,18 +23,21 @@ from obstore.store import S3Store
 from memwal import errors
 from memwal.clock import SystemClock
 from memwal.config.namespaces import OPTION as NAMESPACE
-from memwal.store.objects.base import Faults, StoreLimits
-from memwal.store.objects.reads import THROTTLE_CODES, TRANSIENT_CODES, settings
+from memwal.store.objects.base import StoreLimits
+from memwal.store.objects.faults import Fault, Meaning
+from memwal.store.objects.remote import settings
 
-NO_CREDENTIALS = (
+BOTO_KINDS = (boto.BotoCoreError, boto.ClientError, ResponseParserError)
+"""What `boto_fault_of` knows."""
+_CAUSES_MAX = 10
+_NO_CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
     boto.CredentialRetrievalError,
     boto.SSOError,
     boto.ProfileNotFound,
 )
-_CAUSES_MAX = 10
-_TRANSIENT_ERRORS = (
+_PASSING = (
     boto.ConnectionError,  # no connection came about
     boto.HTTPClientError,  # resets, timeouts, also while the body is read
     boto.IncompleteReadError,
@@ -42,49 +45,22 @@ _TRANSIENT_ERRORS = (
 )
 
 
-class KeysThrottled(Exception):
-    """A batch delete answered, but some of its keys ask for another try."""
-
-    def __str__(self) -> str:
-        return "the store kept refusing some of the objects for now"
-
-
-def passes(fault: BaseException | str | None) -> bool:
-    """Whether a fault (an exception, or a key's error code) may be gone at the next try."""
-    if isinstance(fault, str):
-        return fault in TRANSIENT_CODES
-    if isinstance(fault, boto.ClientError):
-        status = status_of(fault)
-        return (
-            # 409: writes of one key met, and perhaps none has won.
-            status in (408, 409, 429)
-            or (status >= 500 and status != 501)
-            or code_of(fault) in TRANSIENT_CODES
+def boto_fault_of(error: BaseException) -> Fault:
+    """What an error of boto3's says."""
+    if isinstance(error, boto.ClientError):
+        said = error.response.get("Error", {})
+        return Fault(
+            text=said.get("Message", ""),
+            status=int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
+            code=str(said.get("Code", "")),
         )
-    return isinstance(fault, (*_TRANSIENT_ERRORS, KeysThrottled))
+    told = Meaning.PASSING if isinstance(error, _PASSING) else Meaning.OTHER
+    told = Meaning.DENIED if isinstance(error, _NO_CREDENTIALS) else told
+    refusal = _find_refusal(error)
+    return Fault(text=f"{refusal}: {error}" if refusal else str(error), told=told, refusal=refusal)
 
 
-def throttles(error: BaseException) -> bool:
-    """Whether the store asks for fewer requests."""
-    refused = status_of(error) in (429, 503) or code_of(error) in THROTTLE_CODES
-    return refused or isinstance(error, KeysThrottled)
-
-
-def status_of(error: BaseException | None) -> int:
-    """The HTTP status of a refusal; 0 for what is none."""
-    if not isinstance(error, boto.ClientError):
-        return 0
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def code_of(error: BaseException) -> str:
-    """S3's own code; empty for what is no refusal."""
-    if not isinstance(error, boto.ClientError):
-        return ""
-    return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def refusal_of(error: BaseException) -> str | None:
+def _find_refusal(error: BaseException) -> str | None:
     """Why no connection came about, where waiting seldom helps; else None."""
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
@@ -94,24 +70,6 @@ def refusal_of(error: BaseException) -> str | None:
             return "no such host"
         cause = cause and (cause.__cause__ or cause.__context__)
     return None
-
-
-def cause_of(error: BaseException) -> str:
-    """What the error says, in one line."""
-    if not isinstance(error, boto.ClientError):
-        refusal = refusal_of(error)
-        return f"{refusal}: {error}" if refusal else str(error)
-    message = error.response.get("Error", {}).get("Message", "")
-    return f"HTTP {status_of(error)} {code_of(error)}: {message}"
-
-
-S3_FAULTS = Faults(
-    kinds=(boto.BotoCoreError, boto.ClientError, ResponseParserError, KeysThrottled),
-    passes=passes,
-    refusal_of=refusal_of,
-    cause_of=cause_of,
-    throttles=throttles,
-)
 
 
 # Other spellings that object_store (and so pylance) takes for the options read here.

@@ -24,7 +24,7 @@ from memwal.errors import (
 from memwal.format import layout
 from memwal.model import Checkpoint
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
-from memwal.store.tables.lance_calls import call_lance
+from memwal.store.tables.lance_calls import Says, call_lance, says
 from memwal.text import iso_time
 from memwal.threads import side_by_side
 
@@ -140,7 +140,7 @@ class LanceTags:
         try:
             call_lance(lambda: dataset.tags.create(name, version))
         except MemWalError as error:
-            if "version not found" in str(error).lower():
+            if says(error, Says.NO_VERSION):
                 raise LostRace(f"{self._tables.uri}: {error}") from None
             raise
 

@@ -30,7 +30,7 @@ from memwal.format import codec, layout
 from memwal.model import FlushedGeneration, MemWalState, ShardId, ShardManifest
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.sharding.values import encode_value
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.lance_calls import tidy_text, translated
 from memwal.store.tables.manifests import check_data_file
 
 FIELD_PREFIX = "region_field_"
@@ -184,12 +184,8 @@ def _read_table(data: bytes) -> pa.Table:
     with tempfile.TemporaryDirectory(prefix="memwal-") as folder:
         path = Path(folder) / "snapshot.lance"
         path.write_bytes(data)
-        try:
+        with translated(lambda error: Corruption("MW-N03", tidy_text(error))):
             return LanceFileReader(str(path)).read_all().to_table()
-        except BaseException as error:  # a panic in Lance's Rust code is no Exception
-            if isinstance(error, OSError | ValueError | pa.ArrowException) or is_panic(error):
-                raise Corruption("MW-N03", tidy_text(error)) from None
-            raise
 
 
 def _digest(data: bytes) -> str:

@@ -52,8 +52,8 @@ from memwal.ports import Objects
 from memwal.rows.progress import check_claim
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.datasets import LanceTables, is_unsupported
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text
 
 _UPDATES_MAX = 16
 _POSITIONS_MAX = 1_000_000
@@ -73,12 +73,7 @@ _NUMBERS = (
     "backpressure_log_interval_ms",
     "stats_log_interval_ms",
 )
-_FENCED = "fenced"
-_CLAIMED = "another writer claimed"
 _ONE_WRITER = "A shard takes one writer at a time"
-_USER = "Invalid user input"
-# Of a WAL with the type that a column had before `memwal schema` widened it.
-_FORMER_TYPE = "is stored as"
 _FLUSH = "`memwal rescue` flushes what the last writer left there; then run again"
 
 
@@ -389,16 +384,16 @@ class ShardWriters:
             return Corruption("MW-W10", f"{where}: {text}")
         if isinstance(error, MemWalError) or not isinstance(error, OSError | ValueError):
             return error
-        if _FENCED in text.lower():
+        if says(error, Says.FENCED):
             return self._explain_fencing(shard_id, epoch)
-        if _CLAIMED in text:
+        if says(error, Says.CLAIMED):
             return LostRace(f"{where}: another writer claimed it at the same time. {_ONE_WRITER}")
-        if _USER in text:
+        if says(error, Says.BAD_INPUT):
             if self._schema is not None and self._tables.base().schema != self._schema:
                 return LostRace(f"{where}: the table's columns have changed meanwhile; run again")
-            what_to_do = f". {_FLUSH}" if _FORMER_TYPE in text else ""
+            what_to_do = f". {_FLUSH}" if says(error, Says.FORMER_TYPE) else ""
             return Refused("MW-W11", f"{where}: {text}{what_to_do}")
-        if is_unsupported(text):
+        if says(error, Says.UNSUPPORTED):
             return Unsupported("MW-E02", f"{where}: {text}")
         return StoreUnavailable(f"{where}: {text}")
 

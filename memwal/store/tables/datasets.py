@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +36,18 @@ from memwal.rows.widen import DEFAULT_KEY, FORMER_TYPES_KEY
 from memwal.store.objects.base import WAITS
 from memwal.store.objects.local import check_unlinked
 from memwal.store.objects.pace import pace_lance
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.lance_calls import (
+    Says,
+    is_panic,
+    passed_over,
+    says,
+    tidy_text,
+    translated,
+)
 from memwal.store.tables.manifests import check_own_files
 from memwal.text import count_of
 
 _BATCH_ROWS_MAX = 8192
-
-# What Lance says when a file does not exist.
-GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.IGNORECASE)
-# What it says when it was denied access, which says nothing about the file.
-_REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
-UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
 
 
 def lance_version() -> str:
@@ -128,8 +129,7 @@ class LanceTables:
         try:
             transaction = self._read_transaction(version)
         except TypeError as error:
-            # pylance 14 can't show indexes that a compaction rewrote, and only that has any.
-            return "Rewrite" if "RewrittenIndex" in str(error) else None
+            return "Rewrite" if says(error, Says.REWRITTEN) else None
         return None if transaction is None else type(transaction.operation).__name__
 
     def transaction(self, version: int) -> Any | None:
@@ -304,15 +304,12 @@ class LanceTables:
         least what the columns of fixed width take in memory.
         """
         folder = layout.generation_folder(shard_id, generation.path, generation.generation)
-        try:
+        size = None
+        with passed_over(Exception):  # the merge of this generation will report what is wrong
             self._check_unlinked(folder)
             dataset = self._open(f"{self._uri}/{folder}", 1)
             rows = sum(int(part.physical_rows) for part in dataset.get_fragments())
             size = file_bytes_of(dataset)
-        except BaseException as error:  # a panic in Lance's Rust code is no Exception
-            if isinstance(error, Exception) or is_panic(error):
-                return None  # the merge of this generation will report what is wrong
-            raise
         if size is None:
             return None
         size = max(size, rows * _fixed_bytes(dataset.schema))
@@ -325,31 +322,21 @@ class LanceTables:
 
         Its footer must have been checked before (see `memwal.store.tables.manifests`).
         """
-        try:
+        with passed_over():
             reader = LanceFileReader(f"{self._uri}/{path}", **self.opening)
             return int(reader.metadata().num_rows)
-        except (OSError, ValueError):
-            return None
-        except BaseException as error:
-            if is_panic(error):
-                return None
-            raise
+        return None
 
     def file_values(self, path: str, column: str, rows_max: int) -> list[Any]:
         """The first values of a column of a single Lance file; none where it can't be read.
 
         Its footer must have been checked before (see `memwal.store.tables.manifests`).
         """
-        try:
+        with passed_over(KeyError):
             reader = LanceFileReader(f"{self._uri}/{path}", **self.opening)
             found = reader.read_range(0, min(rows_max, int(reader.metadata().num_rows)))
             return list(found.to_table()[column].to_pylist())
-        except (OSError, ValueError, KeyError):
-            return []
-        except BaseException as error:
-            if is_panic(error):
-                return []
-            raise
+        return []
 
     def file_columns(self, path: str) -> tuple[str, ...]:
         """The names of a single Lance file's top-level columns. Raises as `file_batches`."""
@@ -364,38 +351,39 @@ class LanceTables:
         Raises Missing, Corruption for a file that can't be read, and StoreUnavailable.
         """
         reader = self._open_file(path, None if columns is None else list(columns))
-        try:
+        with translated(partial(self._name_file_error, path)):
             yield from reader.read_all(batch_size=_BATCH_ROWS_MAX).to_batches()
-        except (OSError, ValueError, RuntimeError) as error:
-            raise self._name_file_error(path, error) from None
-        except BaseException as error:
-            if is_panic(error):
-                raise self._name_file_error(path, error) from None
-            raise
 
     def _open_file(self, path: str, columns: list[str] | None) -> Any:
         self._check_unlinked(path)
-        try:
+        with translated(partial(self._name_file_error, path)):
             return LanceFileReader(f"{self._uri}/{path}", columns=columns, **self.opening)
-        except (OSError, ValueError) as error:
-            raise self._name_file_error(path, error) from None
-        except BaseException as error:
-            if is_panic(error):
-                raise self._name_file_error(path, error) from None
-            raise
 
     def _name_file_error(self, path: str, error: BaseException) -> MemWalError:
         where, text = f"{self._uri}/{path}", tidy_text(error)
-        if GONE.search(text):
+        if says(error, Says.GONE):
             return Missing(f"{where}: no such file")
-        if UNREACHED.search(text):
+        if says(error, Says.UNREACHED):
             return StoreUnavailable(f"{where}: can't be read: {text}")
         return Corruption("MW-F06", f"{where}: can't be read: {text}")
 
     def _open(self, uri: str, version: int | None) -> Any:
         if Path(uri).is_file():  # Lance would retry for two seconds
             raise Missing(f"{uri}: a file, where a table is a folder")
-        try:
+
+        def explain(error: BaseException) -> MemWalError:
+            text = tidy_text(error)
+            unread = says(error, Says.DENIED, Says.GONE, Says.UNREACHED)
+            if is_panic(error) or (isinstance(error, ValueError) and not unread):
+                return Corruption("MW-F06", f"{uri}: can't be opened: {text}")
+            if says(error, Says.DENIED):
+                return BadCredentials(f"{uri}: access refused: {text}")
+            if says(error, Says.GONE):
+                there = "no Lance table" if version is None else f"no version {version}"
+                return Missing(f"{uri}: {there} there ({text})")
+            return StoreUnavailable(f"{uri}: can't be opened: {text}")
+
+        with translated(explain):
             with WAITS.watch(uri, "Lance opens the table"):
                 # Not `lance.dataset`, which takes either an address or a namespace: generations
                 # need both.
@@ -404,20 +392,6 @@ class LanceTables:
                 )
             _ = dataset.schema  # over a damaged one, Lance panics: here, and nowhere else
             return dataset
-        except (OSError, ValueError) as error:
-            text = tidy_text(error)
-            if _REFUSED.search(text):
-                raise BadCredentials(f"{uri}: access refused: {text}") from None
-            if GONE.search(text):
-                there = "no Lance table" if version is None else f"no version {version}"
-                raise Missing(f"{uri}: {there} there ({text})") from None
-            if isinstance(error, ValueError) and not UNREACHED.search(text):
-                raise Corruption("MW-F06", f"{uri}: can't be opened: {text}") from None
-            raise StoreUnavailable(f"{uri}: can't be opened: {text}") from None
-        except BaseException as error:
-            if is_panic(error):
-                raise Corruption("MW-F06", f"{uri}: can't be opened: {tidy_text(error)}") from None
-            raise
 
 
 def _fixed_bytes(schema: pa.Schema) -> int:
@@ -429,11 +403,6 @@ def _fixed_bytes(schema: pa.Schema) -> int:
             times, kind = times * kind.list_size, kind.value_type
         bits += times * kind.bit_width if pa.types.is_primitive(kind) else 0
     return bits // 8
-
-
-def is_unsupported(text: str) -> bool:
-    """Whether a tidied error of Lance's says "not supported", so that retries won't help."""
-    return text.lower().startswith("not supported")
 
 
 def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:

@@ -15,9 +15,9 @@ import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import chain, islice
 from typing import Any
 
@@ -38,8 +38,8 @@ from memwal.rows import align
 from memwal.rows.convert import convert, fill_default
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.store.tables.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
-from memwal.store.tables.datasets import GONE, LanceTables, columns_of
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.datasets import LanceTables, columns_of
+from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text, translated
 from memwal.store.tables.manifests import TableManifests, check_data_files
 from memwal.threads import side_by_side
 
@@ -56,6 +56,7 @@ Renamed = Callable[[TableView, align.Rename | align.Recast, int], bool]
 
 _BATCH_ROWS_MAX = 8192
 _FOLDERS = ("_versions", "data")
+_READING_FAULTS = (OSError, ValueError, pa.ArrowException)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -510,26 +511,22 @@ def _refuse_value(alignment: align.Alignment, batch: pa.RecordBatch, column: pa.
     )
 
 
-@contextmanager
-def reading(uri: str, shard_id: ShardId, generation: FlushedGeneration) -> Iterator[None]:
+def reading(
+    uri: str, shard_id: ShardId, generation: FlushedGeneration
+) -> AbstractContextManager[None]:
     """Turn an error of Lance's, or a panic in its Rust code, into Missing or Corruption."""
-    try:
-        yield
-    except BaseException as error:  # a panic is no Exception
-        if is_reading_fault(error):
-            where = f"{uri}: shard {shard_id}: generation {generation.generation}"
-            raise unreadable_text(f"{where} ({generation.path})", error) from None
-        raise
+    where = f"{uri}: shard {shard_id}: generation {generation.generation} ({generation.path})"
+    return translated(partial(unreadable_text, where), _READING_FAULTS)
 
 
 def unreadable_text(where: str, error: BaseException) -> Exception:
     """The error to raise: Missing when files are gone (perhaps collected), otherwise Corruption."""
     text = tidy_text(error)
-    if GONE.search(text):
+    if says(error, Says.GONE):
         return Missing(f"{where}: {text}")
     return Corruption("MW-F01", f"{where} can't be read: {text}")
 
 
 def is_reading_fault(error: BaseException) -> bool:
     """Whether a read's error is about what is stored rather than about this program."""
-    return isinstance(error, OSError | ValueError | pa.ArrowException) or is_panic(error)
+    return isinstance(error, _READING_FAULTS) or is_panic(error)

@@ -22,8 +22,16 @@ from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.ports import Objects
-from memwal.store.tables.datasets import GONE, UNREACHED, LanceTables
-from memwal.store.tables.lance_calls import call_lance, is_panic, tidy_text
+from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.lance_calls import (
+    ERRORS,
+    Says,
+    call_lance,
+    is_panic,
+    passed_over,
+    says,
+    tidy_text,
+)
 
 # Of a vector index's statistics only the partition sizes are needed; its centroids are large.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
@@ -43,7 +51,7 @@ LET_GO_MESSAGE = "memwal: lets go of inherited merge progress"
 """The commit message that marks a commit which lowers progress on purpose."""
 _INDICES = "_indices"
 # What Lance raises over an index's files that are damaged, a panic aside.
-_UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError)
+_UNREADABLE = (*ERRORS, KeyError, TypeError)
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
 
 
@@ -132,7 +140,7 @@ def _try_open(dataset: Any, name: str) -> str | None:
         if not is_panic(error) and not isinstance(error, _UNREADABLE):
             raise
         text = f"index {name!r} can't be opened: {tidy_text(error)}"
-        if UNREACHED.search(text) and not GONE.search(text):
+        if says(error, Says.UNREACHED) and not says(error, Says.GONE):
             raise StoreUnavailable(f"{dataset.uri}: {text}") from None
         return text
     return None
@@ -224,12 +232,9 @@ def build_again(dataset: Any, name: str) -> None:
 
 def _text_parameters(dataset: Any, described: Any) -> dict[str, Any]:
     """A full-text index's settings; where its files can't be read, those in the manifest."""
-    try:
+    settings = dict(described.details)
+    with passed_over(Exception):
         settings, _ = read_text_index(dataset, described)
-    except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):
-            raise
-        settings = dict(described.details)
     for name in ("lance_tokenizer", "document_granularity"):  # by the column's type
         settings.pop(name, None)
     return settings
@@ -241,14 +246,13 @@ def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int,
     Sizes are added up when the segments have equally many partitions, as those of one model do,
     and are put one after the other otherwise. Empty when Lance can't tell.
     """
-    try:
+    found: dict[str, tuple[int, ...]] = {}
+    with passed_over(KeyError, TypeError):
         found = {
             str(segment["uuid"]): tuple(int(p["size"]) for p in segment.get("partitions", ()))
             for segment in dataset.stats.index_stats(name)["indices"]
         }
-    except BaseException as error:  # a panic in Lance's Rust code is no Exception
-        if not is_panic(error) and not isinstance(error, _UNREADABLE):
-            raise
+    if not found:
         return []
     sizes = [s for s in found.values() if s]
     if len({len(s) for s in sizes}) > 1:
@@ -287,13 +291,9 @@ def replace_mem_wal_entry(
         landed = lance.LanceDataset.commit(
             base, operation, read_version=version, max_retries=0, commit_message=message
         )
-    except CommitConflictError as error:
-        raise LostRace(tidy_text(error)) from None
-    except (OSError, ValueError, RuntimeError) as error:
-        text = tidy_text(error)
-        if "conflict" in text.lower():
-            raise LostRace(text) from None
-        raise StoreUnavailable(text) from None
+    except ERRORS as error:
+        lost = isinstance(error, CommitConflictError) or says(error, Says.CONFLICT)
+        raise (LostRace if lost else StoreUnavailable)(tidy_text(error)) from None
     return int(landed.version)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from memwal.errors import Corruption, Missing, StoreUnavailable
 from memwal.ports import Objects
-from memwal.store.tables.datasets import GONE, LanceTables
+from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.generations import is_reading_fault
 from memwal.store.tables.indexes import list_index_folders
-from memwal.store.tables.lance_calls import is_panic, tells_of_damage, tidy_text
+from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text
 
 _BATCH_ROWS_MAX = 1024
 
@@ -72,7 +72,7 @@ def _find_in(fragment: Any, look: Callable[[], object]) -> str | None:
         if not isinstance(error, RuntimeError) and not is_reading_fault(error):
             raise
         text = tidy_text(error)
-        if not (is_panic(error) or tells_of_damage(error) or GONE.search(text)):
+        if not (is_panic(error) or says(error, Says.DAMAGED, Says.GONE)):
             raise StoreUnavailable(f"fragment {fragment.fragment_id}: {text}") from None
         return text
     return None

@@ -432,13 +432,12 @@ def test_people_see_what_a_check_proves_and_what_to_do(tmp_path: Path) -> None:
         ("suffixes", {"range_read"}),
     ],
 )
-def test_an_odd_server_is_found_out(quirk: str, wrong: set[str]) -> None:
-    with S3Server(quirk) as server:
-        bucket = server.make_bucket()
-        done, found = run(f"s3://{bucket}", server.storage_options)
-        objects = open_objects(f"s3://{bucket}", server.storage_options, SystemClock())
-        assert list(objects.list("")) == []
-        assert run(f"s3://{bucket}/x", server.storage_options, "--debug")[0].exit_code == 7
+def test_an_odd_server_is_found_out(s3_server: S3Server, quirk: str, wrong: set[str]) -> None:
+    bucket, options = s3_server.make_bucket(quirk), s3_server.storage_options
+    done, found = run(f"s3://{bucket}", options)
+    objects = open_objects(f"s3://{bucket}", options, SystemClock())
+    assert list(objects.list("")) == []
+    assert run(f"s3://{bucket}/x", options, "--debug")[0].exit_code == 7
     assert (done.exit_code, found["outcome"]) == (7, "failed")
     assert {check["name"] for check in found["checks"] if check["ok"] is False} == wrong
 

@@ -25,7 +25,7 @@ from memwal.read.store import faults
 from memwal.run.progress import SILENT
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries
-from memwal.store.tables.lance_calls import tells_of_damage
+from memwal.store.tables.lance_calls import Says, says
 from memwal.store.tables.manifests import TableManifests
 from memwal.testing.objects import Fault, FaultyObjects
 from tests.support import wal_tables
@@ -274,7 +274,7 @@ def test_a_writer_that_flushes_meanwhile_is_no_damage(table: Table) -> None:
     ],
 )
 def test_what_lance_says_of_damage(text: str, is_damage: bool) -> None:
-    assert tells_of_damage(OSError(text)) is is_damage
+    assert says(OSError(text), Says.DAMAGED) is is_damage
 
 
 def test_what_is_collected_while_it_is_read_is_no_damage() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
 from memwal.rows.keyset import KeySet, find_shared_key, group_batches, key_predicate
 from memwal.run.metrics.spans import span
-from memwal.store.tables.lance_calls import is_panic, tidy_text
+from memwal.store.tables.lance_calls import ERRORS, Says, says, tidy_text, translated
 
 REMEMBERED_SECONDS = 600.0
 """How long after a refused commit a table's merges take turns."""
@@ -37,11 +36,6 @@ _POLL_SECONDS = 0.02
 _KEPT_SECONDS = 86_400.0
 _OPEN = os.O_RDWR | os.O_NOFOLLOW
 
-_CONFLICT = re.compile(
-    r"too many concurrent writers|commit conflict|preempted by concurrent|"
-    r"incompatible transaction|stale sstable|concurrent modification",
-    re.IGNORECASE,
-)
 # Of two concurrent commits that both insert this many keys or more, Lance refuses one.
 _COMPARED_MIN = 200
 _LOOKED_AT_TIMES = 4
@@ -212,20 +206,17 @@ def run_commit(
     call: Callable[[], Any], cause: Callable[[], Exception | None] = lambda: None
 ) -> Any:
     """Run a commit; conflicts become LostRace, anything else an error with an open outcome."""
-    try:
-        return call()
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+
+    def explain(error: BaseException) -> Exception:
         # An error while reading rows for the commit is raised as it is: not the commit's fault.
         if (own := cause()) is not None:
-            raise own from None
-        text = tidy_text(error)
-        if _CONFLICT.search(str(error)):
-            raise LostRace(text) from None
-        raise StoreUnavailable(text) from None
-    except BaseException as error:
-        if is_panic(error):
-            raise StoreUnavailable(f"Lance panicked: {tidy_text(error)}") from None
-        raise
+            return own
+        if says(error, Says.CONFLICT):
+            return LostRace(tidy_text(error))
+        return StoreUnavailable(tidy_text(error))
+
+    with translated(explain, (*ERRORS, pa.ArrowException)):
+        return call()
 
 
 def count_bytes_read(datasets: Iterable[Any]) -> int:
