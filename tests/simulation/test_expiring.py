@@ -12,7 +12,7 @@ from tests.simulation.lake import Lake, Progress, Version
 from tests.simulation.scheduler import Actor, FaultRates
 from tests.simulation.weather import Setup, expiring
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.integration
 
 
 def run(seed: int, lake: type[Lake] = Lake, **more: object) -> simulate.Outcome:

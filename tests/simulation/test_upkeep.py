@@ -15,7 +15,7 @@ from tests.simulation.lake import Lake, Version
 from tests.simulation.scheduler import FaultRates
 from tests.simulation.upkeep_actors import UPKEEP
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.integration
 
 USUAL = ("merge", "index_catchup", "garbage")
 

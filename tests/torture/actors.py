@@ -103,9 +103,10 @@ def write(
     history = History(place.folder)
     facts = {"table": place.name, "shard": shard, "session": session, "by": "pylance"}
     keys_only = pa.schema([place.schema.field(name) for name, _ in KEYS[place.key]])
+    begin = now()
     dataset = place.dataset()
     writer = dataset.mem_wal_writer(now_at, max_wal_flush_interval_ms=1, **limits)
-    history.add("open", **facts)
+    history.add("open", **facts, begin=begin)
     for number, (what, keys) in enumerate(steps):
         if what == "sleep":
             time.sleep(keys[0] / 1000)

@@ -13,8 +13,8 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,12 +24,16 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.faults.s3proxy import NONE, S3Proxy, Toxics
 from tests.support.s3server import S3Server
 from tests.torture import actors, lsm
 from tests.torture.actors import Place
+from tests.torture.backups import Backups
+from tests.torture.drill import FINDINGS, Drill, Read, copy, told
 from tests.torture.history import History, now
 from tests.torture.judge import Verdict, judge, show
-from tests.torture.scenarios import SCENARIOS, Scenario
+from tests.torture.scenarios import COLLECT_ALL, SCENARIOS, Scenario
+from tests.torture.watches import Watches
 
 _PROCESSES = get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.torture.warm", "tests.torture.actors"])
@@ -58,6 +62,8 @@ class World:
         self.at_work.set()
         self.moved: dict[str, str] = {}
         """The shard that what was this shard's is written to now."""
+        self.proxy: Any = None
+        """On the way to the store, if that is bad."""
         self.copy: dict[tuple[Any, ...], list[Any]] = {}
         """What the consumer of the changes has, by key."""
 
@@ -79,21 +85,26 @@ class World:
         )  # fmt: skip
         if scenario.indexed:
             dataset.create_scalar_index("text", "INVERTED")
+            dataset.create_scalar_index("n", "BTREE")
         if scenario.lancedb:
             self._use_lancedb(place, [], spec=scenario.lancedb).join()
         else:
             dataset.initialize_mem_wal()
         self.begin(place, [[key, 0] for key in keys])
         if scenario.policy:
-            config = self.folder / "memwal.toml"
-            config.write_text(
-                f'[tables.t]\nuri = "{uri}"\n[tables.t.policy.columns]\n'
-                'total = "sum"\nlog = "list_append"\n'
-            )
+            self.configure(place)
             self.command(place, "merge --engine local", config=True, final=True)
         if scenario.follows:
             self.follow(place, "--since 0")
         return place
+
+    def configure(self, place: Place, defaults: str = "") -> None:
+        """Write what names the table, and its policy."""
+        policy = '[tables.t.policy.columns]\ntotal = "sum"\nlog = "list_append"\n'
+        (self.folder / "memwal.toml").write_text(
+            f'[defaults]\n{defaults}[tables.t]\nuri = "{place.uri}"\n'
+            + (policy if self.scenario.policy else "")
+        )
 
     def begin(self, place: Place, rows: Sequence[Sequence[int]], *, clone: bool = False) -> None:
         self.places.append(place)
@@ -117,15 +128,37 @@ class World:
         if fate > self.scenario.kills + self.scenario.stalls:
             return
         process.join(chance.random() * seconds)
-        kill = fate < self.scenario.kills
-        self.history.add("stop", who=who, signal="KILL" if kill else "STOP")
-        with suppress(ProcessLookupError):
-            if kill:
-                os.kill(process.pid, signal.SIGKILL)
-            elif process.is_alive():
+        is_kill = fate < self.scenario.kills
+        self.history.add("stop", who=who, signal="KILL" if is_kill else "STOP")
+        if is_kill:
+            kill(process)
+        elif process.is_alive():
+            with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGSTOP)
                 time.sleep(chance.random() * 1.5)
                 os.kill(process.pid, signal.SIGCONT)
+
+    def run(
+        self, given: Sequence[str], storage: Mapping[str, str], chance: random.Random | None = None
+    ) -> tuple[int, str, str]:
+        """Run a command: its exit code, output and errors."""
+        out = self.folder / "out" / f"{next(self.commands)}"
+        process = self.start(actors.run_command, [*given, "--json"], storage, str(out))
+        if chance is not None:
+            self.hurt(process, chance, " ".join(given), 0.5)
+        process.join(_COMMAND_SECONDS_MAX)
+        code = process.exitcode
+        if code is None:
+            kill(process)
+            self.errors.append(f"{given} took more than {_COMMAND_SECONDS_MAX} s")
+        if code in (None, 255):  # another thread has just asked for it, and it is lost
+            code = -9
+        self.codes[f"{given[0]} {code}"] += 1
+        text, said = _text(out), _text(Path(f"{out}.err"))
+        if code in (0, -9):
+            for file in (out, Path(f"{out}.err")):
+                file.unlink(missing_ok=True)
+        return code, text, said
 
     def command(
         self,
@@ -136,42 +169,25 @@ class World:
         config: bool = False,
         final: bool = False,
     ) -> tuple[int, str]:
-        """Run a command on the table and put it on record, unless it is a read."""
+        """Run a command on the table and put it on record."""
         words = line.split() if isinstance(line, str) else list(line)
-        out = str(self.folder / "out" / f"{next(self.commands)}")
-        given = [*words, "--json"]
-        given.insert(2 if words[0] == "checkpoint" else 1, place.name if config else place.uri)
-        if config:
-            given += ["--config", str(self.folder / "memwal.toml")]
+        given = [*words, *(["--config", str(self.folder / "memwal.toml")] if config else [])]
+        at = 2 if words[0] in ("checkpoint", "restore") else 1
+        given.insert(at, place.name if config else place.uri)
         begin = now()
-        process = self.start(actors.run_command, given, place.storage, out)
-        if chance is not None:
-            self.hurt(process, chance, " ".join(words), 0.5)
-        process.join(_COMMAND_SECONDS_MAX)
-        code = process.exitcode
-        if code is None:
-            process.kill()
-            process.join()
-            self.errors.append(f"{words} took more than {_COMMAND_SECONDS_MAX} s")
-            code = -9
-        if code == 255:  # another thread has just asked for it, and multiprocessing has lost it
-            code = -9
-        said = _text(f"{out}.err")
-        text = _text(out)
-        self.codes[f"{words[0]} {code}"] += 1
-        if words[0] != "read":
-            said = said if code else ""
+        code, text, said = self.run(given, place.storage, chance)
+        if words[0] == "read":
+            self._record_read(place, words, begin, code, text, said, final)
+        else:
             self.history.add(
                 "job", table=place.name, name=words[0], args=words[1:], begin=begin, exit=code,
                 said=(said or text if code else "")[-1500:], final=final,
             )  # fmt: skip
-        else:
-            self._record_read(place, words, begin, code, text, said, final)
-        for file in (out, f"{out}.err"):
-            if code in (0, -9):
-                with suppress(OSError):
-                    Path(file).unlink()
         return code, text
+
+    def fault(self, what: str, detail: str) -> None:
+        """Put on record what is no matter of rows."""
+        self.history.add("fault", table=self.places[0].name, what=what, detail=detail)
 
     def _record_read(
         self,
@@ -256,9 +272,7 @@ class World:
         )
         self.hurt(process, chance, f"session {session}", 0.3 + len(steps) * 0.01)
         process.join(30)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        kill(process)
 
     def write_by_lancedb(self, place: Place, until: float, seed: str) -> None:
         """LanceDB's client and ingests in turn, which find the shards by the spec that it set."""
@@ -284,9 +298,7 @@ class World:
             process = self._use_lancedb(place, steps)
             self.hurt(process, chance, f"session {session}", 2.0 + len(steps) * 0.1)
             process.join(60)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            kill(process)
 
     def _use_lancedb(
         self, place: Place, steps: Sequence[Any], spec: Sequence[Any] | None = None
@@ -404,9 +416,7 @@ class World:
             if "--key" in words:
                 key = chance.randrange(self.scenario.keys * self.scenario.shards)
                 words.remove("--key")
-                for name, value in place.key_of(key).items():
-                    text = f"0x{value.hex()}" if isinstance(value, bytes) else value
-                    words += ["--key", f"{name}={text}"]
+                words += _key_words(place, key)
                 self.asked[" ".join(words)] = key
             self.command(place, words, chance=chance if chance.random() < 0.2 else None)
 
@@ -446,14 +456,20 @@ class World:
         chance = random.Random(seed)
         while time.monotonic() < until:
             time.sleep(1 + 2 * chance.random())
-            self.at_work.clear()
-            try:
-                with ExitStack() as writers:
-                    for busy in self.busy.values():
-                        writers.enter_context(busy)
-                    self._renew(place, chance)
-            finally:
-                self.at_work.set()
+            with self.rest():
+                self._renew(place, chance)
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """No writer is at work."""
+        self.at_work.clear()
+        try:
+            with ExitStack() as writers:
+                for busy in self.busy.values():
+                    writers.enter_context(busy)
+                yield
+        finally:
+            self.at_work.set()
 
     def _renew(self, place: Place, chance: random.Random) -> None:
         for _ in range(20):
@@ -470,6 +486,59 @@ class World:
                 break
         if chance.random() < 0.7:  # else the writers go on in the former shards
             self.moved = {shard: _shard(f"{shard} {chance.random()}") for shard in place.shards}
+
+    # -- damages
+
+    def drill(self, place: Place, count: int) -> None:
+        """Damage copies of the table as it is left, and see what becomes of each."""
+        folder = self.folder / "drills"
+        folder.mkdir()
+        sound = copy(Path(place.uri), folder / "sound")
+        states = {level: {row[0]: row for row in rows} for level, rows in self.tell(sound).items()}
+        newest = states["wal"]
+        half = sorted(row[1] for row in newest.values())[len(newest) // 2]
+        reads = {
+            "latest": Read(),
+            "with WAL": Read(words=["--with-wal"], level="wal"),
+            "by filter": Read(words=["--filter", f"n >= {half}"], keep=lambda row: row[1] >= half),
+            "by snapshot": Read(words=["--consistency", "snapshot"], level="snapshot"),
+        }
+        for key in [*newest][:: len(newest) // 2]:
+            reads[f"key {key}"] = Read(
+                words=_key_words(place, key), keep=lambda row, key=key: row[0] == key
+            )
+        if self.scenario.indexed:
+            reads["by text"] = Read(words=["--search", "text=row"])
+        for name in self.checkpoints[place.name]:
+            reads[f"at {name}"] = Read(words=["--checkpoint", name], level=name)
+        for read in reads.values():
+            if read.level not in states:
+                _, text = self.command(place, ["read", *read.words], final=True)
+                states[read.level] = {row[0]: row for row in told(json.loads(text))}
+        drill = Drill(sound=sound, run=self._run_drill, tell=self.tell, reads=reads, truth=states)
+        looks = drill.look_at(copy(sound, folder / "copy"))
+        if not looks.is_right:
+            self.fault("sound table read otherwise", json.dumps(asdict(looks)))
+        for number in range(count):
+            outcome = drill.damaged(self.seed * 1000 + number, folder)
+            self.history.add("drill", table=place.name, **outcome.as_json())
+            if outcome.verdict in FINDINGS:
+                self.fault(f"damage: {outcome.verdict}", json.dumps(outcome.as_json()))
+
+    def _run_drill(self, words: Sequence[str]) -> tuple[int, str]:
+        code, text, said = self.run(words, {})
+        return code, text if code == 0 else said or text
+
+    def tell(self, table: Path) -> dict[str, Any]:
+        """What each level of a table holds that is at rest, told without memwal."""
+        out = self.folder / "out" / "told"
+        out.unlink(missing_ok=True)
+        at = replace(self.places[0], uri=str(table))
+        process = self.start(lsm.tell, at, str(out))
+        process.join(_COMMAND_SECONDS_MAX)
+        kill(process)
+        died = {level: {"told": "the process died"} for level in ("base", "latest", "wal")}
+        return json.loads(_text(out)) if out.exists() else died
 
     # -- all of it
 
@@ -491,7 +560,7 @@ class World:
         self.moments: dict[str, tuple[int, int]] = {}
         until = time.monotonic() + seconds
         name = f"{self.seed} {self.scenario.name}"
-        reading = [self.start(actors.read_base, place, seconds)]
+        reading = [] if self.scenario.restores else [self.start(actors.read_base, place, seconds)]
         if self.scenario.suits_lsm_scanner:
             reading.append(self.start(lsm.read_lsm, place, seconds))
         all_: list[Callable[[], None]] = [
@@ -514,9 +583,30 @@ class World:
             all_.append(lambda: self._follow(place, f"{name} follow", until))
         if self.scenario.renews:
             all_.append(lambda: self.renew(place, f"{name} renew", until))
+        if self.scenario.watched:
+            all_.append(lambda: Watches(self, place).work(f"{name} watches", until))
+        if self.scenario.backups:
+            self.backups = Backups(world=self, place=place)
+            all_.append(lambda: self.backups.work(f"{name} backups", until))
+        if self.proxy:
+            all_.append(lambda: self.trouble(f"{name} store", until))
         self._run(*all_)
         for process in reading:
             process.join(10)
+
+    def trouble(self, seed: str, until: float) -> None:
+        """The way to the store is bad for a while, and good again."""
+        chance = random.Random(seed)
+        while time.monotonic() < until:
+            self.proxy.toxics = Toxics(**self.scenario.toxics)
+            time.sleep(1 + 2 * chance.random())
+            self.proxy.toxics = NONE
+            time.sleep(chance.random())
+
+    def read_base(self, place: Place) -> None:
+        """Read the base as it is now."""
+        process = self.start(actors.read_base, place, 0.05)
+        process.join(20)
 
     def heal(self, place: Place) -> None:
         """Nobody disturbs any more: all has to be flushed, merged, collected, and right."""
@@ -539,9 +629,25 @@ class World:
             self.command(place, line, final=True)
         if self.scenario.follows:
             self.follow(place, "--cursor mart")
-        process = self.start(actors.read_base, place, 0.1)
-        process.join(20)
+        self.read_base(place)
+        if self.scenario.backups:
+            self.backups.back_up("last")
+            self.backups.look(again=True)
+        if self.scenario.comes_to_rest:
+            self._empty(place)
         self.command(place, "verify", final=True)
+
+    def _empty(self, place: Place) -> None:
+        """All goes that nothing needs."""
+        for name in self.checkpoints[place.name]:
+            self.command(place, f"checkpoint drop {name}", final=True)
+        for _ in range(3):
+            self.command(place, f"garbage {COLLECT_ALL}", final=True)
+        left = lsm.count_stored(place)
+        # Sentinels stay, and the highest position of each shard.
+        most = {"generations": 0, "entries": left["claims"], "versions": 5}
+        if any(left[what] > count for what, count in most.items()):
+            self.fault("a leak", str(left))
 
 
 def _shard(seed: str) -> str:
@@ -552,37 +658,54 @@ def _choose(chance: random.Random, weights: Any) -> str:
     return str(chance.choices(list(weights), list(weights.values()))[0])
 
 
+def _key_words(place: Place, key: int) -> list[str]:
+    pairs = place.key_of(key).items()
+    texts = ((name, f"0x{v.hex()}" if isinstance(v, bytes) else v) for name, v in pairs)
+    return [word for name, text in texts for word in ("--key", f"{name}={text}")]
+
+
 def _options(line: str, chance: random.Random) -> str:
-    if line.startswith("watch"):
+    if line.split()[0] in ("watch", "verify", "status"):
         return ""
     return " --engine local" + (
         f" --generations-per-commit-max {chance.choice([1, 2])}"
-        if line == "merge" and chance.random() < 0.3
+        if line.startswith("merge") and chance.random() < 0.3
         else ""
     )
 
 
-def _text(file: str) -> str:
+def _text(file: Path) -> str:
     with suppress(OSError):
-        return Path(file).read_text(errors="replace")
+        return file.read_text(errors="replace")
     return ""
 
 
-def run_one(name: str, seed: int, seconds: float, folder: Path) -> Verdict:
+def kill(process: Any) -> None:
+    """End a process that may have ended, which is not known here yet."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    process.join()
+
+
+def run_one(name: str, seed: int, seconds: float, folder: Path, drills: int = 0) -> Verdict:
     """A scenario of a seed, in a folder that is made for it."""
     scenario = SCENARIOS[name](random.Random(f"{name} {seed}"))
     folder.mkdir(parents=True)
     (folder / "scenario.json").write_text(json.dumps({"seed": seed, **scenario.__dict__}, indent=1))
     started = time.monotonic()
     world = World(scenario, seed, folder)
-    quirks = ["answers"] if scenario.loses_answers else []
-    with S3Server(*quirks) if scenario.on_s3 else nullcontext() as server:
-        if server:
-            uri = f"s3://{server.make_bucket()}/t.lance"
-            place = world.make(uri, server.storage_options)
-        else:
-            place = world.make(str(folder / "t.lance"), {})
+    with ExitStack() as stack:
+        uri, storage = str(folder / "t.lance"), {}
+        if scenario.on_s3:
+            server = stack.enter_context(S3Server())
+            uri, storage = f"s3://{server.make_bucket()}/t.lance", server.storage_options
+            if scenario.toxics:
+                world.proxy = stack.enter_context(S3Proxy(server.endpoint, seed))
+                storage = world.proxy.options(storage)
+        place = world.make(uri, storage)
         world.torture(place, seconds)
+        if drills and scenario.keyed and not scenario.on_s3:
+            world.drill(place, drills)
         for healed in world.places:
             world.heal(healed)
     verdict = judge(folder)
@@ -595,12 +718,18 @@ def run_one(name: str, seed: int, seconds: float, folder: Path) -> Verdict:
     sys.stdout.flush()
     (folder / "verdict.json").write_text(verdict.as_json())
     if not verdict.findings:
-        shutil.rmtree(folder / "t.lance", ignore_errors=True)
+        for name in ("t.lance", "drills", "backups", "taken"):
+            shutil.rmtree(folder / name, ignore_errors=True)
     return verdict
 
 
 def run_many(
-    names: Sequence[str], seed: int, seconds: float, round_seconds: float, folder: Path
+    names: Sequence[str],
+    seed: int,
+    seconds: float,
+    round_seconds: float,
+    folder: Path,
+    drills: int = 0,
 ) -> list[Verdict]:
     """Scenarios in turn, each with the next seed, for about so many seconds."""
     verdicts: list[Verdict] = []
@@ -614,5 +743,5 @@ def run_many(
             break
         name = names[number % len(names)]
         place = folder / f"{name}-{seed + number}"
-        verdicts.append(run_one(name, seed + number, min(left, round_seconds), place))
+        verdicts.append(run_one(name, seed + number, min(left, round_seconds), place, drills))
     return verdicts
