@@ -8,14 +8,13 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.torture.actors import Place
-from tests.torture.history import now
+from tests.torture.history import now, turns
 from tests.torture.lsm import Told, decode, read_level
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ class Backups:
 
     def work(self, seed: str, until: float) -> None:
         """Back up, and perhaps restore, over and over."""
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             keep = "--keep 4" if chance.random() < 0.3 else ""
             self.back_up(f"b{len(self.made)}", keep, chance)
             if self.world.scenario.restores and self.rows and chance.random() < 0.7:

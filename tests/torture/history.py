@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,13 @@ Event = dict[str, Any]
 
 def now() -> int:
     return time.monotonic_ns()
+
+
+def turns(seed: str, until: float) -> Iterator[random.Random]:
+    """The same chance over and over, until the time has come."""
+    chance = random.Random(seed)
+    while time.monotonic() < until:
+        yield chance
 
 
 class History:

@@ -394,26 +394,26 @@ def _split(events: Sequence[Event], acks: Mapping[int, float]) -> list[Table]:
         until = (following["begin"], following["at"]) if following else (inf, inf)
         table = Table({**made, "rows": start["rows"]})
         tables.append(table)
-        within = [event for event in events[1:] if _is_within(event, end, *until)]
+        within = [event for event in events[1:] if _is_within(event, begin, end, *until)]
         shown = {row[1] // 1000 for e in within if e["kind"] == "read" for row in e["rows"]}
         for event in within:
             session = opened.get(event["session"]) if event["kind"] in ("op", "flush") else None
             if session and session["at"] < begin:
-                if event.get("id") in acks:
+                if event.get("id") in acks and event["at"] > end:
                     table.find("acknowledged to a session from before", event, start["name"])
             elif not session or session["begin"] > end or event["session"] in shown:
                 table.take(event)
     return tables
 
 
-def _is_within(event: Event, end: float, begin: float, over: float) -> bool:
-    """Whether it is after one restore, and before the next one, which lasts from `begin`."""
-    if event["kind"] in ("job", "fault"):  # they count for how they ended only
-        return end < event.get("begin", event["at"]) < over
-    if event["kind"] == "op":  # what its writer is told may come later
-        return end < event["at"] < begin
+def _is_within(event: Event, begin: float, end: float, until: float, over: float) -> bool:
+    """Whether it is after a restore, from `begin` to `end`, and before the next, to `over`."""
     low, high = event.get("moment") or (event.get("begin", event["at"]), event["at"])
-    return bool(end < low and high < begin)
+    if event["kind"] in ("job", "fault"):  # they count for how they ended only
+        return bool(end < low < over)
+    if event["kind"] in ("op", "flush"):  # the new table may have been open before it was told
+        return bool(begin < low < until)
+    return bool(end < low and high < until)
 
 
 def judge(folder: Path) -> Verdict:

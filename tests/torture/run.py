@@ -30,7 +30,7 @@ from tests.torture import actors, lsm
 from tests.torture.actors import Place
 from tests.torture.backups import Backups
 from tests.torture.drill import FINDINGS, Drill, Read, copy, told
-from tests.torture.history import History, now
+from tests.torture.history import History, now, turns
 from tests.torture.judge import Verdict, judge, show
 from tests.torture.scenarios import COLLECT_ALL, SCENARIOS, Scenario
 from tests.torture.watches import Watches
@@ -50,7 +50,6 @@ class World:
         self.scenario, self.seed, self.folder = scenario, seed, folder
         (folder / "out").mkdir(parents=True)
         self.history = History(folder)
-        self.over = threading.Event()
         self.commands = count(1)
         self.sessions = count(1)
         self.checkpoints: dict[str, list[str]] = defaultdict(list)
@@ -121,6 +120,12 @@ class World:
         process = _PROCESSES.Process(target=function, args=given, kwargs=named, daemon=True)
         process.start()
         return process
+
+    def call(self, function: Callable[..., None], *given: Any) -> None:
+        """Let a process do it, and end it if that takes too long."""
+        process = self.start(function, *given)
+        process.join(60)
+        kill(process)
 
     def hurt(self, process: Any, chance: random.Random, who: str, seconds: float) -> None:
         """Perhaps kill or stall it, at some moment of about as many seconds."""
@@ -222,24 +227,21 @@ class World:
 
     def write(self, place: Place, shard: str, until: float, seed: str) -> None:
         """One session after the other."""
-        chance = random.Random(seed)
-        mine = place.shards.index(shard)
-        fresh = count(mine * 10**6)
-        turns = count()
-        while time.monotonic() < until:
+        fresh, moves = count(place.shards.index(shard) * 10**6), count()
+        for chance in turns(seed, until):
             self.at_work.wait()
             with self.busy[place.name, shard]:
                 if chance.random() < self.scenario.ingests:
                     self._ingest(place, shard, fresh, chance)
                 else:
-                    self._put(place, shard, fresh, turns, chance)
+                    self._put(place, shard, fresh, moves, chance)
 
     def _put(
         self,
         place: Place,
         shard: str,
         fresh: Iterator[int],
-        turns: Iterator[int],
+        moves: Iterator[int],
         chance: random.Random,
     ) -> None:
         """A session of pylance's writer."""
@@ -248,7 +250,7 @@ class World:
         own = self._keys(place, shard)
         if self.scenario.moves and chance.random() < 0.7:
             size = self.scenario.moves
-            turn = next(turns) % 2
+            turn = next(moves) % 2
             halves = [own[-size:], own[-2 * size : -size]]
             if chance.random() < 0.5:  # and rows of other keys with it
                 steps.append(("put", chance.sample(own, 3)))
@@ -262,11 +264,8 @@ class World:
                 size = min(len(own), chance.choice([1, 1, 1, 3]))
                 steps.append((what, chance.sample(own, size)))
             steps.append(("sleep", [int(chance.random() * 2 * self.scenario.pause_ms)]))
-        limits = (
-            {"max_memtable_rows": self.scenario.memtable_rows}
-            if (self.scenario.memtable_rows)
-            else {}
-        )
+        rows = self.scenario.memtable_rows
+        limits = {"max_memtable_rows": rows} if rows else {}
         process = self.start(
             actors.write, place, shard, self.moved.get(shard, shard), session, steps, **limits
         )
@@ -276,9 +275,8 @@ class World:
 
     def write_by_lancedb(self, place: Place, until: float, seed: str) -> None:
         """LanceDB's client and ingests in turn, which find the shards by the spec that it set."""
-        chance = random.Random(seed)
         in_turn = self.scenario.lancedb[0] == "bucket"  # else a writer is open in another shard
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             if chance.random() < self.scenario.ingests:
                 self._ingest(place, None, count(), chance)
                 continue
@@ -352,8 +350,7 @@ class World:
         file.unlink()
 
     def work(self, place: Place, seed: str, until: float) -> None:
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             line = _choose(chance, self.scenario.jobs)
             if line == "checkpoint":
                 self._checkpoint(place, chance)
@@ -387,8 +384,7 @@ class World:
         self.command(place, f"changes --cursor mart --commit {until}", chance=chance)
 
     def _follow(self, place: Place, seed: str, until: float) -> None:
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             self.follow(place, "--cursor mart", chance)
 
     def _checkpoint(self, place: Place, chance: random.Random) -> None:
@@ -404,8 +400,7 @@ class World:
             kept.append(name)
 
     def read(self, place: Place, seed: str, until: float) -> None:
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             line = _choose(chance, self.scenario.reads)
             words = ["read", *line.split()]
             if line == "--checkpoint":
@@ -421,16 +416,14 @@ class World:
             self.command(place, words, chance=chance if chance.random() < 0.2 else None)
 
     def use_lance(self, place: Place, seed: str, until: float) -> None:
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             what = _choose(chance, self.scenario.lance)
             argument = 5
             if what == "restore":  # what a merge did is undone
                 argument = place.dataset().version
                 while self.command(place, "merge --engine local")[0] == 4:
                     pass
-            process = self.start(actors.upkeep, place, what, argument, chance.randrange(10**6))
-            process.join(30)
+            self.call(actors.upkeep, place, what, argument, chance.randrange(10**6))
             time.sleep(chance.random() * 0.5)
 
     def clone(self, place: Place, seed: str, until: float) -> None:
@@ -453,8 +446,7 @@ class World:
 
     def renew(self, place: Place, seed: str, until: float) -> None:
         """Bring the table to rest, and initialise its MemWAL again, beside all jobs."""
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             time.sleep(1 + 2 * chance.random())
             with self.rest():
                 self._renew(place, chance)
@@ -478,8 +470,7 @@ class World:
             time.sleep(0.2)
         else:
             return
-        process = self.start(actors.upkeep, place, "drop MemWAL", 0, chance.randrange(10**6))
-        process.join(30)
+        self.call(actors.upkeep, place, "drop MemWAL", 0, chance.randrange(10**6))
         for left in reversed(range(10)):
             hurts = chance if left > 7 else None
             if self.command(place, "init", chance=hurts, final=not left)[0] == 0:
@@ -513,12 +504,12 @@ class World:
             reads[f"at {name}"] = Read(words=["--checkpoint", name], level=name)
         for read in reads.values():
             if read.level not in states:
-                _, text = self.command(place, ["read", *read.words], final=True)
+                _, text = self._run_drill(["read", str(sound), *read.words])
                 states[read.level] = {row[0]: row for row in told(json.loads(text))}
         drill = Drill(sound=sound, run=self._run_drill, tell=self.tell, reads=reads, truth=states)
         looks = drill.look_at(copy(sound, folder / "copy"))
         if not looks.is_right:
-            self.fault("sound table read otherwise", json.dumps(asdict(looks)))
+            self.fault("sound table shown otherwise", json.dumps(asdict(looks)))
         for number in range(count):
             outcome = drill.damaged(self.seed * 1000 + number, folder)
             self.history.add("drill", table=place.name, **outcome.as_json())
@@ -534,9 +525,7 @@ class World:
         out = self.folder / "out" / "told"
         out.unlink(missing_ok=True)
         at = replace(self.places[0], uri=str(table))
-        process = self.start(lsm.tell, at, str(out))
-        process.join(_COMMAND_SECONDS_MAX)
-        kill(process)
+        self.call(lsm.tell, at, str(out))
         died = {level: {"told": "the process died"} for level in ("base", "latest", "wal")}
         return json.loads(_text(out)) if out.exists() else died
 
@@ -596,17 +585,16 @@ class World:
 
     def trouble(self, seed: str, until: float) -> None:
         """The way to the store is bad for a while, and good again."""
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             self.proxy.toxics = Toxics(**self.scenario.toxics)
             time.sleep(1 + 2 * chance.random())
             self.proxy.toxics = NONE
             time.sleep(chance.random())
+            self.history.add("upkeep", table="t", name="toxics", argument=dict(self.proxy.faults))
 
     def read_base(self, place: Place) -> None:
         """Read the base as it is now."""
-        process = self.start(actors.read_base, place, 0.05)
-        process.join(20)
+        self.call(actors.read_base, place, 0.05)
 
     def heal(self, place: Place) -> None:
         """Nobody disturbs any more: all has to be flushed, merged, collected, and right."""
@@ -644,10 +632,14 @@ class World:
         for _ in range(3):
             self.command(place, f"garbage {COLLECT_ALL}", final=True)
         left = lsm.count_stored(place)
-        # Sentinels stay, and the highest position of each shard.
-        most = {"generations": 0, "entries": left["claims"], "versions": 5}
-        if any(left[what] > count for what, count in most.items()):
+        if left["generations"] or left["versions"] > 5:
             self.fault("a leak", str(left))
+        # Of all that was done to it, only these may claim a shard.
+        rescues = sum(n for code, n in self.codes.items() if code.startswith("rescue"))
+        ingests = sum(n for code, n in self.codes.items() if code.startswith("ingest"))
+        claimers = next(self.sessions) + ingests + rescues * len(place.shards)
+        if left["claims"] > claimers and not self.scenario.restores and not self.scenario.lancedb:
+            self.fault("a shard was claimed by others", f"{left}, {claimers} by writers")
 
 
 def _shard(seed: str) -> str:

@@ -107,8 +107,8 @@ class Scenario:
     @property
     def comes_to_rest(self) -> bool:
         """Whether nothing holds what is merged, once all checkpoints are gone."""
-        holds = self.clones or self.follows or self.on_s3 or "branch" in self.lance
-        return self.keyed and not holds
+        holds = self.clones or self.follows or self.restores or "branch" in self.lance
+        return self.keyed and not self.on_s3 and not holds
 
 
 def _mixed(chance: random.Random) -> Scenario:
@@ -200,7 +200,7 @@ def _backed_up(chance: random.Random) -> Scenario:
     found = chance.choice([_mixed, _counters])(chance)
     jobs = {"merge": 1.0, "compaction": 1.0, f"garbage {COLLECT_ALL}": 1.0}
     return replace(
-        found, name="backed up", backups=True, clones=False, moves=0, pause_ms=5, kills=0.3,
+        found, name="backed-up", backups=True, clones=False, moves=0, pause_ms=5, kills=0.3,
         jobs={**jobs, f"maintain {COLLECT_ALL}": 1.0}, job_threads=1, lance={},
         reads={"": 1.0, "--with-wal": 1.0},
     )  # fmt: skip
@@ -265,7 +265,7 @@ SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "deletes": _deletes,
     "s3": _s3,
     "toxic": _toxic,
-    "backed up": _backed_up,
+    "backed-up": _backed_up,
     "restored": _restored,
     "watched": _watched,
     "mixed": _mixed,

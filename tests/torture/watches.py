@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FAULTS = ("worker killed", "watch killed", "host died", "told to end", "hung up")
 _END_SECONDS_MAX = 30.0
-_LEASE_SECONDS = 10
+_LEASE_SECONDS = 15
 _LATE_SECONDS_MAX = _LEASE_SECONDS + 50
 _GROWTH_MAX = 1.3
 _SAMPLES_MIN = 300
@@ -91,6 +91,9 @@ class Watches:
         self.world.read_base(self.place)
 
     def _end(self, watch: Watch, number: int) -> None:
+        until, known = time.monotonic() + _END_SECONDS_MAX, len(watch.events)
+        while len(watch.events) == known and time.monotonic() < until:
+            time.sleep(0.1)  # what has not come up yet is killed by any signal
         watch.send(number)
         code = watch.wait(_END_SECONDS_MAX)
         if code != 0:
