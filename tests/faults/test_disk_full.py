@@ -38,12 +38,13 @@ FULL = "No space left on device"
 COLLECT = ["--execute", "--wal", "--retention", "0s", "--grace", "0s", "--allow-short-retention"]
 JOBS: dict[str, list[str]] = {
     "merge": [],
+    "garbage": COLLECT,
     "index-catchup": [],
     "compaction": [],
     "snapshot": [],
-    "garbage": COLLECT,
     "maintain": COLLECT,
 }
+AT_NIGHT = [pytest.param(job, marks=pytest.mark.nightly) for job in list(JOBS)[2:]]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def ask(*words: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", ["merge", "garbage", *AT_NIGHT])
 def test_a_disk_that_fills_up_under_a_job(disk: Path, original: Table, job: str) -> None:
     truth = original.truth()
     table = copied(original, disk / "t")
@@ -195,6 +196,7 @@ def test_the_next_job_with_space_leaves_some_for_garbage(disk: Path, original: T
     assert blocks >= RESERVE_BYTES, "nothing is kept by a file that takes no space"
 
 
+@pytest.mark.nightly
 def test_a_writer_meets_a_full_disk(disk: Path) -> None:
     """What was acknowledged before is there, and the next writer goes on."""
     shutil.rmtree(disk / "w", ignore_errors=True)
@@ -221,6 +223,7 @@ def test_a_writer_meets_a_full_disk(disk: Path) -> None:
     live.check_verified(table)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
 def test_a_read_whose_rows_have_no_room(disk: Path, original: Table, ending: str) -> None:
     """Not a wrong request: nothing of the file stays, and the same may be asked again."""
@@ -237,6 +240,7 @@ def test_a_read_whose_rows_have_no_room(disk: Path, original: Table, ending: str
     file.unlink()
 
 
+@pytest.mark.nightly
 def test_a_backup_that_has_no_room_is_none(disk: Path, original: Table) -> None:
     dest = disk / "backups"
     shutil.rmtree(disk / "t", ignore_errors=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +39,6 @@ def find_pending(tables: dict[str, Path]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def until(there: Callable[[], bool], what: Callable[[], object], watch: Watch) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not there():
-        assert watch.ended_with() is None, watch.stderr()
-        assert time.monotonic() < deadline, f"{what()}; {watch.stderr()[-2000:]}"
-        time.sleep(0.2)
-
-
 def test_sick_tables_take_no_healthy_one_s_turn(tmp_path: Path) -> None:
     tables = make_tables(tmp_path, HEALTHY)
     written = [(str(path), shard) for path in tables.values() for shard in new_shards(1)]
@@ -70,7 +61,11 @@ def test_sick_tables_take_no_healthy_one_s_turn(tmp_path: Path) -> None:
                 ]
                 return [*unmerged, *quiet, *find_pending(tables)]
 
-            until(lambda: not find_missed(), find_missed, watch)
+            deadline = time.monotonic() + SECONDS_MAX
+            while missed := find_missed():
+                assert watch.ended_with() is None, watch.stderr()
+                assert time.monotonic() < deadline, f"{missed}; {watch.stderr()[-2000:]}"
+                time.sleep(0.2)
             ran_seconds = time.time() - watch.events[0][0]
         deaths, away = told(DEADLY, "error"), told(SILENT, "error")
         assert all("SIGKILL" in e["message"] for e in deaths)

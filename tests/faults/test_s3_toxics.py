@@ -13,7 +13,7 @@ from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.s3server import S3Server
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture

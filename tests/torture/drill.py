@@ -12,11 +12,16 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tests.torture import lsm
+from tests.torture.actors import Place
 from tests.torture.damage import Damage, damage
+
+if TYPE_CHECKING:
+    from tests.torture.run import World
 
 Row = list[Any]
 """As a history has it: key, operation, and what is folded."""
@@ -216,6 +221,54 @@ class Drill:
         odd = [key for key in every if found.get(key) not in [state.get(key) for state in states]]
         texts = [f"key {key}: {found.get(key)}, not {states[0].get(key)}" for key in odd[:3]]
         return Look(result=WRONG, said="; ".join(texts)) if odd else Look(result=RIGHT)
+
+
+def drill(world: World, place: Place, count: int) -> None:
+    """Damage copies of a table as it is left, and put on record what becomes of each."""
+    folder = world.folder / "drills"
+    folder.mkdir()
+    sound = copy(Path(place.uri), folder / "sound")
+
+    def run(words: Sequence[str]) -> tuple[int, str]:
+        code, text, said = world.run(words, {})
+        return code, text if code == 0 else said or text
+
+    def tell(table: Path) -> dict[str, Any]:
+        out = folder / "told"
+        out.unlink(missing_ok=True)
+        world.call(lsm.tell, replace(place, uri=str(table)), str(out))
+        died = {level: {TOLD: "the process died"} for level in OTHERS}
+        return json.loads(out.read_text()) if out.exists() else died
+
+    truth = {level: {row[0]: row for row in rows} for level, rows in tell(sound).items()}
+    newest = sorted(truth["wal"].values(), key=lambda row: row[1])
+    half = newest[len(newest) // 2][1]
+    reads = {
+        "latest": Read(),
+        "with WAL": Read(words=["--with-wal"], level="wal"),
+        "by filter": Read(words=["--filter", f"n >= {half}"], keep=lambda row: row[1] >= half),
+        "by snapshot": Read(words=["--consistency", "snapshot"], level="snapshot"),
+    }
+    for key in (newest[0][0], newest[-1][0]):
+        words = place.key_words(key)
+        reads[f"key {key}"] = Read(words=words, keep=lambda row, key=key: row[0] == key)
+    if world.scenario.indexed:
+        reads["by text"] = Read(words=["--search", "text=row"])
+    for name in world.checkpoints[place.name]:
+        reads[f"at {name}"] = Read(words=["--checkpoint", name], level=name)
+    for read in reads.values():
+        if read.level not in truth:
+            rows = told(json.loads(run(["read", str(sound), *read.words])[1]))
+            truth[read.level] = {row[0]: row for row in rows}
+    made = Drill(sound=sound, run=run, tell=tell, reads=reads, truth=truth)
+    looks = made.look_at(copy(sound, folder / "copy"))
+    if not looks.is_right:
+        world.fault("sound table shown otherwise", json.dumps(asdict(looks)))
+    for number in range(count):
+        outcome = made.damaged(world.seed * 1000 + number, folder)
+        world.history.add("drill", table=place.name, **outcome.as_json())
+        if outcome.verdict in FINDINGS:
+            world.fault(f"damage: {outcome.verdict}", json.dumps(outcome.as_json()))
 
 
 def told(document: Mapping[str, Any]) -> list[Row]:

@@ -254,14 +254,9 @@ class Table:
             self.find("checkpoint changed", event, f"{event['name']} was another in line {line}")
 
     def _judge_rows(
-        self,
-        event: Event,
-        level: int,
-        shown: dict[str, int],
-        begin: float,
-        end: float,
+        self, event: Event, level: int, shown: dict[str, int], begin: float, end: float,
         restored: float,
-    ) -> dict[str, int]:
+    ) -> dict[str, int]:  # fmt: skip
         """The least prefix of each shard that explains the rows."""
         seen = self._seen(event)
         prefixes: dict[str, int] = {}
@@ -325,16 +320,9 @@ class Table:
             self.find("folded wrongly", event, f"key {key} {why}: {log}, total {total}")
 
     def _find_unexplained(
-        self,
-        event: Event,
-        group: Chain,
-        wanted: dict[int, list[Interval]],
-        key: int,
-        seen: dict[int, int],
-        sure: int,
-        floor: int,
-        limit: int,
-    ) -> None:
+        self, event: Event, group: Chain, wanted: dict[int, list[Interval]], key: int,
+        seen: dict[int, int], sure: int, floor: int, limit: int,
+    ) -> None:  # fmt: skip
         prefix, other = _explain(wanted, -1, limit)
         chain = [(o.id, "delete" if o.deletes else "put", o.position) for o in group.chains[key]]
         shows = f"key {key} shows {seen.get(key, 'nothing')}, of (id, what, position) {chain[-6:]}"

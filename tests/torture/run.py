@@ -14,7 +14,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,7 +29,7 @@ from tests.support.s3server import S3Server
 from tests.torture import actors, lsm
 from tests.torture.actors import Place
 from tests.torture.backups import Backups
-from tests.torture.drill import FINDINGS, Drill, Read, copy, told
+from tests.torture.drill import drill
 from tests.torture.history import History, now, turns
 from tests.torture.judge import Verdict, judge, show
 from tests.torture.scenarios import COLLECT_ALL, SCENARIOS, Scenario
@@ -181,29 +181,11 @@ class World:
         given.insert(at, place.name if config else place.uri)
         begin = now()
         code, text, said = self.run(given, place.storage, chance)
-        if words[0] == "read":
-            self._record_read(place, words, begin, code, text, said, final)
-        else:
-            self.history.add(
-                "job", table=place.name, name=words[0], args=words[1:], begin=begin, exit=code,
-                said=(said or text if code else "")[-1500:], final=final,
-            )  # fmt: skip
-        return code, text
-
-    def fault(self, what: str, detail: str) -> None:
-        """Put on record what is no matter of rows."""
-        self.history.add("fault", table=self.places[0].name, what=what, detail=detail)
-
-    def _record_read(
-        self,
-        place: Place,
-        words: list[str],
-        begin: int,
-        code: int,
-        text: str,
-        said: str,
-        final: bool,
-    ) -> None:
+        facts = {"table": place.name, "begin": begin, "exit": code, "final": final}
+        if words[0] != "read":
+            told = (said or text if code else "")[-1500:]
+            self.history.add("job", **facts, name=words[0], args=words[1:], said=told)
+            return code, text
         rows, moment, keys, level = [], None, None, "latest"
         if code == 0:
             found = json.loads(text)["tables"][0]
@@ -216,12 +198,16 @@ class World:
             moment = self.moments[words[-1]]
         if "--key" in words:
             keys = [self.asked[" ".join(words)]]
-        by = " ".join(dict.fromkeys(w for w in words if w.startswith("--"))) or "latest"
         self.history.add(
-            "read", table=place.name, level=level, by=by, begin=begin, exit=code, rows=rows,
-            keys=keys, moment=moment, name=words[-1], final=final,
+            "read", **facts, level=level, rows=rows, keys=keys, moment=moment, name=words[-1],
+            by=" ".join(dict.fromkeys(w for w in words if w.startswith("--"))) or "latest",
             said=said[-1500:] if code not in (0, -9) else "",
         )  # fmt: skip
+        return code, text
+
+    def fault(self, what: str, detail: str) -> None:
+        """Put on record what is no matter of rows."""
+        self.history.add("fault", table=self.places[0].name, what=what, detail=detail)
 
     # -- actors
 
@@ -237,13 +223,9 @@ class World:
                     self._put(place, shard, fresh, moves, chance)
 
     def _put(
-        self,
-        place: Place,
-        shard: str,
-        fresh: Iterator[int],
-        moves: Iterator[int],
+        self, place: Place, shard: str, fresh: Iterator[int], moves: Iterator[int],
         chance: random.Random,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A session of pylance's writer."""
         session = next(self.sessions)
         steps: list[tuple[str, list[int]]] = []
@@ -411,7 +393,7 @@ class World:
             if "--key" in words:
                 key = chance.randrange(self.scenario.keys * self.scenario.shards)
                 words.remove("--key")
-                words += _key_words(place, key)
+                words += place.key_words(key)
                 self.asked[" ".join(words)] = key
             self.command(place, words, chance=chance if chance.random() < 0.2 else None)
 
@@ -436,7 +418,7 @@ class World:
         version = place.dataset().version
         place.dataset().tags.create("cloned", version)  # else a shallow one's files may expire
         getattr(place.dataset(), kind)(uri, version)
-        twin = Place(**{**place.__dict__, "name": kind, "uri": uri})
+        twin = replace(place, name=kind, uri=uri)
         self.begin(twin, place.told(place.dataset(version).to_table()), clone=True)
         self._run(
             *(lambda s=s: self.write(twin, s, until, f"{seed} {s}") for s in twin.shards),
@@ -477,57 +459,6 @@ class World:
                 break
         if chance.random() < 0.7:  # else the writers go on in the former shards
             self.moved = {shard: _shard(f"{shard} {chance.random()}") for shard in place.shards}
-
-    # -- damages
-
-    def drill(self, place: Place, count: int) -> None:
-        """Damage copies of the table as it is left, and see what becomes of each."""
-        folder = self.folder / "drills"
-        folder.mkdir()
-        sound = copy(Path(place.uri), folder / "sound")
-        states = {level: {row[0]: row for row in rows} for level, rows in self.tell(sound).items()}
-        newest = states["wal"]
-        half = sorted(row[1] for row in newest.values())[len(newest) // 2]
-        reads = {
-            "latest": Read(),
-            "with WAL": Read(words=["--with-wal"], level="wal"),
-            "by filter": Read(words=["--filter", f"n >= {half}"], keep=lambda row: row[1] >= half),
-            "by snapshot": Read(words=["--consistency", "snapshot"], level="snapshot"),
-        }
-        for key in [*newest][:: len(newest) // 2]:
-            reads[f"key {key}"] = Read(
-                words=_key_words(place, key), keep=lambda row, key=key: row[0] == key
-            )
-        if self.scenario.indexed:
-            reads["by text"] = Read(words=["--search", "text=row"])
-        for name in self.checkpoints[place.name]:
-            reads[f"at {name}"] = Read(words=["--checkpoint", name], level=name)
-        for read in reads.values():
-            if read.level not in states:
-                _, text = self._run_drill(["read", str(sound), *read.words])
-                states[read.level] = {row[0]: row for row in told(json.loads(text))}
-        drill = Drill(sound=sound, run=self._run_drill, tell=self.tell, reads=reads, truth=states)
-        looks = drill.look_at(copy(sound, folder / "copy"))
-        if not looks.is_right:
-            self.fault("sound table shown otherwise", json.dumps(asdict(looks)))
-        for number in range(count):
-            outcome = drill.damaged(self.seed * 1000 + number, folder)
-            self.history.add("drill", table=place.name, **outcome.as_json())
-            if outcome.verdict in FINDINGS:
-                self.fault(f"damage: {outcome.verdict}", json.dumps(outcome.as_json()))
-
-    def _run_drill(self, words: Sequence[str]) -> tuple[int, str]:
-        code, text, said = self.run(words, {})
-        return code, text if code == 0 else said or text
-
-    def tell(self, table: Path) -> dict[str, Any]:
-        """What each level of a table holds that is at rest, told without memwal."""
-        out = self.folder / "out" / "told"
-        out.unlink(missing_ok=True)
-        at = replace(self.places[0], uri=str(table))
-        self.call(lsm.tell, at, str(out))
-        died = {level: {"told": "the process died"} for level in ("base", "latest", "wal")}
-        return json.loads(_text(out)) if out.exists() else died
 
     # -- all of it
 
@@ -650,12 +581,6 @@ def _choose(chance: random.Random, weights: Any) -> str:
     return str(chance.choices(list(weights), list(weights.values()))[0])
 
 
-def _key_words(place: Place, key: int) -> list[str]:
-    pairs = place.key_of(key).items()
-    texts = ((name, f"0x{v.hex()}" if isinstance(v, bytes) else v) for name, v in pairs)
-    return [word for name, text in texts for word in ("--key", f"{name}={text}")]
-
-
 def _options(line: str, chance: random.Random) -> str:
     if line.split()[0] in ("watch", "verify", "status"):
         return ""
@@ -697,7 +622,7 @@ def run_one(name: str, seed: int, seconds: float, folder: Path, drills: int = 0)
         place = world.make(uri, storage)
         world.torture(place, seconds)
         if drills and scenario.keyed and not scenario.on_s3:
-            world.drill(place, drills)
+            drill(world, place, drills)
         for healed in world.places:
             world.heal(healed)
     verdict = judge(folder)

@@ -14,7 +14,7 @@ from tests.torture.actors import HAS_LANCEDB
 from tests.torture.damage import Damage, class_of
 from tests.torture.drill import Look, Looks, Outcome
 from tests.torture.history import History, now
-from tests.torture.judge import judge, operand
+from tests.torture.judge import Verdict, judge, operand
 
 HERE = Path(__file__).parent
 OURS = {"tests.support.s3server", "tests.support.watching", "tests.faults.s3proxy"}
@@ -37,18 +37,32 @@ DONE = {
 }
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("scenario", DONE)
-def test_nothing_is_lost_or_doubled(tmp_path: Path, scenario: str) -> None:
+def torture(scenario: str, folder: Path, seconds: float, drills: int) -> Verdict:
+    """A table under torture, of the day, in which nothing is found."""
     from tests.torture.run import run_many
 
+    [verdict] = run_many([scenario], SEED, seconds, seconds, folder, drills)
+    assert verdict.findings == [], folder
+    return verdict
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scenario", DONE)
+def test_nothing_is_lost_or_doubled(tmp_path: Path, scenario: str) -> None:
     if scenario == "lancedb" and not HAS_LANCEDB:
         pytest.skip("no LanceDB here: scripts/setup_lancedb.sh installs it, if it can")
-    [verdict] = run_many([scenario], SEED, 15, 15, tmp_path, drills=2)
-    assert verdict.findings == [], tmp_path
+    verdict = torture(scenario, tmp_path, 12, 0)
     assert verdict.acked > 5 and sum(verdict.judged.values()) > 10
     assert DONE[scenario] <= verdict.did.keys()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("scenario", ["mixed", "counters", "watched"])
+def test_no_damage_is_passed_over_in_silence(tmp_path: Path, scenario: str) -> None:
+    verdict = torture(scenario, tmp_path, 4, 30)
+    assert verdict.did["damage: mended"] > 2 and verdict.did["damage: harmless"] > 2
 
 
 def test_the_oracle_shares_no_code_with_memwal() -> None:
