@@ -29,7 +29,7 @@ export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB VENV_NEXT
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-airflow test-airflow-next test-next test-ceph test-fast test-changed test-nightly check format proto pin bench bench-quick conformance simulation torture drill mutation fuzz \
+.PHONY: help setup demo airflow test test-airflow test-airflow-next test-next test-ceph test-fast test-changed test-nightly check format proto pin bench bench-quick conformance simulation torture mutation fuzz \
 	model chromium spin prometheus azurite lancedb reference docs docs-serve dist clean distclean
 
 help: ## List the targets
@@ -138,16 +138,11 @@ bench-quick: $(READY) ## The same on smaller tables, in less than five minutes
 conformance: $(READY) ## The documents' sentences, the tests that hold them, what pylance 14 does otherwise
 	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)
 
-simulation: $(READY) ## The next 10,000 seeds of writers, jobs and readers under faults (SEEDS=N); a report
-	@$(SIMULATION).simulate --onwards --seeds $(or $(SEEDS),10000) --report simulation-report.json
+simulation: $(READY) ## 10,000 seeds of the day of writers, jobs and readers under faults (SEEDS=N); a report
+	@$(SIMULATION).simulate --first $$(date +%y%m%d0000) --seeds $(or $(SEEDS),10000) --report simulation-report.json
 
-torture: $(READY) ## Ten minutes of real writers, jobs, kills and Lance's own commands on one table (MINUTES=N)
+torture: $(READY) ## Ten minutes of real writers, jobs, kills, backups, Lance's own commands, and damages (MINUTES=N)
 	@$(BIN)/python -m tests.torture --seconds $$(($(or $(MINUTES),10) * 60)) $(TORTURE_ARGS)
-
-drill: $(READY) ## A thousand random damages, verified, repaired and read (DRILLS=N); backups and restores under torture (BACKUP_SECONDS=N)
-	@$(BIN)/python -m tests.drills --drills $(or $(DRILLS),1000) $(DRILL_ARGS)
-	@$(BIN)/python -m tests.drills.backups --seconds $(or $(BACKUP_SECONDS),120)
-	@$(BIN)/python -m tests.drills.restores --seconds $(or $(BACKUP_SECONDS),120)
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
 	@$(BIN)/python -m tests.mutation --seeds $(or $(SEEDS),1000) --table mutation-results.json

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -67,11 +65,6 @@ class Model:
         for key, n in _values(op):
             self.possible[key] = {n}
 
-    @property
-    def open_keys(self) -> int:
-        """How many keys may have more than one value."""
-        return sum(len(values) > 1 for values in self.possible.values())
-
     def check(self, rows: Rows, what: str) -> None:
         """The rows are ones that the writers' acknowledgements allow, each in one piece."""
         numbers = {self.table.kind.key(key): key for key in self.possible}
@@ -102,39 +95,6 @@ def operations(keys: Sequence[int], chance: random.Random) -> Iterable[Put | Del
 
 def open_writer(table: Table, shard: ShardId) -> Any:
     return table.writer(shard, max_memtable_rows=MEMTABLE_ROWS)
-
-
-class Writer(threading.Thread):
-    """One shard's writer. When anything fails it opens a new one and goes on."""
-
-    def __init__(
-        self, model: Model, shard: ShardId, keys: Sequence[int], seed: int, pause_seconds: float
-    ) -> None:
-        super().__init__(name=f"writer-{shard}")
-        self._model, self._shard = model, shard
-        self._operations = iter(operations(keys, random.Random(seed)))
-        self._pause_seconds = pause_seconds
-        self._schema = model.table.dataset.schema
-        self.closing = threading.Event()
-        self.acknowledged = 0
-        self.errors: Counter[str] = Counter()
-
-    def run(self) -> None:
-        while not self.closing.is_set():
-            try:
-                with open_writer(self._model.table, self._shard) as writer:
-                    while not self.closing.is_set():
-                        self._write(writer)
-                        self.closing.wait(self._pause_seconds)
-            except BaseException as error:  # a panic in Lance's Rust code is no Exception
-                self.errors[f"{type(error).__name__}: {str(error)[:160]}"] += 1
-
-    def _write(self, writer: Any) -> None:
-        op = next(self._operations)
-        self._model.begun(op)
-        builders.apply(self._model.table, writer, self._schema, op, {})
-        self._model.acknowledged(op)
-        self.acknowledged += 1
 
 
 def keys_of(place: int, shards: int, keys: int) -> Sequence[int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import os
 import random
-import re
 import socket
 import struct
 import threading
@@ -25,6 +24,7 @@ from xml.etree import ElementTree
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _S3 = f"{{{_NAMESPACE}}}"
 _HOP_BY_HOP = {"connection", "expect", "keep-alive", "transfer-encoding", "content-length"}
+_LATENCY_SECONDS_MAX = 0.05
 _ERRORS = {
     "internal": (500, "InternalError"),
     "unavailable": (503, "ServiceUnavailable"),
@@ -37,7 +37,6 @@ class Toxics:
     """Chances of one request, each between 0 and 1, and their measures."""
 
     latency: float = 0.0
-    latency_seconds_max: float = 0.05
     reset_before: float = 0.0
     reset_after: float = 0.0
     error_before: float = 0.0
@@ -52,8 +51,6 @@ class Toxics:
     """How far ahead replies tell the time."""
     forbidden: Callable[[str, str], bool] = field(default=lambda method, key: False, repr=False)
     """What is answered with AccessDenied, by method and key (with the bucket; or its prefix)."""
-    only: Callable[[str, str], bool] = field(default=lambda method, key: True, repr=False)
-    """What the other faults may befall, by method and key."""
 
 
 NONE = Toxics()
@@ -222,7 +219,6 @@ class S3Proxy:
         self.toxics = NONE
         self.requests = 0
         self.faults: Counter[str] = Counter()
-        self.agents: Counter[str] = Counter()
 
     def __enter__(self) -> S3Proxy:
         proxy = self
@@ -275,15 +271,10 @@ class S3Proxy:
         with self._lock:
             self.faults[name] += times
 
-    def seen(self, request: Request) -> None:
-        agent = re.split(r"[/ ]", request.headers.get("user-agent", "?"), maxsplit=1)[0]
+    def delay(self) -> float:
+        """For how long a request is late."""
         with self._lock:
-            self.requests += 1
-            self.agents[agent] += 1
-
-    def uniform(self, most: float) -> float:
-        with self._lock:
-            return self._die.uniform(0, most)
+            return self._die.uniform(0, _LATENCY_SECONDS_MAX)
 
     def error(self) -> str:
         """Which of the store's errors."""
@@ -336,7 +327,8 @@ class _Handler(BaseHTTPRequestHandler):
             },
             body=self.rfile.read(length),
         )
-        self.owner.seen(request)
+        with self.owner._lock:
+            self.owner.requests += 1
         self._with_toxics(request, self.owner.toxics)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815
@@ -346,10 +338,8 @@ class _Handler(BaseHTTPRequestHandler):
         if toxics.forbidden(request.method, request.place):
             owner.count("forbidden")
             return self._fail(403, "AccessDenied")
-        if not toxics.only(request.method, request.place):
-            return self._answer(request, owner.forward(request), NONE)
         if owner.strikes("latency", toxics.latency):
-            time.sleep(owner.uniform(toxics.latency_seconds_max))
+            time.sleep(owner.delay())
         if owner.strikes("reset_before", toxics.reset_before):
             return self._reset()
         burst = owner.in_burst()

@@ -152,6 +152,7 @@ def test_two_clocks_never_hold_the_lease_both(
 # ---- whole processes, Lance's clock too
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(FAKETIME is None, reason="libfaketime is not installed")
 @pytest.mark.parametrize("seconds", [-HOUR_SECONDS, HOUR_SECONDS], ids=["slow", "fast"])
 def test_a_host_with_a_wrong_clock_maintains(tmp_path: Path, seconds: int) -> None:

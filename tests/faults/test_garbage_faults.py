@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,7 @@ from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
 from tests.support import builders
 from tests.support import garbage_runs as runs
-from tests.support.builders import KINDS, Delete, Put, Table
+from tests.support.builders import KINDS, Put, Table
 from tests.support.nursery import killed
 
 pytestmark = pytest.mark.integration
@@ -76,6 +73,7 @@ def wanted(original: Table, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return runs.files(table)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_run_is_finished_by_the_next(
     original: Table, wanted: dict[str, int], tmp_path: Path, step: str
@@ -113,60 +111,6 @@ def test_what_is_left_of_a_half_deleted_generation_is_no_table(tmp_path: Path) -
 
 
 # ---- beside a live writer
-
-
-def write_on(
-    table: Table, shard: ShardId, started: threading.Event, stop: threading.Event
-) -> builders.Effects:
-    """One writer session that flushes every other put, until it is told to stop."""
-    done: builders.Effects = {}
-    schema = table.dataset.schema
-    with table.writer(shard, max_memtable_rows=10) as writer:
-        for number in count():
-            first = 3 * (number % 50)
-            put = Put(range(first, first + 5), 1000 * number)
-            builders.apply(table, writer, schema, put, done)
-            if number % 4 == 3:
-                builders.apply(table, writer, schema, Delete([first, first + 1]), done)
-            started.set()
-            # A pause, so that a busy machine does not let it get ever further ahead.
-            if stop.wait(0.01):
-                return done
-    return done
-
-
-@pytest.mark.races
-def test_generations_are_dropped_beside_a_writer_that_flushes_in_a_loop(tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=range(5), indexed=True)
-    (shard,) = table.shards
-    started, stop = threading.Event(), threading.Event()
-    dropped = deleted = 0
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write_on, table, shard, started, stop)
-        try:
-            assert started.wait(60)
-            for _ in range(5):
-                assert [done.error for done in table.merge_all()] == [None]
-                runs.catch_up(table)
-                report = runs.garbage(table, retention=0, wal=True)
-                assert report.error is None
-                dropped, deleted = dropped + report.dropped, deleted + report.deleted
-        finally:
-            stop.set()
-        effects = writing.result(60)
-    assert dropped > 10
-    assert deleted > 10
-    assert builders.epochs(table) == {shard: 1}
-    assert not runs.sentinels(table)
-    table.effects[shard] = [effects]
-    builders.same_rows(table.lsm_rows(), table.truth(), "LSM read")
-    table.merge_all()
-    builders.same_rows(table.base_rows(), table.truth(), "base")
-    runs.catch_up(table)
-    runs.collect(table, retention=0, wal=True)
-    assert runs.folders(table) == []
-    assert len(runs.positions(table)) == 1
-    builders.same_rows(table.lsm_rows(), table.truth(), "LSM read when all is collected")
 
 
 def test_a_drop_that_loses_its_race_is_redone_on_what_the_winner_left(tmp_path: Path) -> None:

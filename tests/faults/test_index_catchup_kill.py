@@ -28,9 +28,8 @@ from tests.support.indexed import (
 )
 from tests.support.nursery import killed, start
 from tests.support.progress import Quiet
-from tests.support.sampling import grid
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.nightly
 
 NAMES = ("key_idx", "flat_idx", "text_idx")
 LIMITS = Settings(segment_rows_min=20)
@@ -151,9 +150,8 @@ def test_a_run_killed_at_a_step(
     assert table.lsm_rows() == rows
 
 
-@pytest.mark.parametrize(
-    ("method", "milliseconds"), grid(["append", "segments", "compaction"], [3, 30])
-)
+@pytest.mark.parametrize("milliseconds", [3, 30])
+@pytest.mark.parametrize("method", ["append", "segments", "compaction"])
 def test_a_run_killed_at_any_time(
     table: Table, unharmed: Callable[[str], object], method: str, milliseconds: int
 ) -> None:

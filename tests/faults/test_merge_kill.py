@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,7 +17,7 @@ from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 from tests.support.nursery import killed, start
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.nightly
 
 
 # ---- killed mergers
@@ -110,46 +108,43 @@ def test_a_merger_killed_while_it_commits(table: Table, after: int) -> None:
     check_after_kill(table, version)
 
 
-# ---- live writers
+# ---- a live writer
 
 BATCHES = 150
 BATCH_ROWS = 5
 
 
-def write_live(
-    table: Table, shard: ShardId, on_batch: Callable[[], None] = lambda: None
-) -> builders.Effects:
-    """One writer session that flushes all the time; returns what it did."""
-    done: builders.Effects = {}
-    schema = table.dataset.schema
-    with table.writer(shard, max_memtable_rows=2 * BATCH_ROWS) as writer:
-        for number in range(BATCHES):
-            first = 3 * number
-            op = Put(range(first, first + BATCH_ROWS), 1000 * number)
-            builders.apply(table, writer, schema, op, done)
-            if number % 4 == 3:
-                builders.apply(table, writer, schema, Delete([first, first - 3]), done)
-            on_batch()
-    return done
+def operations() -> Iterator[Put | Delete]:
+    for number in range(BATCHES):
+        first = 3 * number
+        yield Put(range(first, first + BATCH_ROWS), 1000 * number)
+        if number % 4 == 3:
+            yield Delete([first, first - 3])
 
 
-def write_live_elsewhere(uri: str, shard: str, started: Any) -> builders.Effects:
+def write_live(uri: str, shard: str) -> None:
+    """One writer session that flushes all the time, and says when it has begun."""
     table = Table(uri=uri, kind=KINDS["int64"])
-    return write_live(table, ShardId(shard), started.set)
+    schema = table.dataset.schema
+    with table.writer(ShardId(shard), max_memtable_rows=2 * BATCH_ROWS) as writer:
+        for op in operations():
+            builders.apply(table, writer, schema, op, {})
+            print("written", flush=True)
 
 
-def merge_until(table: Table, stop: threading.Event | Any) -> int:
-    """Merge over and over until the writer has stopped; returns the commits made."""
-    commits = 0
-    while not stop.is_set():
-        for done in table.merge_all():
-            assert done.error is None, done
-            commits += done.commits
-    return commits
-
-
-def check_written(table: Table, shard: ShardId, effects: builders.Effects, commits: int) -> None:
+@pytest.mark.races
+def test_a_live_writer_in_another_process_is_left_alone(tmp_path: Path) -> None:
     """Nothing that the writer was told is written is lost, and its claim is untouched."""
+    table = builders.make_table(tmp_path / "t", rows=range(10))
+    (shard,) = table.shards
+    commits = 0
+    with start(write_live, table.uri, shard) as process:
+        assert process.stdout.readline() == "written\n"
+        while process.poll() is None:
+            for done in table.merge_all():
+                assert done.error is None, done
+                commits += done.commits
+    assert process.returncode == 0
     assert commits > 1, "no merge ran beside the writer"
     assert builders.epochs(table) == {shard: 1}
     for done in table.merge_all():
@@ -158,48 +153,9 @@ def check_written(table: Table, shard: ShardId, effects: builders.Effects, commi
     assert manifest is not None
     assert table.progress()[shard] == manifest.current_generation - 1
     # The last state of every key is all that can be told: the writer chose where to cut.
+    effects: builders.Effects = {}
+    for op in operations():
+        builders.apply(table, Mock(), table.dataset.schema, op, effects)
     table.effects[shard] = [effects]
     builders.same_rows(table.base_rows(), table.truth(), "base after a live writer")
     builders.same_rows(table.lsm_rows(), table.truth(), "LSM read after a live writer")
-
-
-@pytest.mark.races
-def test_a_live_writer_in_this_process_is_left_alone(tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=range(10))
-    (shard,) = table.shards
-    found: list[builders.Effects] = []
-    started, stopped = threading.Event(), threading.Event()
-
-    def write() -> None:
-        try:
-            found.append(write_live(table, shard, started.set))
-        finally:
-            started.set()
-            stopped.set()
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    started.wait()
-    commits = merge_until(table, stopped)
-    thread.join()
-    assert found, "the writer failed"
-    check_written(table, shard, found[0], commits)
-
-
-@pytest.mark.races
-def test_a_live_writer_in_another_process_is_left_alone(tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=range(10))
-    (shard,) = table.shards
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, context.Pool(1) as pool:
-        started, stopped = manager.Event(), threading.Event()
-        running = pool.apply_async(
-            write_live_elsewhere,
-            (table.uri, shard, started),
-            callback=lambda _: stopped.set(),
-            error_callback=lambda _: stopped.set(),
-        )
-        assert started.wait(60)
-        commits = merge_until(table, stopped)
-        effects = running.get(60)
-    check_written(table, shard, effects, commits)

@@ -1,4 +1,4 @@
-"""Two mergers on one shard: interleaved by hand at every step, in threads, and in processes.
+"""Two mergers on one shard: interleaved by hand at every step, and in processes.
 
 Whatever wins: nothing is lost, doubled or stuck, and no reader sees a change.
 """
@@ -6,13 +6,12 @@ Whatever wins: nothing is lost, doubled or stuck, and no reader sees a change.
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, count
+from itertools import chain, count, product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 from tests.support.sampling import grid
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.integration
 
 QUICK = MergeLimits(conflict_wait_seconds_max=0.02)
 JOINS = {"scan": JoinCosts(), "index": builders.INDEX_FAVOURED}
@@ -61,6 +60,10 @@ WORKLOADS: dict[str, tuple[Sequence[int], Sequence[Ops]]] = {
         [[Put([1], 10)], [Put([1], 20), Delete([2])], [Put([1, 2], 30)], [Put([1], 40)]],
     ),
 }
+TWO_KEYS: tuple[Sequence[int], Sequence[Ops]] = (
+    (),
+    [[Put([0, 1], 10)], [Delete([0])], [Put([0], 30)], [Delete([1])]],
+)
 
 FIRST_PREFIX = 3
 PREFIXES = (1, 2, 3, 4)
@@ -72,7 +75,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, bool, 
 
     @cache
     def make(workload: str, indexed: bool, kind: str) -> Table:
-        base, generations = WORKLOADS[workload]
+        base, generations = TWO_KEYS if kind == "bool" else WORKLOADS[workload]
         folder = tmp_path_factory.mktemp("original") / "t"
         table = builders.make_table(folder, kind, rows=base, indexed=indexed)
         for ops in generations:
@@ -198,25 +201,14 @@ def test_a_second_merger_around_the_delete_pass(
         assert happened or not deleted_by(table, FIRST_PREFIX)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bool"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_second_merger_with_every_type_of_key(laid_out: LaidOut, kind: str) -> None:
     """New keys in both folds: what Lance compares, and what the guard has to make up for."""
     for join in ["scan"] if is_composite(kind) else JOINS:
         for workload in ("inserts only", "insert, then delete"):
-            for route in routes(workload):
+            for route, prefix in product(routes(workload), PREFIXES if kind == "bool" else [2]):
                 table = laid_out(workload, join, kind)
-                assert interleave(table, "commit", 2, limits_of(route), JOINS[join])
-
-
-@pytest.mark.parametrize(("join", "route", "prefix"), grid(JOINS, ROUTES, PREFIXES))
-def test_a_second_merger_with_boolean_keys(
-    tmp_path: Path, join: str, route: str, prefix: int
-) -> None:
-    table = builders.make_table(tmp_path / "t", "bool", indexed=join == "index")
-    scripts: list[Ops] = [[Put([0, 1], 10)], [Delete([0])], [Put([0], 30)], [Delete([1])]]
-    for ops in scripts:
-        table.flush(table.shards[0], *ops)
-    assert interleave(table, "commit", prefix, limits_of(route), JOINS[join])
+                assert interleave(table, "commit", prefix, limits_of(route), JOINS[join])
 
 
 @each_join
@@ -279,6 +271,7 @@ def test_pylance_doubles_a_key_that_two_racing_folds_insert(
     assert race_unguarded(table, join == "index") == [key, key]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [k for k in KINDS if new_keys_are_compared(type_texts(k))])
 @pytest.mark.parametrize("stable_row_ids", [False, True])
 @pytest.mark.parametrize("many", [1, 3000])
@@ -319,9 +312,9 @@ def laid_out_for_the_guard(path: Path, kind: str, join: str) -> Table:
     return builders.make_table(path / "t", kind, rows=[0], indexed=join == "index")
 
 
-# ---- threads and processes
+# ---- processes
 
-ROUNDS = int(os.environ.get("MEMWAL_RACE_ROUNDS", 6))
+ROUNDS = 6
 
 
 @dataclass(frozen=True)
@@ -379,20 +372,6 @@ def flush_round(table: Table, number: int) -> None:
         table.flush(shard, *ops)
 
 
-KEY_TYPES_RACED = pytest.mark.parametrize("kind", ["int64", "int8", "bool", "utf8"])
-
-
-@pytest.mark.races
-@each_join
-@KEY_TYPES_RACED
-def test_two_mergers_in_threads(tmp_path: Path, kind: str, join: str) -> None:
-    table = builders.make_table(tmp_path / "t", kind, indexed=join == "index")
-    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
-        for number in range(ROUNDS):
-            flush_round(table, number)
-            race(table, kind, join, number, [first, second])
-
-
 @pytest.fixture(scope="module")
 def processes() -> Any:
     context = multiprocessing.get_context("spawn")
@@ -400,9 +379,10 @@ def processes() -> Any:
         yield [stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in range(2)]
 
 
+@pytest.mark.nightly
 @pytest.mark.races
 @each_join
-@pytest.mark.parametrize("kind", ["int64", "bool"])
+@pytest.mark.parametrize("kind", ["int64", "int8", "bool", "utf8"])
 def test_two_mergers_in_processes(
     tmp_path: Path, processes: Sequence[Executor], kind: str, join: str
 ) -> None:

@@ -17,7 +17,7 @@ from tests.support import builders, snapshot_files
 from tests.support.builders import KINDS, Put, Table
 from tests.support.nursery import killed
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,6 +62,7 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("step", "nth"), [("commit", 1), ("committed", 1), ("repair", 1), ("commit", 2)]
 )

@@ -31,7 +31,6 @@ from tests.simulation.row_rules import APPENDS, COUNTERS, NEWEST_WINS, WINDOWED
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_ports import SimStores
 from tests.simulation.table_users import TableUsers
-from tests.simulation.totals import Totals
 from tests.simulation.truth import Auditor, Truth, Violation
 from tests.simulation.upkeep_actors import UPKEEP, Upkeep
 from tests.simulation.weather import Setup
@@ -413,9 +412,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument(
-        "--onwards", action="store_true", help="from where the last one ended, and add it up"
-    )
     parser.add_argument("--seed", type=int, help="this one only, cut short and with its trace")
     parser.add_argument("--trace", action="store_true", help="the trace also when all is well")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first failure")
@@ -425,18 +421,13 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return replay(arguments.seed, trace=arguments.trace)
-    totals = Totals.load()
-    first = totals.next_seed if arguments.onwards else arguments.first
-    seeds = range(first, first + arguments.seeds)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     console = Console(quiet=arguments.quiet)
     explored = explore(seeds, arguments.processes, console, until_failure=arguments.until_failure)
     for seed, failure in explored.failures.items():
         *before, last = failure.strip().splitlines()
         print("\n".join([f"seed {seed}: {last}", *before]))
     console.print(explored.table())
-    if arguments.onwards:
-        totals.add(explored)
-        totals.store()
     if arguments.report is not None:
         arguments.report.write_text(json.dumps(explored.document(), indent=1) + "\n")
     return int(bool(explored.failures))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import pytest
@@ -11,37 +10,9 @@ from memwal.model import ShardId
 from tests.simulation import simulate
 from tests.simulation.lake import Lake, Version
 from tests.simulation.row_rules import COUNTERS, value_of
-from tests.simulation.weather import Setup, appending, counting
-from tests.support.sampling import many
+from tests.simulation.weather import Setup, counting
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
-
-SEEDS = int(os.environ.get("SIMULATION_COUNTER_SEEDS", many(20, 10)))
-_CHUNK = 10
-_NOTICED_WITHIN = 60
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS, _CHUNK))
-def test_seeds(first: int) -> None:
-    merges = 0
-    for seed in range(first, min(SEEDS, first + _CHUNK)):
-        outcome = simulate.run_setup(counting(Setup.of(seed)))
-        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
-        merges += outcome.seen["versions by merge"]
-        # A refresh may lower progress for a moment, and operands would count twice.
-        assert outcome.seen["versions by mem_wal"] == 0
-    assert merges > 0
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS, _CHUNK))
-def test_seeds_without_a_key(first: int) -> None:
-    reads = 0
-    for seed in range(first, min(SEEDS, first + _CHUNK)):
-        outcome = simulate.run_setup(appending(Setup.of(seed)))
-        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
-        assert outcome.seen["versions by merge"] == 0
-        reads += outcome.seen["reads with the WAL"]
-    assert reads > 0
+pytestmark = pytest.mark.integration
 
 
 def test_a_fold_with_an_older_base_is_noticed() -> None:
@@ -59,7 +30,7 @@ def test_a_fold_with_an_older_base_is_noticed() -> None:
             return super().merge(self.latest.number, live, gone, marks)
 
     found = []
-    for seed in range(_NOTICED_WITHIN):
+    for seed in range(3, 60):  # the first that comes to it
         setup = counting(Setup.of(seed))
         found.append(simulate.Simulation(setup, Careless).run().failure)
         if found[-1] is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -12,22 +13,78 @@ from memwal.model import ShardId
 from memwal.testing import MemoryBucket
 from tests.simulation import simulate
 from tests.simulation.lake import Lake
-from tests.support.sampling import many
+from tests.simulation.simulate import Outcome, run_seed, run_setup
+from tests.simulation.watch_actors import WatchSimulation, watching
+from tests.simulation.weather import Setup, appending, cloned, counting
+from tests.support.sampling import seeds
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.integration
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", many(300, 100)))
-_CHUNK = 20
+_CHUNK = 10
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, _CHUNK))
-def test_seeds(first: int) -> None:
-    injected = 0
-    for seed in range(first, min(SEEDS, first + _CHUNK)):
-        outcome = simulate.run_seed(seed)
-        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
+def run_watched(seed: int) -> Outcome:
+    with simulate.on_one_core():
+        return WatchSimulation(watching(Setup.of(seed))).run()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a seed is run, how many `make test` runs, and what ten of them come by, or never do."""
+
+    run: Callable[[int], Outcome]
+    fixed: int
+    seen: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
+KINDS = {
+    "drawn": Kind(run_seed, 60),
+    "clones": Kind(
+        lambda seed: run_setup(cloned(Setup.of(seed))), 30, ("clones adopted", "versions by merge")
+    ),
+    # A refresh may lower progress for a moment, and operands would count twice.
+    "counters": Kind(
+        lambda seed: run_setup(counting(Setup.of(seed))),
+        10,
+        ("versions by merge",),
+        ("versions by mem_wal",),
+    ),
+    "without a key": Kind(
+        lambda seed: run_setup(appending(Setup.of(seed))),
+        10,
+        ("reads with the WAL",),
+        ("versions by merge",),
+    ),
+    "watches": Kind(run_watched, 10, ("rounds of watches",)),
+}
+CHUNKS = [
+    (name, first)
+    for name, kind in KINDS.items()
+    for first in seeds(5 * kind.fixed, kind.fixed)[::_CHUNK]
+]
+
+
+@pytest.mark.parametrize(("name", "first"), CHUNKS)
+def test_seeds(name: str, first: int) -> None:
+    kind, seen, injected = KINDS[name], Counter[str](), 0
+    for seed in range(first, first + _CHUNK):
+        outcome = kind.run(seed)
+        assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure}"
+        seen += outcome.seen
         injected += outcome.injected.total()
     assert injected > 0
+    assert {*kind.seen} <= {what for what, count in seen.items() if count}
+    assert not any(seen[what] for what in kind.never)
+
+
+def test_some_of_the_drawn_seeds_are_clones_counters_and_tables_without_a_key() -> None:
+    drawn = [Setup.drawn(seed) for seed in range(200)]
+
+    assert 5 < sum(setup.inherited > 0 for setup in drawn) < 40
+    assert 5 < sum(setup.counters for setup in drawn) < 40
+    assert 0 < sum(setup.keyless for setup in drawn) < 20
+    assert all(Setup.drawn(seed) == Setup.drawn(seed) for seed in range(20))
 
 
 def test_a_seed_replays_step_by_step() -> None:

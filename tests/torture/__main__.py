@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--round-seconds", type=float, default=20, help="of one table")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--drills", type=int, default=2, help="damages to copies of each table")
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS))
     parser.add_argument("--folder", type=Path, help="for the histories; default: a new one")
     given = parser.parse_args()
@@ -25,7 +26,12 @@ def main() -> int:
     print(f"seed {given.seed}, histories in {folder}")
     usual = [name for name in SCENARIOS if HAS_LANCEDB or name != "lancedb"]
     verdicts = run_many(
-        given.scenario or usual, given.seed, given.seconds, given.round_seconds, folder
+        given.scenario or usual,
+        given.seed,
+        given.seconds,
+        given.round_seconds,
+        folder,
+        given.drills,
     )
     found = sum(len(verdict.findings) for verdict in verdicts)
     reads = sum(sum(verdict.judged.values()) for verdict in verdicts)

@@ -65,6 +65,12 @@ class Place:
         values = {pa.int64(): i, pa.int32(): i, pa.string(): f"it's {i}", pa.binary(): b"%d" % i}
         return {name: values[kind] for name, kind in KEYS[self.key]}
 
+    def key_words(self, i: int) -> list[str]:
+        """How a command is told a key."""
+        pairs = self.key_of(i).items()
+        texts = ((name, f"0x{v.hex()}" if isinstance(v, bytes) else v) for name, v in pairs)
+        return [word for name, text in texts for word in ("--key", f"{name}={text}")]
+
     def shard_of(self, key: int) -> str:
         """That has the history of a key. What a writer calls so may be several, or another."""
         return self.shards[key % len(self.shards)]
@@ -103,9 +109,10 @@ def write(
     history = History(place.folder)
     facts = {"table": place.name, "shard": shard, "session": session, "by": "pylance"}
     keys_only = pa.schema([place.schema.field(name) for name, _ in KEYS[place.key]])
+    begin = now()
     dataset = place.dataset()
     writer = dataset.mem_wal_writer(now_at, max_wal_flush_interval_ms=1, **limits)
-    history.add("open", **facts)
+    history.add("open", **facts, begin=begin)
     for number, (what, keys) in enumerate(steps):
         if what == "sleep":
             time.sleep(keys[0] / 1000)

@@ -3,6 +3,7 @@
 The clock is the machine's monotonic one, in nanoseconds, which all of its processes share.
 
     table    table, rows ([key, id] in the base), policy, keyed, clone, shards
+    open     table, shard, session, by, begin: a writer has claimed its shard
     op       table, shard, session, by, id, deletes, keys: a writer is about to put or delete
     ack      id: the put or delete returned
     flush    table, shard, session, begin: a close returned that began then
@@ -10,6 +11,9 @@ The clock is the machine's monotonic one, in nanoseconds, which all of its proce
     restore  table, begin, version
     read     table, level, by, begin, exit, rows ([key, id] or [key, id, total, log]), keys, moment
     copy     table, begin, version, rows, base: a consumer of the changes has come to that version
+    restored  table, begin, name, rows ([key, id]): a backup was put over the table
+    drill    verdict, and all that was seen of a damaged copy
+    fault    table, what, detail: what is no matter of rows
     stop     table, who, signal: a process was killed or stalled
 
 `at` is when the line was written: the end of what has a `begin`.
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +35,13 @@ Event = dict[str, Any]
 
 def now() -> int:
     return time.monotonic_ns()
+
+
+def turns(seed: str, until: float) -> Iterator[random.Random]:
+    """The same chance over and over, until the time has come."""
+    chance = random.Random(seed)
+    while time.monotonic() < until:
+        yield chance
 
 
 class History:

@@ -11,6 +11,10 @@ in the order of a session. What a reader sees of a shard has to be the state aft
 
 The base and the snapshot may lack keys that a later operation deletes.
 
+Where a backup is restored over the table, another table begins, with the rows of the backup and
+the sessions that open it since: of one that opened meanwhile, all or nothing. No session from
+before may be told that it has written anything.
+
 Nor may it be longer than what was begun before the read ended. A row that nobody wrote, a row
 that is there twice, and operands that were left out or counted twice are faults at once.
 
@@ -24,8 +28,9 @@ import json
 import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from math import inf
 from pathlib import Path
 
@@ -33,11 +38,13 @@ from tests.torture.history import Event, load
 
 BASE, SNAPSHOT, LATEST, WAL = range(4)
 LEVELS = {"base": BASE, "snapshot": SNAPSHOT, "latest": LATEST, "wal": WAL}
-MERGES = ("merge", "maintain", "quiesce")
+MERGES = ("merge", "maintain", "quiesce", "wait")
 REFRESHES = ("snapshot", "maintain")
 FLUSHES = ("rescue", "quiesce")
 _CORRUPT = 8
 _REFUSED = (5, 6, 7, 8)
+_GO_ON = ("ingest", "changes", "backup", "restore")
+"""Commands that no other one, and no kill, may bring to a refusal."""
 Interval = tuple[float, float]
 
 
@@ -188,6 +195,8 @@ class Table:
                     self.is_clone = False  # adopted: it is a table as any other
             if event["kind"] == "copy":
                 self._judge_copy(event)
+            if event["kind"] == "fault":
+                self.find(event["what"], event, event["detail"])
             if event["kind"] != "read":
                 continue
             self._judge_exit(event)
@@ -219,39 +228,35 @@ class Table:
         if self.is_clone and event["exit"] in _REFUSED:
             return
         if event["exit"] == _CORRUPT:
-            self._find("sound table called corrupt", event, what)
+            whose = "backup that is not whole" if event.get("by") == "backup" else ""
+            self.find(whose or "sound table called corrupt", event, what)
         elif event.get("final") and event["exit"] != 0:
-            self._find("not healed", event, what)
-        elif event.get("name") in ("ingest", "changes") and event["exit"] in _REFUSED:
-            self._find(f"{event['name']} that can't go on", event, what)
+            self.find("not healed", event, what)
+        elif event.get("name") in _GO_ON and event["exit"] in _REFUSED:
+            self.find(f"{event['name']} that can't go on", event, what)
         elif "Traceback (most recent" in event["said"]:
-            self._find("unexpected error", event, what)
+            self.find("unexpected error", event, what)
 
     def _judge_copy(self, event: Event) -> None:
         """Who applies changes has the rows of the base, which the consumer read beside it."""
         self.judged["copy"] += 1
         if event["base"] is None:
-            self._find("version gone that a cursor needs", event, f"version {event['version']}")
+            self.find("version gone that a cursor needs", event, f"version {event['version']}")
         elif sorted(event["rows"]) != sorted(event["base"]):
             more = [row for row in event["rows"] if row not in event["base"]]
             less = [row for row in event["base"] if row not in event["rows"]]
-            self._find("copy unlike the base", event, f"more {more[:3]}, less {less[:3]}")
+            self.find("copy unlike the base", event, f"more {more[:3]}, less {less[:3]}")
 
     def _judge_moment(self, event: Event) -> None:
         rows = json.dumps(sorted(event["rows"]))
         line, first = self.moments.setdefault(event["name"], (event["line"], rows))
         if rows != first:
-            self._find("checkpoint changed", event, f"{event['name']} was another in line {line}")
+            self.find("checkpoint changed", event, f"{event['name']} was another in line {line}")
 
     def _judge_rows(
-        self,
-        event: Event,
-        level: int,
-        shown: dict[str, int],
-        begin: float,
-        end: float,
+        self, event: Event, level: int, shown: dict[str, int], begin: float, end: float,
         restored: float,
-    ) -> dict[str, int]:
+    ) -> dict[str, int]:  # fmt: skip
         """The least prefix of each shard that explains the rows."""
         seen = self._seen(event)
         prefixes: dict[str, int] = {}
@@ -284,9 +289,9 @@ class Table:
         seen: dict[int, int] = {}
         for key, op, *folded in event["rows"]:
             if op not in self.ops or key not in self.ops[op].keys:
-                self._find("row that nobody wrote", event, f"key {key} shows operation {op}")
+                self.find("row that nobody wrote", event, f"key {key} shows operation {op}")
             elif key in seen:
-                self._find("row twice", event, f"key {key} shows operations {seen[key]} and {op}")
+                self.find("row twice", event, f"key {key} shows operations {seen[key]} and {op}")
             else:
                 seen[key] = op
                 if folded:
@@ -312,33 +317,26 @@ class Table:
             if any(o.deletes or o.id not in log for o in between):
                 why = "leaves out operands or deletes"
         if why:
-            self._find("folded wrongly", event, f"key {key} {why}: {log}, total {total}")
+            self.find("folded wrongly", event, f"key {key} {why}: {log}, total {total}")
 
     def _find_unexplained(
-        self,
-        event: Event,
-        group: Chain,
-        wanted: dict[int, list[Interval]],
-        key: int,
-        seen: dict[int, int],
-        sure: int,
-        floor: int,
-        limit: int,
-    ) -> None:
+        self, event: Event, group: Chain, wanted: dict[int, list[Interval]], key: int,
+        seen: dict[int, int], sure: int, floor: int, limit: int,
+    ) -> None:  # fmt: skip
         prefix, other = _explain(wanted, -1, limit)
         chain = [(o.id, "delete" if o.deletes else "put", o.position) for o in group.chains[key]]
         shows = f"key {key} shows {seen.get(key, 'nothing')}, of (id, what, position) {chain[-6:]}"
         if other is not None:
-            self._find("a state that never was", event, f"{shows}; so does no prefix")
+            self.find("a state that never was", event, f"{shows}; so does no prefix")
         elif floor <= sure:
             late = sum(not any(hi > sure for _, hi in w) for w in wanted.values())
             text = f"{shows}; promised up to {sure}, explained by {prefix}; {late} keys"
-            self._find("acknowledged rows lost", event, text)
+            self.find("acknowledged rows lost", event, text)
         else:
             text = f"{shows}; had shown {floor}, now explained by {prefix}, promised {sure}"
-            self._find("went backwards", event, text)
+            self.find("went backwards", event, text)
 
-    def _find(self, what: str, event: Event, detail: str) -> None:
+    def find(self, what: str, event: Event, detail: str) -> None:
         name = event.get("by") or event.get("name")
         self.findings.append(Finding(what, self.name, event["line"], f"{name}: {detail}"))
 
@@ -374,9 +372,41 @@ class Verdict:
         return json.dumps(asdict(self), indent=1)
 
 
+def _split(events: Sequence[Event], acks: Mapping[int, float]) -> list[Table]:
+    """A table as it was made, and as it was after each restore of a backup."""
+    made, tables = events[0], []
+    starts = [made, *(event for event in events if event["kind"] == "restored")]
+    opened = {e["session"]: e for e in events if e["kind"] == "open"}
+    for start, following in zip_longest(starts, starts[1:]):
+        begin, end = (-1, -1) if start is made else (start["begin"], start["at"])
+        until = (following["begin"], following["at"]) if following else (inf, inf)
+        table = Table({**made, "rows": start["rows"]})
+        tables.append(table)
+        within = [event for event in events[1:] if _is_within(event, begin, end, *until)]
+        shown = {row[1] // 1000 for e in within if e["kind"] == "read" for row in e["rows"]}
+        for event in within:
+            session = opened.get(event["session"]) if event["kind"] in ("op", "flush") else None
+            if session and session["at"] < begin:
+                if event.get("id") in acks and event["at"] > end:
+                    table.find("acknowledged to a session from before", event, start["name"])
+            elif not session or session["begin"] > end or event["session"] in shown:
+                table.take(event)
+    return tables
+
+
+def _is_within(event: Event, begin: float, end: float, until: float, over: float) -> bool:
+    """Whether it is after a restore, from `begin` to `end`, and before the next, to `over`."""
+    low, high = event.get("moment") or (event.get("begin", event["at"]), event["at"])
+    if event["kind"] in ("job", "fault"):  # they count for how they ended only
+        return bool(end < low < over)
+    if event["kind"] in ("op", "flush"):  # the new table may have been open before it was told
+        return bool(begin < low < until)
+    return bool(end < low and high < until)
+
+
 def judge(folder: Path) -> Verdict:
     """Judge the history of a folder."""
-    tables: dict[str, Table] = {}
+    events: dict[str, list[Event]] = {}
     acks: dict[int, float] = {}
     did: Counter[str] = Counter()
     for event in load(folder):
@@ -384,21 +414,22 @@ def judge(folder: Path) -> Verdict:
             did[f"writes of {event.get('by', 'pylance')}"] += 1
         elif event["kind"] == "upkeep" or (event["kind"] == "job" and event["exit"] == 0):
             did[event["name"]] += 1
-        if event["kind"] == "table":
-            tables[event["table"]] = Table(event)
-        elif event["kind"] == "ack":
+        elif event["kind"] == "drill":
+            did[f"damage: {event['verdict']}"] += 1
+        if event["kind"] == "ack":
             acks[event["id"]] = event["at"]
-        elif event["kind"] != "stop":
-            tables[event["table"]].take(event)
+        elif event["kind"] not in ("stop", "drill"):
+            events.setdefault(event["table"], []).append(event)
     judged: Counter[str] = Counter()
-    for table in tables.values():
+    tables = [table for found in events.values() for table in _split(found, acks)]
+    for table in tables:
         for op in table.ops.values():
             op.acked = acks.get(op.id, op.acked)
         table.settle()
         table.judge()
         judged += table.judged
     return Verdict(
-        findings=[finding for table in tables.values() for finding in table.findings],
+        findings=[finding for table in tables for finding in table.findings],
         judged=dict(judged),
         acked=len(acks),
         did=dict(did),

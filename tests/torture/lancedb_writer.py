@@ -50,5 +50,5 @@ if __name__ == "__main__":
     try:
         main(asked)
     except Exception as error:  # such as: another writer has fenced it
-        History(asked["folder"]).add("stop", who="lancedb", signal=str(error)[:300])
+        History(asked["folder"]).add("stop", who="LanceDB", signal=str(error)[:300])
         sys.exit(1)

@@ -1,10 +1,13 @@
-"""pylance's own reading of base and MemWAL, which has to be told the shards and what is merged.
+"""Reads base and MemWAL without memwal: by pylance's own scanner, and by the format's documents.
 
-pylance does not tell that: it is decoded here, by the format's specification.
+pylance has to be told the shards and what is merged, which is decoded here. Nothing is used that a
+damage could have turned into an older state without a sign, such as a hint: versions, manifests
+and entries are found by listing their folders.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 import time
 import uuid
@@ -13,13 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lance
+import pyarrow as pa
 from lance.mem_wal import LsmScanner, ShardSnapshot
 
-from tests.torture.actors import Place
+from tests.torture.actors import KEYS, Place
 from tests.torture.history import History, now
 
 _MEM_WAL = b"__lance_mem_wal"
 Message = dict[int, list[Any]]
+Key = tuple[Any, ...]
+Told = list[Any]
+"""A row as a history has it."""
 
 
 class Unreadable(ValueError):
@@ -50,20 +58,112 @@ def read_lsm(place: Place, seconds: float) -> None:
 
 def _snapshot(shard: str, manifest: Message, merged: dict[str, int]) -> Any:
     snapshot = ShardSnapshot(shard)
-    for listed in map(decode, manifest[8]):
-        if listed[1][0] > merged.get(shard, 0):
-            snapshot = snapshot.with_sstable(listed[1][0], listed[2][0].decode())
+    for generation, path in _listed(manifest):
+        if generation > merged.get(shard, 0):
+            snapshot = snapshot.with_sstable(generation, path)
     return snapshot
+
+
+# ---- by the format's documents, of a table on a disk that nobody writes to
+
+
+def tell(place: Place, out: str) -> None:
+    """Write down what each level holds, or why it can't be read."""
+    found: dict[str, Any] = {}
+    for level in ("base", "latest", "wal"):
+        try:
+            found[level] = read_level(place, level)
+        except Unreadable as wrong:
+            found[level] = {"wrong": str(wrong)}
+        except Exception as error:
+            found[level] = {"told": f"{type(error).__name__}: {error}"}
+    Path(out).write_text(json.dumps(found))
+
+
+def read_level(place: Place, level: str) -> list[Told]:
+    """The base alone; with the generations that are pending; with the WAL's rows, too."""
+    table = Path(place.uri)
+    files = (table / "_versions").glob("[0-9]*.manifest")
+    version, manifest = max((_version_of(file), file) for file in files)
+    rows: dict[Key, Told] = {}
+    for key, row in _changes(place, place.dataset(version).to_table()):
+        if key in rows:
+            raise Unreadable(f"key {key} is there twice")
+        rows[key] = row or []
+    merged = find_merged(manifest) if level != "base" else {}
+    for shard, state in sorted(_list_shards(table).items()) if level != "base" else ():
+        for generation, path in sorted(_listed(state)):
+            if generation > merged.get(shard, 0):
+                found = lance.dataset(str(table / "_mem_wal" / shard / path)).to_table()
+                _apply(place, rows, found)
+        for entry in _entries(table / "_mem_wal" / shard / "wal", state) if level == "wal" else ():
+            _apply(place, rows, entry)
+    return list(rows.values())
+
+
+def _changes(place: Place, found: pa.Table) -> Iterator[tuple[Key, Told | None]]:
+    for row in found.to_pylist():
+        told = None if row.get("_tombstone") else [row[name] for name in place.names]
+        yield tuple(row[name] for name, _ in KEYS[place.key]), told
+
+
+def _apply(place: Place, rows: dict[Key, Told], found: pa.Table) -> None:
+    """Puts, and deletes, one after the other."""
+    for key, row in _changes(place, found):
+        before = rows.get(key)
+        if row is None:
+            rows.pop(key, None)
+        elif before is not None and place.policy:
+            rows[key] = [*row[:2], before[2] + row[2], [*before[3], *row[3]]]
+        else:
+            rows[key] = row
+
+
+def _entries(folder: Path, manifest: Message) -> Iterator[pa.Table]:
+    """The entries above the replay position whose generation isn't flushed, in order."""
+    for file in sorted(folder.glob("*.arrow"), key=_bits):
+        if _bits(file) > _one(manifest, 3):
+            with pa.ipc.open_stream(file.read_bytes()) as stream:
+                named = (stream.schema.metadata or {}).get(b"generation")
+                if named is None or int(named) >= _one(manifest, 6):
+                    yield stream.read_all()
+
+
+def count_stored(place: Place) -> dict[str, int]:
+    """What there is of versions and generations, and how often shards were claimed."""
+    table = Path(place.uri)
+    return {
+        "versions": len([*table.glob("_versions/[0-9]*.manifest")]),
+        "generations": len([*table.glob("_mem_wal/*/*_gen_*")]),
+        "claims": sum(_one(manifest, 2) for manifest in _list_shards(table).values()),
+    }
+
+
+def _listed(manifest: Message) -> list[tuple[int, str]]:
+    return [(one[1][0], one[2][0].decode()) for one in map(decode, manifest[8])]
 
 
 def _list_shards(table: Path) -> dict[str, Message]:
     """The newest manifest of each shard."""
     found = {}
     for folder in (table / "_mem_wal").iterdir():
-        names = sorted(folder.glob("manifest/*.binpb"), key=lambda file: file.stem[::-1])
+        names = sorted(folder.glob("manifest/*.binpb"), key=_bits)
         if names:
             found[folder.name] = decode(names[-1].read_bytes())
     return found
+
+
+def _bits(file: Path) -> int:
+    return int(file.stem[::-1], 2)
+
+
+def _version_of(file: Path) -> int:
+    number = int(file.stem)
+    return 2**64 - 1 - number if len(file.stem) == 20 else number
+
+
+def _one(message: Message, field: int) -> int:
+    return int(message[field][0]) if message[field] else 0
 
 
 def find_merged(version: Path) -> dict[str, int]:

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from multiprocessing import get_context
@@ -24,12 +24,16 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.faults.s3proxy import NONE, S3Proxy, Toxics
 from tests.support.s3server import S3Server
 from tests.torture import actors, lsm
 from tests.torture.actors import Place
-from tests.torture.history import History, now
+from tests.torture.backups import Backups
+from tests.torture.drill import drill
+from tests.torture.history import History, now, turns
 from tests.torture.judge import Verdict, judge, show
-from tests.torture.scenarios import SCENARIOS, Scenario
+from tests.torture.scenarios import COLLECT_ALL, SCENARIOS, Scenario
+from tests.torture.watches import Watches
 
 _PROCESSES = get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.torture.warm", "tests.torture.actors"])
@@ -46,7 +50,6 @@ class World:
         self.scenario, self.seed, self.folder = scenario, seed, folder
         (folder / "out").mkdir(parents=True)
         self.history = History(folder)
-        self.over = threading.Event()
         self.commands = count(1)
         self.sessions = count(1)
         self.checkpoints: dict[str, list[str]] = defaultdict(list)
@@ -58,6 +61,8 @@ class World:
         self.at_work.set()
         self.moved: dict[str, str] = {}
         """The shard that what was this shard's is written to now."""
+        self.proxy: Any = None
+        """On the way to the store, if that is bad."""
         self.copy: dict[tuple[Any, ...], list[Any]] = {}
         """What the consumer of the changes has, by key."""
 
@@ -79,21 +84,26 @@ class World:
         )  # fmt: skip
         if scenario.indexed:
             dataset.create_scalar_index("text", "INVERTED")
+            dataset.create_scalar_index("n", "BTREE")
         if scenario.lancedb:
             self._use_lancedb(place, [], spec=scenario.lancedb).join()
         else:
             dataset.initialize_mem_wal()
         self.begin(place, [[key, 0] for key in keys])
         if scenario.policy:
-            config = self.folder / "memwal.toml"
-            config.write_text(
-                f'[tables.t]\nuri = "{uri}"\n[tables.t.policy.columns]\n'
-                'total = "sum"\nlog = "list_append"\n'
-            )
+            self.configure(place)
             self.command(place, "merge --engine local", config=True, final=True)
         if scenario.follows:
             self.follow(place, "--since 0")
         return place
+
+    def configure(self, place: Place, defaults: str = "") -> None:
+        """Write what names the table, and its policy."""
+        policy = '[tables.t.policy.columns]\ntotal = "sum"\nlog = "list_append"\n'
+        (self.folder / "memwal.toml").write_text(
+            f'[defaults]\n{defaults}[tables.t]\nuri = "{place.uri}"\n'
+            + (policy if self.scenario.policy else "")
+        )
 
     def begin(self, place: Place, rows: Sequence[Sequence[int]], *, clone: bool = False) -> None:
         self.places.append(place)
@@ -111,21 +121,49 @@ class World:
         process.start()
         return process
 
+    def call(self, function: Callable[..., None], *given: Any) -> None:
+        """Let a process do it, and end it if that takes too long."""
+        process = self.start(function, *given)
+        process.join(60)
+        kill(process)
+
     def hurt(self, process: Any, chance: random.Random, who: str, seconds: float) -> None:
         """Perhaps kill or stall it, at some moment of about as many seconds."""
         fate = chance.random()
         if fate > self.scenario.kills + self.scenario.stalls:
             return
         process.join(chance.random() * seconds)
-        kill = fate < self.scenario.kills
-        self.history.add("stop", who=who, signal="KILL" if kill else "STOP")
-        with suppress(ProcessLookupError):
-            if kill:
-                os.kill(process.pid, signal.SIGKILL)
-            elif process.is_alive():
+        is_kill = fate < self.scenario.kills
+        self.history.add("stop", who=who, signal="KILL" if is_kill else "STOP")
+        if is_kill:
+            kill(process)
+        elif process.is_alive():
+            with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGSTOP)
                 time.sleep(chance.random() * 1.5)
                 os.kill(process.pid, signal.SIGCONT)
+
+    def run(
+        self, given: Sequence[str], storage: Mapping[str, str], chance: random.Random | None = None
+    ) -> tuple[int, str, str]:
+        """Run a command: its exit code, output and errors."""
+        out = self.folder / "out" / f"{next(self.commands)}"
+        process = self.start(actors.run_command, [*given, "--json"], storage, str(out))
+        if chance is not None:
+            self.hurt(process, chance, " ".join(given), 0.5)
+        process.join(_COMMAND_SECONDS_MAX)
+        code = process.exitcode
+        if code is None:
+            kill(process)
+            self.errors.append(f"{given} took more than {_COMMAND_SECONDS_MAX} s")
+        if code in (None, 255):  # another thread has just asked for it, and it is lost
+            code = -9
+        self.codes[f"{given[0]} {code}"] += 1
+        text, said = _text(out), _text(Path(f"{out}.err"))
+        if code in (0, -9):
+            for file in (out, Path(f"{out}.err")):
+                file.unlink(missing_ok=True)
+        return code, text, said
 
     def command(
         self,
@@ -136,53 +174,18 @@ class World:
         config: bool = False,
         final: bool = False,
     ) -> tuple[int, str]:
-        """Run a command on the table and put it on record, unless it is a read."""
+        """Run a command on the table and put it on record."""
         words = line.split() if isinstance(line, str) else list(line)
-        out = str(self.folder / "out" / f"{next(self.commands)}")
-        given = [*words, "--json"]
-        given.insert(2 if words[0] == "checkpoint" else 1, place.name if config else place.uri)
-        if config:
-            given += ["--config", str(self.folder / "memwal.toml")]
+        given = [*words, *(["--config", str(self.folder / "memwal.toml")] if config else [])]
+        at = 2 if words[0] in ("checkpoint", "restore") else 1
+        given.insert(at, place.name if config else place.uri)
         begin = now()
-        process = self.start(actors.run_command, given, place.storage, out)
-        if chance is not None:
-            self.hurt(process, chance, " ".join(words), 0.5)
-        process.join(_COMMAND_SECONDS_MAX)
-        code = process.exitcode
-        if code is None:
-            process.kill()
-            process.join()
-            self.errors.append(f"{words} took more than {_COMMAND_SECONDS_MAX} s")
-            code = -9
-        if code == 255:  # another thread has just asked for it, and multiprocessing has lost it
-            code = -9
-        said = _text(f"{out}.err")
-        text = _text(out)
-        self.codes[f"{words[0]} {code}"] += 1
+        code, text, said = self.run(given, place.storage, chance)
+        facts = {"table": place.name, "begin": begin, "exit": code, "final": final}
         if words[0] != "read":
-            said = said if code else ""
-            self.history.add(
-                "job", table=place.name, name=words[0], args=words[1:], begin=begin, exit=code,
-                said=(said or text if code else "")[-1500:], final=final,
-            )  # fmt: skip
-        else:
-            self._record_read(place, words, begin, code, text, said, final)
-        for file in (out, f"{out}.err"):
-            if code in (0, -9):
-                with suppress(OSError):
-                    Path(file).unlink()
-        return code, text
-
-    def _record_read(
-        self,
-        place: Place,
-        words: list[str],
-        begin: int,
-        code: int,
-        text: str,
-        said: str,
-        final: bool,
-    ) -> None:
+            told = (said or text if code else "")[-1500:]
+            self.history.add("job", **facts, name=words[0], args=words[1:], said=told)
+            return code, text
         rows, moment, keys, level = [], None, None, "latest"
         if code == 0:
             found = json.loads(text)["tables"][0]
@@ -195,44 +198,41 @@ class World:
             moment = self.moments[words[-1]]
         if "--key" in words:
             keys = [self.asked[" ".join(words)]]
-        by = " ".join(dict.fromkeys(w for w in words if w.startswith("--"))) or "latest"
         self.history.add(
-            "read", table=place.name, level=level, by=by, begin=begin, exit=code, rows=rows,
-            keys=keys, moment=moment, name=words[-1], final=final,
+            "read", **facts, level=level, rows=rows, keys=keys, moment=moment, name=words[-1],
+            by=" ".join(dict.fromkeys(w for w in words if w.startswith("--"))) or "latest",
             said=said[-1500:] if code not in (0, -9) else "",
         )  # fmt: skip
+        return code, text
+
+    def fault(self, what: str, detail: str) -> None:
+        """Put on record what is no matter of rows."""
+        self.history.add("fault", table=self.places[0].name, what=what, detail=detail)
 
     # -- actors
 
     def write(self, place: Place, shard: str, until: float, seed: str) -> None:
         """One session after the other."""
-        chance = random.Random(seed)
-        mine = place.shards.index(shard)
-        fresh = count(mine * 10**6)
-        turns = count()
-        while time.monotonic() < until:
+        fresh, moves = count(place.shards.index(shard) * 10**6), count()
+        for chance in turns(seed, until):
             self.at_work.wait()
             with self.busy[place.name, shard]:
                 if chance.random() < self.scenario.ingests:
                     self._ingest(place, shard, fresh, chance)
                 else:
-                    self._put(place, shard, fresh, turns, chance)
+                    self._put(place, shard, fresh, moves, chance)
 
     def _put(
-        self,
-        place: Place,
-        shard: str,
-        fresh: Iterator[int],
-        turns: Iterator[int],
+        self, place: Place, shard: str, fresh: Iterator[int], moves: Iterator[int],
         chance: random.Random,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A session of pylance's writer."""
         session = next(self.sessions)
         steps: list[tuple[str, list[int]]] = []
         own = self._keys(place, shard)
         if self.scenario.moves and chance.random() < 0.7:
             size = self.scenario.moves
-            turn = next(turns) % 2
+            turn = next(moves) % 2
             halves = [own[-size:], own[-2 * size : -size]]
             if chance.random() < 0.5:  # and rows of other keys with it
                 steps.append(("put", chance.sample(own, 3)))
@@ -246,25 +246,19 @@ class World:
                 size = min(len(own), chance.choice([1, 1, 1, 3]))
                 steps.append((what, chance.sample(own, size)))
             steps.append(("sleep", [int(chance.random() * 2 * self.scenario.pause_ms)]))
-        limits = (
-            {"max_memtable_rows": self.scenario.memtable_rows}
-            if (self.scenario.memtable_rows)
-            else {}
-        )
+        rows = self.scenario.memtable_rows
+        limits = {"max_memtable_rows": rows} if rows else {}
         process = self.start(
             actors.write, place, shard, self.moved.get(shard, shard), session, steps, **limits
         )
         self.hurt(process, chance, f"session {session}", 0.3 + len(steps) * 0.01)
         process.join(30)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        kill(process)
 
     def write_by_lancedb(self, place: Place, until: float, seed: str) -> None:
         """LanceDB's client and ingests in turn, which find the shards by the spec that it set."""
-        chance = random.Random(seed)
         in_turn = self.scenario.lancedb[0] == "bucket"  # else a writer is open in another shard
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             if chance.random() < self.scenario.ingests:
                 self._ingest(place, None, count(), chance)
                 continue
@@ -284,9 +278,7 @@ class World:
             process = self._use_lancedb(place, steps)
             self.hurt(process, chance, f"session {session}", 2.0 + len(steps) * 0.1)
             process.join(60)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            kill(process)
 
     def _use_lancedb(
         self, place: Place, steps: Sequence[Any], spec: Sequence[Any] | None = None
@@ -340,8 +332,7 @@ class World:
         file.unlink()
 
     def work(self, place: Place, seed: str, until: float) -> None:
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             line = _choose(chance, self.scenario.jobs)
             if line == "checkpoint":
                 self._checkpoint(place, chance)
@@ -375,8 +366,7 @@ class World:
         self.command(place, f"changes --cursor mart --commit {until}", chance=chance)
 
     def _follow(self, place: Place, seed: str, until: float) -> None:
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             self.follow(place, "--cursor mart", chance)
 
     def _checkpoint(self, place: Place, chance: random.Random) -> None:
@@ -392,8 +382,7 @@ class World:
             kept.append(name)
 
     def read(self, place: Place, seed: str, until: float) -> None:
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             line = _choose(chance, self.scenario.reads)
             words = ["read", *line.split()]
             if line == "--checkpoint":
@@ -404,23 +393,19 @@ class World:
             if "--key" in words:
                 key = chance.randrange(self.scenario.keys * self.scenario.shards)
                 words.remove("--key")
-                for name, value in place.key_of(key).items():
-                    text = f"0x{value.hex()}" if isinstance(value, bytes) else value
-                    words += ["--key", f"{name}={text}"]
+                words += place.key_words(key)
                 self.asked[" ".join(words)] = key
             self.command(place, words, chance=chance if chance.random() < 0.2 else None)
 
     def use_lance(self, place: Place, seed: str, until: float) -> None:
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             what = _choose(chance, self.scenario.lance)
             argument = 5
             if what == "restore":  # what a merge did is undone
                 argument = place.dataset().version
                 while self.command(place, "merge --engine local")[0] == 4:
                     pass
-            process = self.start(actors.upkeep, place, what, argument, chance.randrange(10**6))
-            process.join(30)
+            self.call(actors.upkeep, place, what, argument, chance.randrange(10**6))
             time.sleep(chance.random() * 0.5)
 
     def clone(self, place: Place, seed: str, until: float) -> None:
@@ -433,7 +418,7 @@ class World:
         version = place.dataset().version
         place.dataset().tags.create("cloned", version)  # else a shallow one's files may expire
         getattr(place.dataset(), kind)(uri, version)
-        twin = Place(**{**place.__dict__, "name": kind, "uri": uri})
+        twin = replace(place, name=kind, uri=uri)
         self.begin(twin, place.told(place.dataset(version).to_table()), clone=True)
         self._run(
             *(lambda s=s: self.write(twin, s, until, f"{seed} {s}") for s in twin.shards),
@@ -443,17 +428,22 @@ class World:
 
     def renew(self, place: Place, seed: str, until: float) -> None:
         """Bring the table to rest, and initialise its MemWAL again, beside all jobs."""
-        chance = random.Random(seed)
-        while time.monotonic() < until:
+        for chance in turns(seed, until):
             time.sleep(1 + 2 * chance.random())
-            self.at_work.clear()
-            try:
-                with ExitStack() as writers:
-                    for busy in self.busy.values():
-                        writers.enter_context(busy)
-                    self._renew(place, chance)
-            finally:
-                self.at_work.set()
+            with self.rest():
+                self._renew(place, chance)
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """No writer is at work."""
+        self.at_work.clear()
+        try:
+            with ExitStack() as writers:
+                for busy in self.busy.values():
+                    writers.enter_context(busy)
+                yield
+        finally:
+            self.at_work.set()
 
     def _renew(self, place: Place, chance: random.Random) -> None:
         for _ in range(20):
@@ -462,8 +452,7 @@ class World:
             time.sleep(0.2)
         else:
             return
-        process = self.start(actors.upkeep, place, "drop MemWAL", 0, chance.randrange(10**6))
-        process.join(30)
+        self.call(actors.upkeep, place, "drop MemWAL", 0, chance.randrange(10**6))
         for left in reversed(range(10)):
             hurts = chance if left > 7 else None
             if self.command(place, "init", chance=hurts, final=not left)[0] == 0:
@@ -491,7 +480,7 @@ class World:
         self.moments: dict[str, tuple[int, int]] = {}
         until = time.monotonic() + seconds
         name = f"{self.seed} {self.scenario.name}"
-        reading = [self.start(actors.read_base, place, seconds)]
+        reading = [] if self.scenario.restores else [self.start(actors.read_base, place, seconds)]
         if self.scenario.suits_lsm_scanner:
             reading.append(self.start(lsm.read_lsm, place, seconds))
         all_: list[Callable[[], None]] = [
@@ -514,9 +503,29 @@ class World:
             all_.append(lambda: self._follow(place, f"{name} follow", until))
         if self.scenario.renews:
             all_.append(lambda: self.renew(place, f"{name} renew", until))
+        if self.scenario.watched:
+            all_.append(lambda: Watches(self, place).work(f"{name} watches", until))
+        if self.scenario.backups:
+            self.backups = Backups(world=self, place=place)
+            all_.append(lambda: self.backups.work(f"{name} backups", until))
+        if self.proxy:
+            all_.append(lambda: self.trouble(f"{name} store", until))
         self._run(*all_)
         for process in reading:
             process.join(10)
+
+    def trouble(self, seed: str, until: float) -> None:
+        """The way to the store is bad for a while, and good again."""
+        for chance in turns(seed, until):
+            self.proxy.toxics = Toxics(**self.scenario.toxics)
+            time.sleep(1 + 2 * chance.random())
+            self.proxy.toxics = NONE
+            time.sleep(chance.random())
+            self.history.add("upkeep", table="t", name="toxics", argument=dict(self.proxy.faults))
+
+    def read_base(self, place: Place) -> None:
+        """Read the base as it is now."""
+        self.call(actors.read_base, place, 0.05)
 
     def heal(self, place: Place) -> None:
         """Nobody disturbs any more: all has to be flushed, merged, collected, and right."""
@@ -539,9 +548,29 @@ class World:
             self.command(place, line, final=True)
         if self.scenario.follows:
             self.follow(place, "--cursor mart")
-        process = self.start(actors.read_base, place, 0.1)
-        process.join(20)
+        self.read_base(place)
+        if self.scenario.backups:
+            self.backups.back_up("last")
+            self.backups.look(again=True)
+        if self.scenario.comes_to_rest:
+            self._empty(place)
         self.command(place, "verify", final=True)
+
+    def _empty(self, place: Place) -> None:
+        """All goes that nothing needs."""
+        for name in self.checkpoints[place.name]:
+            self.command(place, f"checkpoint drop {name}", final=True)
+        for _ in range(3):
+            self.command(place, f"garbage {COLLECT_ALL}", final=True)
+        left = lsm.count_stored(place)
+        if left["generations"] or left["versions"] > 5:
+            self.fault("a leak", str(left))
+        # Of all that was done to it, only these may claim a shard.
+        rescues = sum(n for code, n in self.codes.items() if code.startswith("rescue"))
+        ingests = sum(n for code, n in self.codes.items() if code.startswith("ingest"))
+        claimers = next(self.sessions) + ingests + rescues * len(place.shards)
+        if left["claims"] > claimers and not self.scenario.restores and not self.scenario.lancedb:
+            self.fault("a shard was claimed by others", f"{left}, {claimers} by writers")
 
 
 def _shard(seed: str) -> str:
@@ -553,36 +582,47 @@ def _choose(chance: random.Random, weights: Any) -> str:
 
 
 def _options(line: str, chance: random.Random) -> str:
-    if line.startswith("watch"):
+    if line.split()[0] in ("watch", "verify", "status"):
         return ""
     return " --engine local" + (
         f" --generations-per-commit-max {chance.choice([1, 2])}"
-        if line == "merge" and chance.random() < 0.3
+        if line.startswith("merge") and chance.random() < 0.3
         else ""
     )
 
 
-def _text(file: str) -> str:
+def _text(file: Path) -> str:
     with suppress(OSError):
-        return Path(file).read_text(errors="replace")
+        return file.read_text(errors="replace")
     return ""
 
 
-def run_one(name: str, seed: int, seconds: float, folder: Path) -> Verdict:
+def kill(process: Any) -> None:
+    """End a process that may have ended, which is not known here yet."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    process.join()
+
+
+def run_one(name: str, seed: int, seconds: float, folder: Path, drills: int = 0) -> Verdict:
     """A scenario of a seed, in a folder that is made for it."""
     scenario = SCENARIOS[name](random.Random(f"{name} {seed}"))
     folder.mkdir(parents=True)
     (folder / "scenario.json").write_text(json.dumps({"seed": seed, **scenario.__dict__}, indent=1))
     started = time.monotonic()
     world = World(scenario, seed, folder)
-    quirks = ["answers"] if scenario.loses_answers else []
-    with S3Server(*quirks) if scenario.on_s3 else nullcontext() as server:
-        if server:
-            uri = f"s3://{server.make_bucket()}/t.lance"
-            place = world.make(uri, server.storage_options)
-        else:
-            place = world.make(str(folder / "t.lance"), {})
+    with ExitStack() as stack:
+        uri, storage = str(folder / "t.lance"), {}
+        if scenario.on_s3:
+            server = stack.enter_context(S3Server())
+            uri, storage = f"s3://{server.make_bucket()}/t.lance", server.storage_options
+            if scenario.toxics:
+                world.proxy = stack.enter_context(S3Proxy(server.endpoint, seed))
+                storage = world.proxy.options(storage)
+        place = world.make(uri, storage)
         world.torture(place, seconds)
+        if drills and scenario.keyed and not scenario.on_s3:
+            drill(world, place, drills)
         for healed in world.places:
             world.heal(healed)
     verdict = judge(folder)
@@ -595,12 +635,18 @@ def run_one(name: str, seed: int, seconds: float, folder: Path) -> Verdict:
     sys.stdout.flush()
     (folder / "verdict.json").write_text(verdict.as_json())
     if not verdict.findings:
-        shutil.rmtree(folder / "t.lance", ignore_errors=True)
+        for name in ("t.lance", "drills", "backups", "taken"):
+            shutil.rmtree(folder / name, ignore_errors=True)
     return verdict
 
 
 def run_many(
-    names: Sequence[str], seed: int, seconds: float, round_seconds: float, folder: Path
+    names: Sequence[str],
+    seed: int,
+    seconds: float,
+    round_seconds: float,
+    folder: Path,
+    drills: int = 0,
 ) -> list[Verdict]:
     """Scenarios in turn, each with the next seed, for about so many seconds."""
     verdicts: list[Verdict] = []
@@ -614,5 +660,5 @@ def run_many(
             break
         name = names[number % len(names)]
         place = folder / f"{name}-{seed + number}"
-        verdicts.append(run_one(name, seed + number, min(left, round_seconds), place))
+        verdicts.append(run_one(name, seed + number, min(left, round_seconds), place, drills))
     return verdicts

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 _COLLECT = "garbage --execute --grace 2s --allow-short-retention"
+COLLECT_ALL = "--execute --wal --retention 0s --grace 0s --allow-short-retention"
 JOBS = {
-    "merge": 6.0,
+    "merge": 5.0,
+    "merge --no-lease": 1.0,
     "index-catchup": 1.0,
     "snapshot": 2.0,
     _COLLECT: 1.0,
@@ -19,6 +21,8 @@ JOBS = {
     "watch --for 4s --every 0.3s": 1.0,
     "rescue --idle 1s --yes": 0.5,
     "checkpoint": 1.5,
+    "verify": 0.3,
+    "status": 0.3,
 }
 READS = {
     "": 3.0,
@@ -27,7 +31,19 @@ READS = {
     "--key": 1.0,
     "--key --with-wal": 0.5,
     "--search text=row": 0.5,
+    "--filter n>=0": 0.5,
     "--checkpoint": 1.5,
+}
+TOXICS = {
+    "latency": 0.3,
+    "reset_before": 0.05,
+    "reset_after": 0.05,
+    "error_before": 0.05,
+    "error_after": 0.07,
+    "burst": 0.01,
+    "truncate": 0.05,
+    "wrong_etag": 0.5,
+    "lag_seconds": 1.0,
 }
 LANCE = {"compact_files": 1.0, "optimize_indices": 1.0, "branch": 0.2, "cleanup": 0.7}
 
@@ -64,10 +80,14 @@ class Scenario:
     """Comes to rest now and then, to get a new MemWAL."""
     ingests: float = 0.2
     """The part of the writers' sessions that are an ingest's."""
-
+    backups: bool = False
+    restores: bool = False
+    """Whether it is backed up all the time, and whether backups are restored over it."""
+    watched: bool = False
+    """Whether two watches do the work, which are killed, ended and started again."""
     on_s3: bool = False
-    loses_answers: bool = False
-    """S3 does some puts, and answers them by an error."""
+    toxics: Mapping[str, float] = field(default_factory=dict)
+    """What happens to requests on their way to S3 and back."""
     lancedb: Sequence[Any] = ()
     """The write spec that LanceDB sets, whose client writes: its kind and arguments."""
 
@@ -82,7 +102,13 @@ class Scenario:
         other = (
             self.policy or self.renews or self.on_s3 or {"restore", "add_column"} & {*self.lance}
         )
-        return self.keyed and self.memtable_rows is None and not other
+        return self.keyed and self.memtable_rows is None and not other and not self.restores
+
+    @property
+    def comes_to_rest(self) -> bool:
+        """Whether nothing holds what is merged, once all checkpoints are gone."""
+        holds = self.clones or self.follows or self.restores or "branch" in self.lance
+        return self.keyed and not self.on_s3 and not holds
 
 
 def _mixed(chance: random.Random) -> Scenario:
@@ -169,6 +195,33 @@ def _renewed(chance: random.Random) -> Scenario:
     )  # fmt: skip
 
 
+def _backed_up(chance: random.Random) -> Scenario:
+    """Garbage keeps nothing, for all that a backup copies beside it."""
+    found = chance.choice([_mixed, _counters])(chance)
+    jobs = {"merge": 1.0, "compaction": 1.0, f"garbage {COLLECT_ALL}": 1.0}
+    return replace(
+        found, name="backed-up", backups=True, clones=False, moves=0, pause_ms=5, kills=0.3,
+        jobs={**jobs, f"maintain {COLLECT_ALL}": 1.0}, job_threads=1, lance={},
+        reads={"": 1.0, "--with-wal": 1.0},
+    )  # fmt: skip
+
+
+def _restored(chance: random.Random) -> Scenario:
+    """A read without the WAL can't tell rows that a backup had there from rows that are lost."""
+    return replace(
+        _backed_up(chance), name="restored", policy=False, restores=True, ingests=0.0,
+        reads={"--with-wal": 1.0},
+    )  # fmt: skip
+
+
+def _watched(chance: random.Random) -> Scenario:
+    found = chance.choice([_mixed, _counters])(chance)
+    return replace(
+        found, name="watched", watched=True, indexed=not found.policy, clones=False, moves=0,
+        jobs={_COLLECT: 1.0, "checkpoint": 0.5}, job_threads=1,
+    )  # fmt: skip
+
+
 def _schema(chance: random.Random) -> Scenario:
     """Columns come to the table while writers that lack them are open."""
     found = chance.choice([_mixed, _counters, _lancedb])(chance)
@@ -186,12 +239,21 @@ def _lancedb(chance: random.Random) -> Scenario:
 def _s3(chance: random.Random) -> Scenario:
     """On a store of objects: slower, and listings, conditions and errors are others."""
     found = chance.choice([_mixed, _counters, _keyless, _lancedb, _renewed, _wal])(chance)
-    # A put that pylance repeats may be in the WAL twice. Where rows have no key, or add up, they
-    # are doubled by its own replay, once a writer is killed.
-    loses = found.keyed and not found.policy and chance.random() < 0.7
+    return replace(found, name=f"s3 {found.name}", on_s3=True, clones=False, moves=0)
+
+
+def _toxic(chance: random.Random) -> Scenario:
+    """The same, where requests and replies are lost, throttled, cut and late.
+
+    A put that pylance repeats may be in the WAL twice. Where rows have no key, or add up, they are
+    doubled by its own replay, once a writer is killed.
+    """
+    found = chance.choice([_mixed, _mixed, _lancedb])(chance)
+    drawn = {k: chance.uniform(0, most) for k, most in TOXICS.items() if chance.random() < 0.6}
     return replace(
-        found, name=f"s3 {found.name}", on_s3=True, loses_answers=loses, clones=False, moves=0
-    )
+        found, name=f"toxic {found.name}", on_s3=True, toxics=drawn, policy=False, clones=False,
+        moves=0,
+    )  # fmt: skip
 
 
 SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
@@ -202,6 +264,10 @@ SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "wal": _wal,
     "deletes": _deletes,
     "s3": _s3,
+    "toxic": _toxic,
+    "backed-up": _backed_up,
+    "restored": _restored,
+    "watched": _watched,
     "mixed": _mixed,
     "lancedb": _lancedb,
     "schema": _schema,

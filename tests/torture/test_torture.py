@@ -1,107 +1,161 @@
-"""A minute of torture; `make torture` takes as long as one likes."""
+"""Minutes of torture at night, and what its oracle finds; `make torture` takes ten and more."""
 
 from __future__ import annotations
 
 import ast
-import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.sampling import SEED
 from tests.torture.actors import HAS_LANCEDB
+from tests.torture.damage import Damage, class_of
+from tests.torture.drill import Look, Looks, Outcome
 from tests.torture.history import History, now
-from tests.torture.judge import judge
-from tests.torture.run import run_many
+from tests.torture.judge import Verdict, judge, operand
 
 HERE = Path(__file__).parent
-NEEDS_LANCEDB = pytest.mark.skipif(
-    not HAS_LANCEDB,
-    reason="no LanceDB here: scripts/setup_lancedb.sh installs it, if it can",
-)
-SEED = int(os.environ.get("MEMWAL_TORTURE_SEED", "1"))
+OURS = {"tests.support.s3server", "tests.support.watching", "tests.faults.s3proxy"}
+"""What the torture may use besides: nothing in there is memwal's."""
+DONE = {
+    "clone": {"merge", "writes of pylance"},
+    "restore": {"snapshot", "restore"},
+    "wal": {"writes of pylance", "writes of ingest"},
+    "followed": {"merge", "changes"},
+    "renewed": {"quiesce", "drop MemWAL", "init"},
+    "mixed": {"merge", "compaction"},
+    "counters": {"merge", "writes of pylance"},
+    "keyless": {"writes of pylance"},
+    "schema": {"merge", "add_column"},
+    "toxic": {"merge", "toxics"},
+    "backed-up": {"backup", "garbage"},
+    "restored": {"backup", "restore"},
+    "watched": {"wait", "merge"},
+    "lancedb": {"merge", "writes of LanceDB"},
+}
 
 
-@pytest.mark.integration
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("scenario", "done"),
-    [
-        ("clone", {"merge", "writes of pylance"}),
-        ("restore", {"snapshot", "restore"}),
-        ("wal", {"writes of pylance", "writes of ingest"}),
-        ("followed", {"merge", "changes"}),
-        ("renewed", {"quiesce", "drop MemWAL", "init"}),
-        pytest.param("lancedb", {"merge", "writes of LanceDB"}, marks=NEEDS_LANCEDB),
-    ],
-)
-def test_nothing_is_lost_or_doubled(tmp_path: Path, scenario: str, done: set[str]) -> None:
-    [verdict] = run_many([scenario], SEED, 6, 6, tmp_path / scenario)
-    assert verdict.findings == [], tmp_path
+def torture(scenario: str, folder: Path, seconds: float, drills: int) -> Verdict:
+    """A table under torture, of the day, in which nothing is found."""
+    from tests.torture.run import run_many
+
+    [verdict] = run_many([scenario], SEED, seconds, seconds, folder, drills)
+    assert verdict.findings == [], folder
+    return verdict
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scenario", DONE)
+def test_nothing_is_lost_or_doubled(tmp_path: Path, scenario: str) -> None:
+    if scenario == "lancedb" and not HAS_LANCEDB:
+        pytest.skip("no LanceDB here: scripts/setup_lancedb.sh installs it, if it can")
+    verdict = torture(scenario, tmp_path, 12, 0)
     assert verdict.acked > 5 and sum(verdict.judged.values()) > 10
-    assert done <= verdict.did.keys()
+    assert DONE[scenario] <= verdict.did.keys()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("scenario", ["mixed", "counters", "watched"])
+def test_no_damage_is_passed_over_in_silence(tmp_path: Path, scenario: str) -> None:
+    verdict = torture(scenario, tmp_path, 4, 30)
+    assert verdict.did["damage: mended"] > 2 and verdict.did["damage: harmless"] > 2
 
 
 def test_the_oracle_shares_no_code_with_memwal() -> None:
     """`warm` imports it into the processes that run its commands, and takes nothing from it."""
-    imported = {
-        name
-        for file in HERE.glob("*.py")
-        if file.name != Path(__file__).name
-        for node in ast.walk(ast.parse(file.read_text()))
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [str(node.module)]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
+
+    def find_imports(file: Path) -> set[str]:
+        nodes = list(ast.walk(ast.parse(file.read_text())))
+        named = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
+        return {*named, *(str(n.module) for n in nodes if isinstance(n, ast.ImportFrom))}
+
+    files = [file for file in HERE.glob("*.py") if file.name != Path(__file__).name]
+    files += [HERE.parents[1] / f"{name.replace('.', '/')}.py" for name in OURS]
+    imported = {name for file in files for name in find_imports(file)}
     assert "lance" in imported
-    assert not [n for n in imported if n.startswith("memwal")]
+    assert not [name for name in imported if name.startswith("memwal")]
     others = {n for n in imported if n.startswith("tests.") and "torture" not in n}
-    assert others == {"tests.support.s3server"}  # which has nothing of memwal
+    assert others == OURS | {"tests.support.child_server"}
 
 
-def kept(folder: Path, *rows: list[list[int]], policy: bool = False) -> list[str]:
-    """What is found in a history of three puts of key 2, all flushed, and reads of these rows."""
-    history = History(folder)
-    facts = {"table": "t", "shard": "s"}
-    history.add("table", table="t", rows=[], policy=policy, keyed=True, clone=False, shards=["s"])
-    for op in (1000, 1001, 1002):
-        history.add("op", **facts, session=1, id=op, deletes=False, keys=[2])
-        history.add("ack", id=op)
-    history.add("flush", **facts, session=1, begin=now())
-    for found in rows:
-        history.add(
-            "read", table="t", level="latest", by="latest", begin=10**18, exit=0, rows=found,
-            keys=None, moment=(2 * 10**18, 3 * 10**18), name="", said="",
+# ---- the oracle
+
+
+class Story:
+    """A history of table `t` with one shard, told call by call, and what the oracle finds in it."""
+
+    def __init__(self, folder: Path, *, policy: bool = False) -> None:
+        self.folder, self.history = folder, History(folder)
+        self.history.add(
+            "table", table="t", rows=[], policy=policy, keyed=True, clone=False, shards=["s"]
+        )
+
+    def open(self, session: int, begin: int | None = None) -> None:
+        self.history.add("open", table="t", shard="s", session=session, begin=begin or now())
+
+    def put(self, *ops: int, key: int = 2, deletes: bool = False, acked: bool = True) -> None:
+        for op in ops:
+            self.history.add(
+                "op", table="t", shard="s", session=op // 1000, id=op, deletes=deletes, keys=[key]
+            )
+            if acked:
+                self.history.add("ack", id=op)
+
+    def flush(self, session: int) -> None:
+        self.history.add("flush", table="t", shard="s", session=session, begin=now())
+
+    def job(self, name: str, code: int = 0) -> None:
+        self.history.add("job", table="t", name=name, args=[], begin=now(), exit=code, said="")
+
+    def restored(self, begin: int, *rows: list[int]) -> None:
+        self.history.add("restored", table="t", begin=begin, name="b", rows=rows)
+
+    def read(self, level: str, *rows: list[Any], moment: tuple[int, int] | None = None) -> None:
+        self.history.add(
+            "read", table="t", level=level, by=level, begin=now(), exit=0, rows=rows, keys=None,
+            moment=moment, name="", said="",
         )  # fmt: skip
-    return [finding.what for finding in judge(folder).findings]
+
+    def found(self) -> list[str]:
+        return sorted(finding.what for finding in judge(self.folder).findings)
+
+
+LOST = ["acknowledged rows lost"]
+NEVER = ["a state that never was"]
 
 
 @pytest.mark.parametrize(
     ("rows", "found"),
     [
         ([[2, 1002]], []),
-        ([[2, 1001]], ["acknowledged rows lost"]),
-        ([], ["acknowledged rows lost"]),
+        ([[2, 1001]], LOST),
+        ([], LOST),
         ([[2, 1002], [2, 1001]], ["row twice"]),
-        ([[2, 7]], ["row that nobody wrote", "acknowledged rows lost"]),
+        ([[2, 7]], [*LOST, "row that nobody wrote"]),
         ([[2, 1002], [3, 1002]], ["row that nobody wrote"]),
     ],
 )
 def test_what_the_oracle_finds(tmp_path: Path, rows: list[list[int]], found: list[str]) -> None:
-    assert sorted(kept(tmp_path, rows)) == sorted(found)
+    story = Story(tmp_path)
+    story.put(1000, 1001, 1002)
+    story.flush(1)
+    story.read("latest", *rows)
+    assert story.found() == found
 
 
 def test_operands_count_once(tmp_path: Path) -> None:
-    from tests.torture.judge import operand
-
     log = [1000, 1001, 1002]
-    right = [2, 1002, sum(map(operand, log)), log]
-    assert kept(tmp_path, [right], policy=True) == []
-    twice = [2, 1002, sum(map(operand, [*log, 1002])), [*log, 1002]]
-    assert "folded wrongly" in kept(tmp_path, [twice], policy=True)
+    for number, wanted in enumerate((log, [*log, 1002])):
+        (folder := tmp_path / str(number)).mkdir()
+        story = Story(folder, policy=True)
+        story.put(*log)
+        story.flush(1)
+        story.read("latest", [2, 1002, sum(map(operand, wanted)), wanted])
+        assert story.found() == ["folded wrongly"] * number
 
 
 @pytest.mark.parametrize(
@@ -111,23 +165,163 @@ def test_operands_count_once(tmp_path: Path) -> None:
         ([[2, 1000], [4, 1002]], []),
         ([[4, 1002]], []),
         # A delete comes with the rows that were put before it.
-        ([], ["acknowledged rows lost"]),
+        ([], LOST),
     ],
 )
 def test_the_base_alone_shows_states_that_were(
     tmp_path: Path, rows: list[list[int]], found: list[str]
 ) -> None:
-    history, facts = History(tmp_path), {"table": "t", "shard": "s", "session": 1}
-    history.add("table", table="t", rows=[], policy=False, keyed=True, clone=False, shards=["s"])
-    flushed = [(999, True, [2]), (1000, False, [2])]
-    for op, deletes, keys in [*flushed, (1002, False, [4]), (1003, True, [2])]:
-        history.add("op", **facts, id=op, deletes=deletes, keys=keys)
-        history.add("ack", id=op)
-        if op == 1000:
-            history.add("flush", **facts, begin=now())
-            history.add("job", table="t", name="merge", args=[], begin=now(), exit=0, said="")
-    history.add(
-        "read", table="t", level="base", by="base", begin=now(), exit=0, rows=rows, keys=None,
-        moment=None, name="", said="",
-    )  # fmt: skip
-    assert [finding.what for finding in judge(tmp_path).findings] == found
+    story = Story(tmp_path)
+    story.put(999, deletes=True)
+    story.put(1000)
+    story.flush(1)
+    story.job("merge")
+    story.put(1002, key=4)
+    story.put(1003, deletes=True)
+    story.read("base", *rows)
+    assert story.found() == found
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([[2, 1000], [4, 1001], [7, 3000]], []),
+        # Of the session that opened while the backup was restored, it is all or nothing.
+        ([[2, 1000], [4, 1001], [5, 2000], [6, 2001], [7, 3000]], []),
+        ([[2, 1000], [4, 1001], [6, 2001], [7, 3000]], NEVER),
+        ([[2, 1000], [7, 3000]], NEVER),
+        ([[2, 1000], [4, 1001]], LOST),
+        # What came after the backup was cut.
+        ([[2, 1002], [4, 1001], [7, 3000]], [*NEVER, "row that nobody wrote"]),
+    ],
+)
+def test_what_a_restore_brings_back_and_what_it_cuts(
+    tmp_path: Path, rows: list[list[int]], found: list[str]
+) -> None:
+    story = Story(tmp_path)
+    story.open(1)
+    story.put(1000)
+    story.put(1001, key=4)
+    begin = now()
+    story.read("wal", [2, 1000], [4, 1001], moment=(begin, now()))
+    story.put(1002)
+    begin = now()
+    story.open(2)
+    story.put(2000, key=5)
+    story.put(2001, key=6)
+    story.restored(begin, [2, 1000], [4, 1001])
+    story.open(3)
+    story.put(3000, key=7)
+    story.read("wal", *rows)
+    assert story.found() == found
+
+
+def test_a_session_from_before_a_restore_is_told(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.open(1)
+    story.put(1000)
+    begin = now()
+    story.put(1001)
+    story.restored(begin, [2, 1000])
+    story.put(1002, acked=False)
+    assert story.found() == []
+    story.put(1003)
+    assert story.found() == ["acknowledged to a session from before"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "found"),
+    [
+        ("merge", 6, []),
+        ("merge", 8, ["sound table called corrupt"]),
+        ("ingest", 5, ["ingest that can't go on"]),
+        ("backup", 6, ["backup that can't go on"]),
+    ],
+)
+def test_how_commands_may_end(tmp_path: Path, name: str, code: int, found: list[str]) -> None:
+    story = Story(tmp_path)
+    story.job(name, code)
+    assert story.found() == found
+
+
+# ---- damages
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("_versions/18446744073709551613.manifest", "table manifest"),
+        ("_mem_wal/0a/manifest/01.binpb", "shard manifest"),
+        ("_mem_wal/0a/0badcafe_gen_3/data/x.lance", "generation data"),
+        ("_mem_wal/0a/0badcafe_gen_3/bloom_filter.bin", "generation's rest"),
+        ("_maintenance/checkpoints/a.json", "checkpoint"),
+        ("_maintenance/runs/1.json", "record"),
+        ("README", None),
+    ],
+)
+def test_classes(path: str, what: str | None) -> None:
+    assert class_of(path) == what
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "same_size", "is_beyond"),
+    [
+        ("flip", "data file", False, True),
+        ("flip", "shard manifest", False, False),
+        ("swap", "data file", True, True),
+        ("swap", "data file", False, False),
+        ("delete", "data file", False, False),
+        ("cut", "index file", False, False),
+        ("replay", "WAL entry", False, True),
+        ("delete", "WAL entry", False, True),
+        ("cut", "WAL entry", False, False),
+        ("replay", "table manifest", True, False),
+    ],
+)
+def test_what_nothing_can_tell(kind: str, what: str, same_size: bool, is_beyond: bool) -> None:
+    done = Damage(kind=kind, what=what, path="x", same_size=same_size)
+    assert done.is_beyond is is_beyond
+
+
+RIGHT, WRONG, TOLD, CRASHED = (Look(result=r) for r in ("right", "wrong", "told", "crashed"))
+PARTLY = Look(result="told", said="mended, but not without loss (MW-J03)")
+
+
+def verdict(
+    verify: Look, read: Look, repair: Look = RIGHT, verify_after: Look = RIGHT,
+    read_after: Look = RIGHT, *, merged: Look | None = None, other: Look = RIGHT,
+    what: str = "shard manifest",
+) -> str:  # fmt: skip
+    def looks(verify: Look, read: Look) -> Looks:
+        return Looks(verify=verify, ours={"latest": read}, others={"latest": other})
+
+    return Outcome(
+        seed=1, damages=[Damage(kind="flip", what=what, path="x")], before=looks(verify, read),
+        merged=merged, repair=repair, after=looks(verify_after, read_after),
+    ).verdict  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "found"),
+    [
+        ((RIGHT, RIGHT), {}, "harmless"),
+        ((RIGHT, WRONG), {}, "silent"),
+        ((RIGHT, WRONG), {"what": "data file"}, "beyond"),
+        ((TOLD, WRONG), {}, "mended"),
+        ((TOLD, WRONG), {"merged": WRONG}, "merged over"),
+        ((TOLD, CRASHED), {}, "crashed"),
+        ((CRASHED, RIGHT), {}, "crashed"),
+        ((RIGHT, TOLD, RIGHT, RIGHT, TOLD), {}, "told by reads"),
+        ((RIGHT, RIGHT), {"other": WRONG}, "others only"),
+        ((TOLD, WRONG, CRASHED), {}, "crashed in repair"),
+        ((TOLD, WRONG, RIGHT, RIGHT, WRONG), {}, "silent after repair"),
+        ((TOLD, RIGHT, RIGHT, TOLD), {}, "not mended, said so neither"),
+        ((TOLD, RIGHT, TOLD, TOLD, WRONG), {}, "worse after repair"),
+        ((TOLD, RIGHT, PARTLY, RIGHT, WRONG), {}, "told what is lost or left"),
+        ((TOLD, WRONG, TOLD, TOLD, WRONG), {}, "told what is lost or left"),
+        ((TOLD, RIGHT, PARTLY, TOLD, WRONG), {}, "verify disagrees with repair"),
+        ((TOLD, RIGHT, TOLD, RIGHT, RIGHT), {}, "verify disagrees with repair"),
+    ],
+)
+def test_verdicts(given: tuple[Look, ...], named: Mapping[str, Any], found: str) -> None:
+    assert verdict(*given, **named) == found
