@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import lance
@@ -26,6 +24,7 @@ from memwal.report import CompactionAdvice, TableReport
 from memwal.run.options import RunOptions
 from tests.support import builders
 from tests.support.builders import Put, Table
+from tests.support.command import run_here
 from tests.support.wal_tables import abandon
 
 _SHARD = "28457e05-96ea-4404-be39-739b8185fbd8"
@@ -133,7 +132,9 @@ def test_rows_of_a_writer_that_died_are_shown_long_before_an_hour(tmp_path: Path
 
 
 @pytest.mark.integration
-def test_what_a_terminal_shows_fits_into_80_columns(tmp_path: Path) -> None:
+def test_what_a_terminal_shows_fits_into_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And each error is there once, where stdout and stderr are one."""
     sound = builders.make_table(tmp_path / "sound", rows=[1, 2], shards=2)
     for number in range(5):
@@ -142,16 +143,10 @@ def test_what_a_terminal_shows_fits_into_80_columns(tmp_path: Path) -> None:
     over.flush(over.shards[0], Put([1], 10))
     lance.write_dataset(lance.dataset(over.uri).to_table(), over.uri, mode="overwrite")
 
-    def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "memwal", "status", *arguments]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path, text=True
-        )
-        return done.stdout
-
-    text = run("./sound")
+    monkeypatch.chdir(tmp_path)
+    text = run_here("status", "./sound").stdout
     assert max(map(len, map(str.rstrip, text.splitlines()))) <= 80
     assert text.splitlines()[-2] == "./sound: 1 shard due for a merge -> memwal merge ./sound"
-    text = run("./sound", "./over")
+    text = run_here("status", "./sound", "./over", one_place=True).stdout
     assert text.count("no MemWAL index, but _mem_wal/ has 1 shard: the table was overwritten") == 1
     assert "Rows that wait there are in no read" in text
