@@ -135,17 +135,6 @@ def test_auto_compacts_where_it_is_advised(
     builders.check_merged(table)
 
 
-def test_a_dry_run_changes_nothing(table: Table) -> None:
-    def everything() -> dict[str, int]:
-        return {str(p): p.stat().st_mtime_ns for p in Path(table.uri).rglob("*")}
-
-    before = everything()
-    code, (found,) = maintain(table, arguments=("--dry-run", *SHORT))
-    assert code == 0
-    assert list(outcomes(found)) == ORDER
-    assert everything() == before
-
-
 def test_a_refused_table_stops_and_the_others_go_on(tmp_path: Path, table: Table) -> None:
     sealed = builders.make_table(tmp_path / "sealed", rows=range(5), shards=1)
     sealed.flush(sealed.shards[0], Put([1], 1))

@@ -6,16 +6,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
-from memwal.jobs.status.job import run_status
-from memwal.jobs.status.report import StatusTableReport
 from memwal.model import ShardStatus
-from memwal.run.options import RunOptions
+from tests.jobs.status.told import status
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.command import run_here
@@ -23,15 +19,6 @@ from tests.support.garbage_runs import age
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
-
-
-def status(table: Table, **settings: Any) -> StatusTableReport:
-    resolved = ResolvedTable(
-        name="t", uri=table.uri, settings=Settings(**settings), storage_options=table.options
-    )
-    (report,) = run_status(RunOptions(tables=[resolved])).tables
-    assert isinstance(report, StatusTableReport), report
-    return report
 
 
 @pytest.fixture
@@ -49,7 +36,7 @@ def size(folder: Path, pattern: str) -> int:
 
 def test_storage_is_what_is_on_disk(table: Table) -> None:
     root = Path(table.uri)
-    found = status(table)
+    found, _ = status(table)
     assert found.storage is not None
     # One version so far: all that is there is its own.
     assert found.storage.base_bytes == size(root, "data/**/*") + size(root, "_indices/**/*")
@@ -59,7 +46,7 @@ def test_storage_is_what_is_on_disk(table: Table) -> None:
     assert (found.storage.pending_bytes or 0) > 0
     assert (found.storage.reclaimable_bytes, found.uri) == (0, table.uri)
     table.merge_all()
-    merged = status(table)
+    merged, _ = status(table)
     assert merged.storage is not None
     # Files of older versions are there too, and are not the base's.
     assert 0 < (merged.storage.base_bytes or 0) < size(root, "data/**/*") * 2
@@ -74,16 +61,16 @@ def test_what_is_due_is_said_and_sealed_broken_and_keyless_shards_never_are(tabl
     assert f"due: shard {busy[:8]}…: 4 pending generations >= 4" in shown
     assert "storage: base " in shown
     age(table, 3600, "_mem_wal")  # what counts is the age of the flush
-    assert status(table, due_generations_min=99).due_reasons == ()
+    assert status(table, due_generations_min=99)[0].due_reasons == ()
     builders.set_status(table, busy, ShardStatus.SEALED)
     at_once = {"due_age_seconds_min": 0, "due_generations_min": 1}
-    reasons = {s.shard_id: bool(s.due_reasons) for s in status(table, **at_once).shards}
+    reasons = {s.shard_id: bool(s.due_reasons) for s in status(table, **at_once)[0].shards}
     assert reasons == {busy: False, quiet: True}
     listing = table.stores.shard_manifests.latest(quiet)
     assert listing is not None
     path = Path(table.uri, layout.shard_manifest_path(quiet, listing.version))
     path.write_bytes(b"torn")
-    found = status(table, **at_once)
+    found, _ = status(table, **at_once)
     assert (found.due, found.outcome) == (False, "partial")
     assert found.storage is not None
     assert found.storage.pending_bytes == found.shards[0].pending_bytes

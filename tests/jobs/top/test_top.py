@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -220,17 +219,4 @@ def test_keys_in_a_terminal(folder: Path) -> None:
         terminal.until("1-2 of 3")
         terminal.press("q")
         assert terminal.process.wait(20) == 0
-        terminal.read()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("by", ["key", signal.SIGHUP])
-def test_the_terminal_is_as_before_whatever_ends_it(by: str | int, folder: Path) -> None:
-    with open_terminal(folder) as terminal:
-        terminal.until("3 of 3")
-        if isinstance(by, int):
-            terminal.process.send_signal(by)
-        else:
-            terminal.press("\x03")
-        assert terminal.process.wait(20) == 130
         terminal.read()
