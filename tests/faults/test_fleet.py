@@ -23,7 +23,7 @@ from tests.bench.tables import make_base, new_shards
 from tests.support.sick_tables import BIG, DEADLY, SILENT, SickTables, find_pid
 from tests.support.watching import Watch
 
-pytestmark = [pytest.mark.integration, pytest.mark.races]
+pytestmark = [pytest.mark.nightly, pytest.mark.races]
 
 HEALTHY = 20
 OBJECTS = 20_000

@@ -211,25 +211,6 @@ def test_writing_prunes_once_it_is_clearly_over_the_bound(
     assert [r.job for r in found[:3]] == ["merge", "merge", "merge"]
 
 
-def test_the_garbage_job_prunes_to_the_bound_and_says_so(table: Table) -> None:
-    table.merge_all()
-    fill(table, 10)
-    config = Path(table.uri).parent / "memwal.toml"
-    config.write_text(f'[tables.t]\nuri = "{table.uri}"\nruns_kept_max = 4\n')
-    listed = read_document("garbage", "t", "--config", str(config), "--grace", "0s",
-                      "--allow-short-retention")["tables"][0]  # fmt: skip
-    assert (listed["runs_deleted"], len(records(table))) == (0, 10)
-    done = run_here(
-        "garbage", "t", "--config", str(config), *SHORT, "--report", str(config) + ".json"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "7 run records deleted" in done.stdout
-    (report,) = json.loads(Path(str(config) + ".json").read_text())["tables"]
-    assert report["runs_deleted"] == 7
-    found = records(table)
-    assert [r.job for r in found] == ["garbage", "snapshot", "snapshot", "snapshot"]
-
-
 # ---- the command
 
 

@@ -179,18 +179,6 @@ def test_collected_is_merged_unlisted_and_without_a_folder() -> None:
     assert told == [{A: 0}, {A: 1}, {}]
 
 
-def test_only_shards_that_are_merged_and_not_collected_yet_are_looked_at() -> None:
-    tables = Tables(
-        merged={A: 3},
-        script={2: lambda: tables.merge(b=1), 3: lambda: tables.folders.pop(B)},
-        folders={B: (1,)},
-    )
-    done = wait(tables, {A: 3, B: 1}, Until.COLLECTED)
-    assert done.looks == 3
-    seen = [c for c in tables.calls if c.startswith(("shard", "folders"))]
-    assert seen == ["shard a", "folders a", "shard b", "folders b", "shard b", "folders b"]
-
-
 def test_the_whole_folder_of_a_shard_may_be_gone() -> None:
     class Gone(Tables):
         def latest(self, shard_id: ShardId) -> ShardManifest:
