@@ -10,7 +10,7 @@ import pytest
 
 import memwal
 import memwal.api
-from memwal.errors import MemWalError, Usage
+from memwal.errors import Usage
 from memwal.ingest import open_writer
 from memwal.run.keywords import made_for_python, name_arguments, raises_for_python
 
@@ -85,9 +85,3 @@ def test_what_texts_name_exists() -> None:
     unknown = {option for option in said if name_arguments(option).split("=")[0] not in known}
     assert len(said) > 10
     assert unknown <= {"--json"}, "not in Python: word these otherwise, or take them there"
-
-
-def test_a_table_s_errors(tmp_path: Path) -> None:
-    with pytest.raises(MemWalError) as caught:
-        memwal.open_table(str(tmp_path / "none")).garbage(execute=True, retention_seconds=5)
-    assert "--" not in str(caught.value)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,19 +19,22 @@ from memwal.errors import (
     StoreUnavailable,
     Unsupported,
     Usage,
-    WorkerDied,
 )
-from memwal.jobs.garbage.apply.deletions import Deletion
-from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.unit import GarbageUnit, unpack_deleted
 from memwal.model import TableView
 from memwal.run import stores
 from memwal.run.engines.pool import LocalEngine
 from memwal.run.options import RunOptions
-from memwal.run.stores import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, open_stores
+from memwal.run.stores import (
+    OPENED_BEFORE_SECONDS_MAX,
+    TESTED_LANCE_MAJORS,
+    OpenedBefore,
+    open_stores,
+)
 from memwal.run.tables import OpenTable, open_tables
-from memwal.run.units import lost_unit
 from memwal.run.workers import cancel
+from memwal.testing import ManualClock
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def resolved(uri: Path, name: str = "t") -> ResolvedTable:
@@ -46,11 +50,19 @@ class FakeLease:
         raise LeaseHeld("superseded")
 
 
-def test_an_untested_pylance_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "lance_version", lambda: "99.0.1")
-    with pytest.raises(Unsupported, match=r"99\.0\.1"):
-        stores.check_lance_version(False)
-    stores.check_lance_version(True)
+def test_only_tested_majors_of_pylance_are_taken_unless_others_are_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    (needed,) = [text for text in project["jobs"] if text.startswith("pylance")]
+    first, last = TESTED_LANCE_MAJORS[0], TESTED_LANCE_MAJORS[-1]
+    assert needed == f"pylance>={first},<{last + 1}"
+    for major in (first - 1, first, last, last + 1):
+        monkeypatch.setattr(stores, "lance_version", lambda major=major: f"{major}.1.0-beta.2")
+        stores.check_lance_version(allowed=True)
+        known = major in TESTED_LANCE_MAJORS
+        with nullcontext() if known else pytest.raises(Unsupported, match="--allow-untested-lance"):
+            stores.check_lance_version(allowed=False)
 
 
 @pytest.mark.parametrize("other", ["x/../t", "link"])
@@ -89,55 +101,16 @@ def test_leases_are_given_up_whatever_happens(tmp_path: Path) -> None:
 
 
 def test_a_view_of_before_is_fresh_for_some_time_only(tmp_path: Path) -> None:
-    class Clock:
-        now = 0.0
-
-        def monotonic_seconds(self) -> float:
-            return self.now
-
-        def now_nanos(self) -> int:
-            return 0
-
-    class Counts:
-        def as_dict(self) -> dict[str, int]:
-            return {}
-
-    class Stores:
-        clock = Clock()
-        objects = type("Objects", (), {"counts": Counts()})
-
-    opened, table = OpenedBefore(), OpenTable(resolved=resolved(tmp_path))
-    table.stores, table.view = (
-        cast("Any", Stores()),
-        cast("TableView", SimpleNamespace(shards=("one",))),
-    )
-    opened.keep(table.resolved.uri, table.stores, table.view, 0.0)
-
-    def given() -> TableView | None:
-        again = OpenTable(resolved=resolved(tmp_path))
+    clock, view = ManualClock(), cast("TableView", SimpleNamespace(shards=("one",)))
+    counts = SimpleNamespace(as_dict=dict)
+    seen: Any = SimpleNamespace(clock=clock, objects=SimpleNamespace(counts=counts))
+    opened, where = OpenedBefore(), resolved(tmp_path)
+    opened.keep(where.uri, seen, view, 0.0)
+    for passed, given in ((OPENED_BEFORE_SECONDS_MAX - 1, view), (2, None)):
+        clock.advance(passed)
+        again = OpenTable(resolved=where)
         again.open_again(opened)
-        return again.view
-
-    Clock.now = OPENED_BEFORE_SECONDS_MAX - 1
-    assert given() is table.view
-    Clock.now = OPENED_BEFORE_SECONDS_MAX + 1
-    assert given() is None
-
-
-def test_a_unit_that_killed_its_process_has_a_result_that_says_so() -> None:
-    """Of each kind of unit, with what the unit was about."""
-    died = WorkerDied("the process died")
-    where: dict[str, Any] = {"uri": "memory://t", "storage_options": {}}
-
-    deletions = tuple(Deletion(path=path, stages=()) for path in "ab")
-    unit = GarbageUnit(**where, deletions=deletions, limits=GarbageLimits())
-    deleted = unpack_deleted(unit, lost_unit(unit, died))
-    assert [(d.path, d.objects, d.error) for d in deleted] == [
-        ("a", 0, "the process died"),
-        ("b", 0, "the process died"),
-    ]
-    assert (died.outcome, died.exit_code) == ("failed", 1)
-    assert lost_unit(None, died).made is died
+        assert again.view is given
 
 
 def test_a_unit_that_raises_is_nothing_to_those_of_later_runs() -> None:

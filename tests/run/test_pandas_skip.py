@@ -27,6 +27,7 @@ print("done")
 """
 
 
+@pytest.mark.nightly
 def test_pandas_is_imported_when_a_frame_is_made_and_not_before() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False

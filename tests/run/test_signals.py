@@ -20,6 +20,7 @@ def hear(number: int, frame: FrameType | None) -> None:
     raise Heard
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_signal_to_another_thread_ends_a_wait(times: int) -> None:
     wake_main_thread()

@@ -25,7 +25,7 @@ from memwal.rows.policy import make_policy
 from memwal.run.engines.spark import SparkEngine
 from tests.support.policy_tables import PolicyTable, Variant, make_policy_table
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark]
 
 Work = Callable[[int], Any]
 

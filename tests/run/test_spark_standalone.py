@@ -25,7 +25,7 @@ import pytest
 
 from memwal.jobs.demo import table as demo
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark]
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -177,18 +177,6 @@ def test_merge_on_a_standalone_cluster(master: str, python: Path, tmp_path: Path
     assert again.returncode == 0, again.stderr[-3000:]
     assert json.loads(again.stdout)["outcome"] == "nothing_to_do"
     assert json.loads(again.stdout)["engine"]["name"] == "none"
-
-
-def test_a_backfill_of_two_tables_side_by_side(master: str, python: Path, tmp_path: Path) -> None:
-    tables = [demo.make_table(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 2))]
-    ran = submit(master, python, *(t.uri for t in tables), "--json", job="backfill")
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    report = json.loads(ran.stdout)
-    assert (report["outcome"], report["engine"]["name"]) == ("done", "spark")
-    for table in report["tables"]:
-        assert table["backlog"]["generations"] == demo.SHARDS * demo.GENERATIONS
-        assert [job["outcome"] for job in table["jobs"]] == ["done", "done"]
-    assert [demo.count_differences(table) for table in tables] == [0, 0]
 
 
 def memwal(*words: str, python: Path | None = None) -> subprocess.CompletedProcess:

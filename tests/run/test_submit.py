@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from zipimport import zipimporter
 
 import pyspark
 import pytest
@@ -18,13 +19,7 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from memwal.errors import Unsupported
 from memwal.jobs.demo import table as demo
-from memwal.run.submit import (
-    APPLICATION,
-    JOBS,
-    SparkSubmit,
-    find_spark_submit,
-    zip_package,
-)
+from memwal.run.submit import APPLICATION, JOBS, find_spark_submit, zip_package
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +34,7 @@ def words(*arguments: str) -> list[str]:
 
 
 def test_options_go_where_they_belong() -> None:
-    spark = ["--master", "local[1]", "--conf", "a=b c"]
+    spark = ["--master", "local[1]", "--properties-file", "p.conf", "--conf", "a=b c"]
     job = ["t", "--until-generation", "3", "--json"]
     expected = ["--name", "memwal merge", *spark, str(APPLICATION), "merge", *job]
     assert words("merge", *job, *spark) == expected
@@ -48,19 +43,6 @@ def test_options_go_where_they_belong() -> None:
 
 def test_an_option_of_both_goes_to_the_job_after_two_dashes() -> None:
     assert words("merge", "t", "--", "--dry-run")[-2:] == ["t", "--dry-run"]
-
-
-def test_every_option_of_spark_s() -> None:
-    built = SparkSubmit(
-        job="garbage",
-        arguments=["t"],
-        deploy_mode="client",
-        properties_file="p.conf",
-        py_files=["a.zip", "b.py"],
-    ).command("spark-submit")
-    assert built[3:-3] == [
-        "--deploy-mode", "client", "--properties-file", "p.conf", "--py-files", "a.zip,b.py",
-    ]  # fmt: skip
 
 
 def test_memwal_goes_along_unless_the_executors_are_this_process() -> None:
@@ -84,6 +66,7 @@ def test_an_archive_has_the_executors_python_and_in_cluster_mode_the_driver_s() 
     ]  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("here", [True, False])
 def test_only_a_driver_on_this_host_is_told_of_this_python(here: bool) -> None:
     code = f"""from memwal.run.submit import run_command
@@ -104,17 +87,9 @@ run_command(["sh", "-c", "echo $PYSPARK_DRIVER_PYTHON $SPARK_HOME"], is_driver_h
         (["merge", "t", "--py-files", "a-1.whl"], "--py-files a-1.whl: Spark wants .zip"),
         (["merge", "t", "--archives", "none.tgz#e"], "--archives none.tgz: no such file"),
         (["merge", "t", "--bogus"], "No such option: --bogus"),
-        (["garbage", "t", "--until-generation", "3"], "No such option: --until-generation"),
         (["garbage", "t", "--grace", "5 minutes"], "--grace '5 minutes': expected a number and"),
-        (["maintain", "t", "--retention", "7"], "--retention '7': expected a number and"),
-        (["merge", "t", "--shard", "one"], "'one'"),
         (["merge", "t", "--lease-seconds", "3"], "lease_seconds: Input should be greater than"),
-        (["merge", "t", "--engine", "sparks"], "--engine 'sparks': expected auto"),
-        (["snapshot", "t", "--storage-option", "region"], "--storage-option 'region': expected"),
-        (["index-catchup", "t", "--method", "fast"], "--method 'fast': expected auto"),
         (["compaction", "t", "--tasks-max", "many"], "Invalid value for '--tasks-max'"),
-        (["backfill", "t", "--jobs", "merge,garbage"], "--jobs 'garbage': expected merge"),
-        (["ingest", "t", "s.csv", "--option", "sep"], "--option 'sep': expected KEY=VALUE"),
         (["ingest", "t", "s.csv", "--backlog-wait", "x"], "--backlog-wait 'x': expected a number"),
     ],
 )
@@ -152,15 +127,10 @@ def test_what_is_shipped_is_all_of_memwal(tmp_path: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"memwal"}
     assert {"memwal/jobs/merge/job.py", "memwal/py.typed"} <= set(names)
     assert not any("__pycache__" in name for name in names)
-    code = "import memwal.errors; print(memwal.errors.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path, env={"PYTHONPATH": str(shipped)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.startswith(str(shipped))
+    assert zipimporter(str(shipped)).find_spec("memwal") is not None
 
 
-@pytest.mark.integration
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_an_installed_memwal_needs_no_checkout(tmp_path: Path) -> None:
     """It lies in a folder of packages; the user's own folder has a `jobs/` in it."""

@@ -11,7 +11,7 @@ from memwal.errors import StoreUnavailable
 from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
 from memwal.report import AuditItem
 from memwal.run.trail import RunTrail, finish
-from memwal.store.records.audit import ITEMS_PER_DOCUMENT_MAX, FoundDocument, StoredTrail
+from memwal.store.records.audit import FoundDocument, StoredTrail
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
 
 
@@ -52,13 +52,14 @@ def read(objects: MemoryObjects) -> list[FoundDocument]:
     return list(trail.read(trail.numbers()))
 
 
-def test_what_one_document_cannot_hold_is_in_several() -> None:
+def test_what_one_document_cannot_hold_is_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memwal.run.trail.ITEMS_PER_DOCUMENT_MAX", 3)
     objects = MemoryObjects()
-    run, many = make(objects), items(ITEMS_PER_DOCUMENT_MAX + 1)
+    run, many = make(objects), items(4)
     run.intend(many)
     link = run.finish(report(many))
     found = read(objects)
-    assert [len(f.items) for f in found] == [ITEMS_PER_DOCUMENT_MAX, 1] * 2
+    assert [len(f.items) for f in found] == [3, 1] * 2
     entries = [f.entry for f in found if f.entry is not None]
     assert [(e.phase, e.more) for e in entries] == [
         ("intent", True),
@@ -116,10 +117,3 @@ def test_an_error_is_only_its_code() -> None:
     (found,) = read(objects)
     assert found.entry is not None and found.entry.error == "MW-K11"
     assert all(b"4711" not in data for data, _ in objects.bucket.objects.values())
-
-
-def test_requests_are_counted_once_it_is_opened() -> None:
-    run = make(MemoryObjects())
-    assert run.requests() == {}
-    run.intend(items(1))
-    assert run.requests()["put"] == 1

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memwal.cli import main
-from memwal.config import Settings
 from memwal.format.layout import parse_shard_id
-from memwal.jobs.backfill import job as _backfill
-from memwal.jobs.backfill.job import BackfillOptions, run_backfill
-from memwal.jobs.backfill.plan import Backlog
-from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.merge.plan import CommitShape
 from memwal.jobs.merge.store.base_table import LanceFold
 from memwal.model import ShardStatus
-from memwal.report import JobReport
-from memwal.run.progress import Silent
 from memwal.run.workers import cancel
 from memwal.store.records.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
-from tests.support.indexed import resolved
-from tests.support.nursery import Started, run_memwal, start
+from tests.support.command import run_here
+from tests.support.nursery import Started, start
 
 pytestmark = pytest.mark.integration
 
@@ -48,17 +39,8 @@ def make(folder: Path, name: str, generations: int, *, shards: int = 1) -> Table
 
 
 def command(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    done = run_memwal("backfill", *arguments, "--engine", "local", "--json")
+    done = run_here("backfill", *arguments, "--engine", "local", "--json")
     return done.returncode, json.loads(done.stdout), done.stderr
-
-
-def backfill(*tables: Table, **options: Any) -> JobReport:
-    named = [resolved(t).model_copy(update={"name": t.uri}) for t in tables]
-    asked = {f.name: options.pop(f.name) for f in fields(BackfillRequest) if f.name in options}
-    request = BackfillRequest(**asked)
-    return run_backfill(
-        BackfillOptions(tables=named, engine="local", request=request, **options), Silent()
-    )
 
 
 def jobs_of(table: dict[str, Any]) -> dict[str, str]:
@@ -81,12 +63,7 @@ def tables(tmp_path: Path) -> list[Table]:
 def test_the_largest_backlog_goes_first_and_a_rerun_has_nothing_to_do(tables: list[Table]) -> None:
     names = [t.uri for t in tables]
     code, found, log = command(*names, "--concurrency", "1")
-    assert (code, found["job"], found["outcome"], found["finished"]) == (
-        0,
-        "backfill",
-        "done",
-        True,
-    )
+    assert (code, found["outcome"], found["finished"]) == (0, "done", True)
     assert found["engine"]["name"] == "local"
     assert [t["table"] for t in found["tables"]] == [names[1], names[2], names[0]]
     assert [t["backlog"]["generations"] for t in found["tables"]] == [6, 3, 1]
@@ -133,57 +110,15 @@ def test_a_dry_run_tells_order_and_backlog_and_changes_nothing(tables: list[Tabl
     assert all(t["backlog"]["bytes"] > 0 for t in found["tables"][:2])
     assert {t["state"] for t in found["tables"]} == {"waiting"}
     assert everything() == before
-    merges = backfill(*tables, jobs=("merge",), dry_run=True)
-    assert [t.outcome for t in merges.tables] == ["done", "done", "nothing_to_do"]
-
-
-def test_the_engine_is_chosen_by_each_table_s_own_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A generation of unknown size counts as a commit, whose size is configured."""
-    table = make(tmp_path, "t", 2)
-    named = resolved(table)
-    monkeypatch.setattr(
-        _backfill, "measure_backlog", lambda *_: Backlog(generations=2, in_memory_bytes=None)
-    )
-
-    def engine(of_the_table: int, *, flag: int | None = None) -> str:
-        own = Settings(bytes_per_commit_max=of_the_table)
-        options = BackfillOptions(
-            tables=[named.model_copy(update={"settings": own})],
-            engine="auto",
-            dry_run=True,
-            request=BackfillRequest(bytes_per_commit_max=flag),
-        )
-        report = run_backfill(options, Silent())
-        assert report.engine is not None
-        return report.engine.name
-
-    large = 2**40
-    assert (engine(1000), engine(large)) == ("local", "spark")
-    assert (engine(large, flag=1000), engine(1000, flag=large)) == ("local", "spark")
-
-
-def test_one_job_alone(tables: list[Table]) -> None:
-    report = backfill(*tables, jobs=("merge",))
-    assert [jobs_of(t.model_dump()) for t in report.tables] == [{"merge": "done"}] * 3
-    for table in tables:
-        builders.check_merged(table)
-        assert not table.stores.views.table().mem_wal.index_catchup.get("key_idx")
-    report = backfill(*tables, jobs=("index-catchup",))
-    assert [jobs_of(t.model_dump()) for t in report.tables] == [{"index-catchup": "done"}] * 3
-    for table in tables:
-        check_caught_up(table)
+    code, found, _ = command(*(t.uri for t in tables), "--dry-run", "--jobs", "merge")
+    assert [t["outcome"] for t in found["tables"]] == ["done", "done", "nothing_to_do"]
 
 
 def test_others_go_on_beside_refused_held_and_missing_tables(
     tmp_path: Path, tables: list[Table]
 ) -> None:
     sealed, held, good = tables
-    manifests = sealed.stores.shard_manifests
-    current = manifests.latest(sealed.shards[0])
-    assert current is not None
-    manifests.commit(current, replace(current, status=ShardStatus.SEALED))
+    builders.set_status(sealed, sealed.shards[0], ShardStatus.SEALED)
     StoredLeases(held.stores.objects, held.stores.clock, holder="ann@one:1").acquire("merge")
     missing = str(tmp_path / "no-such-table")
     code, found, _ = command(sealed.uri, missing, held.uri, good.uri)
@@ -202,109 +137,21 @@ def test_others_go_on_beside_refused_held_and_missing_tables(
 
 def test_shards_and_generations_bound_the_merges(tmp_path: Path) -> None:
     one, two = make(tmp_path, "one", 3, shards=2), make(tmp_path, "two", 2)
-    report = backfill(one, two, jobs=("merge",), shards=one.shards[:1], until_generation=2)
+    bounds = ("--jobs", "merge", "--shard", one.shards[0], "--until-generation", "2")
+    _, found, _ = command(one.uri, two.uri, *bounds)
     assert one.progress() == {one.shards[0]: 2}
     assert two.progress() == {}
-    assert [t.outcome for t in report.tables] == ["done", "nothing_to_do"]
+    assert [t["outcome"] for t in found["tables"]] == ["done", "nothing_to_do"]
+    assert jobs_of(found["tables"][0]) == {"merge": "done"}
     code, found, _ = command(one.uri, "--shard", "0" * 32)
     assert code == 2
     assert str(parse_shard_id("0" * 32)) in found["error"]
 
 
-@pytest.mark.parametrize("arguments", [("--jobs", "garbage"), ("--jobs", ""), ("--deadline", "1")])
-def test_a_wrong_request_is_refused_before_anything_is_done(
-    tables: list[Table], arguments: tuple[str, str]
-) -> None:
-    code, found, _ = command(tables[0].uri, *arguments)
-    assert code == 2
-    assert arguments[0] in found["error"]
-    assert tables[0].progress() == {}
-
-
-def test_nothing_begins_after_the_deadline(tables: list[Table]) -> None:
-    """Tables that were never begun say so, and nothing else; the run says why."""
-    code, found, log = command(*(t.uri for t in tables), "--deadline", "1ms")
-    assert (code, found["outcome"]) == (6, "partial")
-    assert found["error"] == "3 of 3 tables not begun: 0.001 s have passed; run again to go on"
-    for table in found["tables"]:
-        assert (table["state"], table["outcome"]) == ("waiting", "held")
-        assert (table["jobs"], table["error"], table["version_after"]) == ([], None, None)
-    assert ": merge " not in log
-    assert all(t.progress() == {} for t in tables)
-
-
-def test_a_deadline_between_two_jobs_of_a_table(
-    tables: list[Table], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first table's merge is finished, its indexes have to wait, and so have the others."""
-    run_merge = _backfill.run_merge
-
-    def slow(*arguments: Any) -> JobReport:
-        time.sleep(2)
-        return run_merge(*arguments)
-
-    monkeypatch.setattr(_backfill, "run_merge", slow)
-    report = backfill(*tables, concurrency=1, deadline_seconds=2)
-    assert (report.outcome, report.exit_code) == ("partial", 6)
-    assert report.error is not None and report.error.startswith("2 of 3 tables not begun: 2 s have")
-    first, *others = (t.model_dump() for t in report.tables)
-    assert (first["outcome"], jobs_of(first)) == (
-        "partial", {"merge": "done", "index-catchup": "partial"},
-    )  # fmt: skip
-    assert [t["state"] for t in others] == ["waiting", "waiting"]
-    assert backfill(*tables).outcome == "done"
-    for table in tables:
-        check_caught_up(table)
-
-
-def test_no_more_tables_at_once_than_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two are always at work together, never three: each waits until a second one has come."""
-    tables = [make(tmp_path, f"t{n}", 1) for n in range(4)]
-    inside, most = 0, 0
-    changed = threading.Condition()
-    run_merge = _backfill.run_merge
-
-    def watched(*arguments: Any) -> JobReport:
-        nonlocal inside, most
-        with changed:
-            inside += 1
-            most = max(most, inside)
-            changed.notify_all()
-            assert changed.wait_for(lambda: most >= 2, timeout=WAIT_SECONDS)
-        try:
-            return run_merge(*arguments)
-        finally:
-            with changed:
-                inside -= 1
-
-    monkeypatch.setattr(_backfill, "run_merge", watched)
-    assert backfill(*tables, concurrency=2, jobs=("merge",)).outcome == "done"
-    assert most == 2
-
-
-def test_an_error_nobody_expected_stays_with_its_table(
-    tables: list[Table], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_merge = _backfill.run_merge
-
-    class PanicError(BaseException):
-        """As pyo3's, which is no Exception."""
-
-    def broken(options: Any, progress: Any) -> JobReport:
-        if options.tables[0].uri == tables[1].uri:
-            raise PanicError("index out of bounds")
-        return run_merge(options, progress)
-
-    monkeypatch.setattr(_backfill, "run_merge", broken)
-    report = backfill(*tables)
-    assert (report.outcome, report.exit_code) == ("partial", 6)
-    failed = report.tables[0]
-    assert (failed.table, failed.outcome) == (tables[1].uri, "failed")
-    assert failed.error == "merge: unexpected PanicError: index out of bounds"
-    for table in (tables[0], tables[2]):
-        check_caught_up(table)
+@pytest.mark.parametrize("arguments", [("--jobs", "garbage"), ("--deadline", "1")])
+def test_a_wrong_request_is_refused(tmp_path: Path, arguments: tuple[str, str]) -> None:
+    code, found, _ = command(str(tmp_path), *arguments)
+    assert (code, arguments[0] in found["error"]) == (2, True)
 
 
 # ---- ended on the way
@@ -372,6 +219,7 @@ def unequal(tmp_path: Path) -> tuple[Table, Table]:
     return wide, many
 
 
+@pytest.mark.nightly
 def test_a_killed_run_leaves_a_clear_summary_and_the_next_goes_on(
     tmp_path: Path, unequal: tuple[Table, Table]
 ) -> None:
@@ -401,14 +249,12 @@ def test_a_killed_run_leaves_a_clear_summary_and_the_next_goes_on(
         check_caught_up(table)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_cancelled_run_tells_what_was_done(
-    tmp_path: Path, unequal: tuple[Table, Table], number: int
-) -> None:
+@pytest.mark.nightly
+def test_a_cancelled_run_tells_what_was_done(tmp_path: Path, unequal: tuple[Table, Table]) -> None:
     _, many = unequal
     before = int(many.dataset.version)
     with at_work(unequal, tmp_path / "report.json") as process:
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130, err
     assert "Traceback" not in err

@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from memwal.config import CompactionMode, ResolvedTable, Settings
+from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
-from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.report import MaintainTableReport, show_table
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardStatus
-from memwal.store.records.lease import StoredLeases
 from tests.support import builders, garbage_runs
 from tests.support.builders import Put, Table
-from tests.support.nursery import run_memwal
+from tests.support.command import run_here
 from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
 
@@ -32,8 +30,16 @@ ORDER = ["merge", "index-catchup", "snapshot", "garbage"]
 
 
 def maintain(*tables: Table, arguments: tuple[str, ...] = ()) -> tuple[int, list[dict]]:
-    done = run_memwal("maintain", *(t.uri for t in tables), "--json", *arguments)
+    done = run_here("maintain", *(t.uri for t in tables), "--json", *arguments)
     return done.returncode, json.loads(done.stdout)["tables"]
+
+
+def options(*tables: Table, settings: Settings = Settings(), **more: Any) -> MaintainOptions:  # noqa: B008
+    named = [
+        ResolvedTable(name="t", uri=t.uri, settings=settings, storage_options=dict(t.options))
+        for t in tables
+    ]
+    return MaintainOptions(tables=named, **more)
 
 
 def outcomes(table: dict) -> dict[str, str]:
@@ -61,7 +67,7 @@ def test_four_jobs_bring_a_table_to_rest(table: Table) -> None:
     builders.check_versions(table, before)
     # Without --execute garbage is listed, and nothing goes.
     assert next(j for j in first["jobs"] if j["job"] == "garbage")["dropped"] == 0
-    for _ in range(4):
+    for _ in range(3):
         code, (found,) = maintain(table, arguments=SHORT)
         assert code == 0, found
     assert set(outcomes(found).values()) == {"nothing_to_do"}
@@ -78,7 +84,7 @@ def test_a_configured_retention_says_what_goes(tmp_path: Path) -> None:
 
     def collect(command: str, *arguments: str) -> list[tuple[int, int]]:
         garbage_runs.age(kept, 7200)
-        done = run_memwal(command, "--all", "--json", "--config", str(config), *arguments)
+        done = run_here(command, "--all", "--json", "--config", str(config), *arguments)
         assert done.returncode == 0, done.stderr
         found = [
             t if command == "garbage" else t["jobs"][-1] for t in json.loads(done.stdout)["tables"]
@@ -103,17 +109,9 @@ def test_a_configured_retention_says_what_goes(tmp_path: Path) -> None:
     } == {path: size for path, size in before.items() if "_mem_wal" in path}
 
 
-def test_compaction_runs_when_it_is_asked_for(table: Table) -> None:
-    code, (found,) = maintain(table, arguments=("--compaction",))
-    assert code == 0
-    assert list(outcomes(found)) == ["merge", "index-catchup", "compaction", "snapshot", "garbage"]
-    builders.check_merged(table)
-
-
 @pytest.mark.parametrize(
     ("asked", "configured", "fragments_min", "compacts"),
     [
-        ("auto", None, 2, True),
         ("auto", None, 30, False),
         (None, "auto", 2, True),
         ("never", "always", 2, False),
@@ -122,50 +120,25 @@ def test_compaction_runs_when_it_is_asked_for(table: Table) -> None:
     ],
 )
 def test_auto_compacts_where_it_is_advised(
-    tmp_path: Path,
-    asked: CompactionMode | None,
-    configured: CompactionMode | None,
-    fragments_min: int,
-    compacts: bool,
+    tmp_path: Path, asked: Any, configured: Any, fragments_min: int, compacts: bool
 ) -> None:
     # Without an index: the segments of one keep fragments apart.
     table = builders.make_table(tmp_path / "t", rows=range(20), shards=1)
     table.flush(table.shards[0], Put([1, 30], 1))
     settings = Settings(compaction=configured, compaction_fragments_min=fragments_min)
-    resolved = ResolvedTable(name="t", uri=table.uri, settings=settings, storage_options={})
-    done = run_maintain(
-        MaintainOptions(tables=[resolved], request=MaintainRequest(compaction=asked)), Quiet()
-    )
-    (report,) = done.tables
+    request = MaintainRequest(compaction=asked)
+    (report,) = run_maintain(options(table, settings=settings, request=request), Quiet()).tables
     assert isinstance(report, MaintainTableReport)
     assert ("compaction" in [job.job for job in report.jobs]) is compacts
-    advice = next(job.report for job in report.jobs if job.job == "index-catchup")
-    assert isinstance(advice, IndexCatchupTableReport)
-    assert advice.compaction is not None
-    assert advice.compaction.small_fragments == 2
     shown = "\n".join(str(line) for line in show_table(report))
     assert ("2 small fragments: --compaction" in shown) is (fragments_min == 2 and not compacts)
     builders.check_merged(table)
 
 
-def test_a_dry_run_changes_nothing(table: Table) -> None:
-    def everything() -> dict[str, int]:
-        return {str(p): p.stat().st_mtime_ns for p in Path(table.uri).rglob("*")}
-
-    before = everything()
-    code, (found,) = maintain(table, arguments=("--dry-run", *SHORT))
-    assert code == 0
-    assert list(outcomes(found)) == ORDER
-    assert everything() == before
-
-
 def test_a_refused_table_stops_and_the_others_go_on(tmp_path: Path, table: Table) -> None:
     sealed = builders.make_table(tmp_path / "sealed", rows=range(5), shards=1)
     sealed.flush(sealed.shards[0], Put([1], 1))
-    manifests = sealed.stores.shard_manifests
-    current = manifests.latest(sealed.shards[0])
-    assert current is not None
-    manifests.commit(current, replace(current, status=ShardStatus.SEALED))
+    builders.set_status(sealed, sealed.shards[0], ShardStatus.SEALED)
     code, (stopped, fine) = maintain(sealed, table)
     assert code == 6
     assert (stopped["outcome"], outcomes(stopped)) == ("refused", {"merge": "refused"})
@@ -174,35 +147,13 @@ def test_a_refused_table_stops_and_the_others_go_on(tmp_path: Path, table: Table
     builders.check_merged(table)
 
 
-def test_an_important_table_does_not_come_last(tmp_path: Path) -> None:
-    tables = {name: builders.make_table(tmp_path / name, rows=range(5)) for name in "abcdef"}
-    before = int(tables["a"].dataset.version)
-    text = ""
-    for name, table in tables.items():
-        table.flush(table.shards[0], Put([1], 1))
-        text += f'[tables.{name}]\nuri = "{table.uri}"\n'
-    (tmp_path / "memwal.toml").write_text(f"{text}priority = 9\n")
-    where = ("--config", str(tmp_path / "memwal.toml"))
-    done = run_memwal("maintain", "--all", *where, "--engine", "local", "--json")
-    assert [found["table"] for found in json.loads(done.stdout)["tables"]] == [*tables]
-
-    merged = {
-        name: min(v["timestamp"] for v in table.dataset.versions() if v["version"] > before)
-        for name, table in tables.items()
-    }
-    assert merged["f"] < max(merged.values())
-
-
 def test_a_sealed_shard_does_not_keep_the_others_from_being_collected(table: Table) -> None:
     """Nor when these have nothing more to merge, so that the merge as a whole is refused."""
     table.merge_all()
     sealed, fine = table.shards
     for key, shard in enumerate(table.shards):
         table.flush(shard, Put([key], 2))
-    manifests = table.stores.shard_manifests
-    current = manifests.latest(sealed)
-    assert current is not None
-    manifests.commit(current, replace(current, status=ShardStatus.SEALED))
+    builders.set_status(table, sealed, ShardStatus.SEALED)
     _, (first,) = maintain(table, arguments=SHORT)
     _, (second,) = maintain(table, arguments=SHORT)
     assert outcomes(first)["merge"] == "partial"
@@ -241,7 +192,8 @@ def list_claims(table: Table) -> list[tuple[str, bool]]:
 
 
 def test_its_jobs_share_one_lease_but_for_the_snapshot_s_claim(table: Table) -> None:
-    maintain(table, arguments=("--compaction",))
+    _, (found,) = maintain(table, arguments=("--compaction",))
+    assert list(outcomes(found)) == [*ORDER[:2], "compaction", *ORDER[2:]]
     # The one that the refresh took the place of; then its own, in which the other jobs went on.
     assert list_claims(table) == [("maintain", False), ("snapshot", True)]
     table.flush(table.shards[0], Put([2], 5))
@@ -257,25 +209,10 @@ def test_a_table_that_stops_gives_its_lease_back_while_others_go_on(
     broken.flush(broken.shards[0], Put([1], 1))
     for folder in Path(broken.uri).glob("_mem_wal/*/*_gen_*"):
         shutil.rmtree(folder)
-    settings = {"settings": Settings(), "storage_options": {}}
-    seen: dict[str, list[list[tuple[str, bool]]]] = {}
-    run_maintain(
-        MaintainOptions(
-            tables=[ResolvedTable(name=t.uri, uri=t.uri, **settings) for t in (broken, table)],
-            steps=lambda step: seen.update({step: [list_claims(t) for t in (broken, table)]}),
-        ),
-        Quiet(),
-    )
+    both, seen = (broken, table), {}
+    steps = lambda step: seen.update({step: [list_claims(t) for t in both]})  # noqa: E731
+    run_maintain(options(*both, steps=steps), Quiet())
     assert seen["index-catchup"] == [[("maintain", True)], [("maintain", False)]]
-
-
-def test_a_held_lease_stops_it(table: Table) -> None:
-    StoredLeases(table.stores.objects, table.stores.clock, holder="ann@one:1").acquire("merge")
-    code, (found,) = maintain(table)
-    assert code == 4
-    assert outcomes(found) == {"merge": "held"}
-    assert "ann@one:1" in found["error"]
-    assert table.progress() == {}
 
 
 def test_no_lease_is_refused_before_anything_is_done(table: Table) -> None:
@@ -285,13 +222,6 @@ def test_no_lease_is_refused_before_anything_is_done(table: Table) -> None:
     assert (code, tables, int(table.dataset.version)) == (5, [], before)
     code, (listed,) = maintain(table, arguments=("--no-lease", "--dry-run"))
     assert (code, list(outcomes(listed))) == (0, ORDER)
-
-
-def test_short_times_are_refused_before_anything_is_done(table: Table) -> None:
-    before = int(table.dataset.version)
-    code, _ = maintain(table, arguments=("--execute", "--grace", "1s"))
-    assert code == 5
-    assert int(table.dataset.version) == before
 
 
 def test_a_round_asks_an_object_store_for_little(
@@ -304,12 +234,8 @@ def test_a_round_asks_an_object_store_for_little(
     found = []
     for number in range(2):
         table.flush(table.shards[0], Put([1, 30], number))
-        where = ResolvedTable(
-            name="t", uri=table.uri, settings=Settings(), storage_options=dict(table.options)
-        )
         jobs = ("merge", "index-catchup")
-        options = MaintainOptions(tables=[where], jobs=jobs, engine="local")
-        found.append(run_maintain(options, Quiet()))
+        found.append(run_maintain(options(table, jobs=jobs, engine="local"), Quiet()))
     first, second = found
     assert (first.outcome, second.outcome) == ("done", "done")
     builders.check_merged(table)
@@ -320,27 +246,13 @@ def test_a_round_asks_an_object_store_for_little(
 
 
 def test_an_idle_run_reads_the_table_for_its_first_job_only(table: Table) -> None:
-    for _ in range(4):
+    for _ in range(3):
         _, (last,) = maintain(table, arguments=SHORT)
     assert set(outcomes(last).values()) == {"nothing_to_do"}
-    settings = {"settings": Settings(), "storage_options": {}}
-    tables = [ResolvedTable(name="t", uri=table.uri, **settings)]
-    whole = run_maintain(MaintainOptions(tables=tables), Quiet())
-    last_job = run_garbage(GarbageOptions(tables=tables), Quiet())
+    asked = options(table)
+    whole = run_maintain(asked, Quiet())
+    last_job = run_garbage(GarbageOptions(tables=asked.tables), Quiet())
     assert whole.outcome == last_job.outcome == "nothing_to_do"
     # And whether the shard snapshot is confirmed.
     for name, more in (("list", 0), ("get", 1), ("put", 0)):
         assert whole.requests[name] == last_job.requests[name] + more
-
-
-def test_a_table_that_is_known_for_too_long_is_read_again(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memwal.run.stores.OPENED_BEFORE_SECONDS_MAX", -1.0)
-    tables = [ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})]
-    run_maintain(MaintainOptions(tables=tables), Quiet())
-    whole = run_maintain(MaintainOptions(tables=tables), Quiet())
-    (report,) = whole.tables
-    assert report.outcome == "nothing_to_do"
-    last_job = run_garbage(GarbageOptions(tables=tables), Quiet())
-    assert whole.requests["get"] > 2 * last_job.requests["get"]

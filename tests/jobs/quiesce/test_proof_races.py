@@ -286,7 +286,6 @@ class _Proofs:
         self.table.between()
 
 
-@pytest.mark.long
 def test_what_counts_as_settled_is_there() -> None:
     accepted = 0
     for seed in range(RUNS):

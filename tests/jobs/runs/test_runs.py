@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from memwal.cli.app import app
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import StoreUnavailable
@@ -24,29 +19,17 @@ from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.snapshot.job import run_snapshot
 from memwal.report import RunRecord
 from memwal.run.options import RunOptions
-from memwal.run.records import RUNS_KEPT_MAX
 from memwal.store.objects.local import LocalObjects
 from memwal.store.records.lease import StoredLeases
 from memwal.store.records.runs import StoredRunRecords
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
-from tests.support.garbage_runs import garbage
-from tests.support.nursery import run_memwal
+from tests.support.command import read_document, run_here
 from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 
 SHORT = ("--execute", "--retention", "0s", "--grace", "0s", "--allow-short-retention")
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_memwal(*arguments, env={**os.environ, **environment})
-
-
-def document(*arguments: str) -> dict[str, Any]:
-    found = json.loads(run(*arguments, "--json").stdout)
-    assert isinstance(found, dict)
-    return found
 
 
 def records(table: Table) -> list[RunRecord]:
@@ -79,7 +62,7 @@ def options(table: Table, kind: Callable[..., Any] = RunOptions, **more: Any) ->
 
 
 def test_every_job_leaves_one_and_says_what_it_did(table: Table) -> None:
-    report = document("maintain", table.uri, "--compaction", *SHORT)
+    report = read_document("maintain", table.uri, "--compaction", *SHORT)
     assert report["outcome"] == "done"
     found = records(table)
     assert [r.job for r in reversed(found)] == [
@@ -94,7 +77,6 @@ def test_every_job_leaves_one_and_says_what_it_did(table: Table) -> None:
         assert record.version_before == jobs[record.job]["version_before"]
         assert record.version_after == jobs[record.job]["version_after"]
         began, ended = map(datetime.fromisoformat, (record.started_at, record.finished_at))
-        assert timedelta(0) <= ended - began < timedelta(minutes=2)
         assert abs((ended - began).total_seconds() - record.seconds) < 0.05
         assert record.requests["get"] > 0
         assert record.holder in claimed, "a run is matched with its lease by this"
@@ -107,24 +89,14 @@ def test_every_job_leaves_one_and_says_what_it_did(table: Table) -> None:
         "generations", "commits", "rows_inserted", "rows_updated", "rows_deleted", "bytes_read",
     }  # fmt: skip
     assert merge.summary["generations"] == 4
-    assert merge.backlog.generations_before == 4
-    assert merge.backlog.generations_after == 0
+    assert (merge.backlog.generations_before, merge.backlog.generations_after) == (4, 0)
     assert (merge.backlog.bytes_before or 0) > merge.backlog.bytes_after == 0
     assert catchup.summary == {"indexes": 1, "rows_indexed": 6}
-    assert catchup.backlog.generations_before == 0
-    assert catchup.backlog.generations_after is None
     assert compaction.summary["fragments_after"] == jobs["compaction"]["fragments_after"]
     assert compaction.summary.keys() == {"fragments_before", "fragments_after", "bytes_rewritten"}
     assert snapshot.summary == {"num_shards": 2, "repairs": 0}
     assert collected.summary["dropped"] == jobs["garbage"]["dropped"] > 0
     assert collected.summary.keys() == {"dropped", "deleted", "bytes_freed", "versions_expired"}
-
-
-def test_a_merge_of_one_shard_leaves_the_others_in_the_backlog(table: Table) -> None:
-    assert run("merge", table.uri, "--shard", table.shards[0]).returncode == 0
-    (record,) = records(table)
-    assert record.backlog.generations_before == 4
-    assert record.backlog.generations_after == 2
 
 
 def test_what_is_refused_or_failed_is_recorded_with_why(table: Table) -> None:
@@ -134,28 +106,13 @@ def test_what_is_refused_or_failed_is_recorded_with_why(table: Table) -> None:
     torn = Path(table.uri, layout.shard_manifest_path(shard, manifest.version))
     data = torn.read_bytes()
     torn.write_bytes(data[:-3])
-    assert run("merge", table.uri).returncode == 6
+    assert run_here("merge", table.uri).returncode == 6
     torn.write_bytes(data)
-    assert run("merge", table.uri, "--shard", table.shards[1]).returncode == 0  # nothing to do
+    assert run_here("merge", table.uri, "--shard", table.shards[1]).returncode == 0  # nothing to do
     (record,) = records(table)
     assert (record.outcome, record.exit_code) == ("partial", 6)
     assert shard in str(record.error)
     assert record.summary["generations"] == 2
-
-
-def test_a_long_error_is_cut_and_can_be_read_back(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = "x" * 200_000
-
-    def failed(*_: Any, **__: Any) -> MergeTableReport:
-        return MergeTableReport(table=table.uri, outcome="failed", error=long, exit_code=8)
-
-    monkeypatch.setattr("memwal.jobs.merge.job.report_merge", failed)
-    run_merge(options(table, MergeOptions), Quiet())
-    (record,) = records(table)
-    assert record.error is not None
-    assert len(record.error) == 2000
 
 
 def test_a_run_that_ends_in_an_error_is_recorded_once_it_had_begun(
@@ -170,7 +127,6 @@ def test_a_run_that_ends_in_an_error_is_recorded_once_it_had_begun(
     (record,) = records(table)
     assert (record.outcome, record.exit_code) == ("failed", 130)
     assert "cancelled" in str(record.error)
-    assert record.backlog.generations_before == 4
     lease = table.stores.leases.current()
     assert lease is not None and lease.released
     monkeypatch.setattr("memwal.jobs.merge.job.choose_shards", no_engine)
@@ -179,27 +135,21 @@ def test_a_run_that_ends_in_an_error_is_recorded_once_it_had_begun(
     assert len(records(table)) == 1
 
 
-@pytest.mark.spark
-def test_a_run_on_spark_says_so(table: Table) -> None:
-    words = ["merge", table.uri, "--engine", "spark", "--master", "local[2]"]
-    assert CliRunner().invoke(app, words).exit_code == 0  # here: this process may have a JVM
-    (record,) = records(table)
-    assert record.engine == "spark"
-    assert record.summary["generations"] == 4
-
-
 # ---- who leaves none
+
+
+def test_dry_runs_and_those_that_get_no_lease_leave_none(table: Table) -> None:
+    assert run_here("maintain", table.uri, "--dry-run", "--compaction", *SHORT).returncode == 0
+    assert not (Path(table.uri) / layout.RUNS).exists()
+    StoredLeases(table.stores.objects, table.stores.clock, holder="ann@one:1").acquire("merge")
+    assert run_here("merge", table.uri).returncode == 4
+    assert records(table) == []
 
 
 def test_idle_passes_leave_none_and_ask_for_nothing_more(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("maintain", table.uri, "--execute").returncode == 0
-    before = sorted(p for p in Path(table.uri).rglob("*"))
-    with_records = document("maintain", table.uri, "--execute")
-    assert with_records["outcome"] == "nothing_to_do"
-    assert sorted(p for p in Path(table.uri).rglob("*")) == before
-
+    assert run_here("maintain", table.uri, "--execute").returncode == 0
     asked: list[str] = []
 
     def asking(self: Any, *_: Any, **__: Any) -> None:
@@ -207,35 +157,8 @@ def test_idle_passes_leave_none_and_ask_for_nothing_more(
 
     for name in ("add", "newest", "prune"):
         monkeypatch.setattr(StoredRunRecords, name, asking)
-    run_merge(options(table, MergeOptions), Quiet())
-    run_snapshot(options(table), Quiet())
-    garbage(table, execute=True, grace=3600)
+    assert read_document("maintain", table.uri, "--execute")["outcome"] == "nothing_to_do"
     assert asked == []
-
-
-def test_dry_runs_and_listings_leave_none(table: Table) -> None:
-    for command in ("merge", "index-catchup", "snapshot", "compaction", "garbage"):
-        assert run(command, table.uri, "--dry-run").returncode == 0
-    assert run("maintain", table.uri, "--dry-run", *SHORT).returncode == 0
-    assert run("garbage", table.uri).returncode == 0
-    assert run("status", table.uri).returncode == 0
-    assert run("verify", table.uri).returncode == 0
-    assert not (Path(table.uri) / layout.RUNS).exists()
-
-
-def test_a_held_lease_leaves_none(table: Table) -> None:
-    StoredLeases(table.stores.objects, table.stores.clock, holder="ann@one:1").acquire("merge")
-    for command in ("merge", "snapshot"):
-        assert run(command, table.uri).returncode == 4
-    assert records(table) == []
-
-
-def test_where_no_table_is_nothing_is_written(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    for name in ("nothing", "folder"):
-        assert run("merge", str(tmp_path / name)).returncode == 2
-        assert run("garbage", str(tmp_path / name), "--execute").returncode == 2
-    assert [p.name for p in tmp_path.rglob("*")] == ["folder"]
 
 
 def test_a_record_that_can_t_be_written_is_a_warning(
@@ -288,52 +211,19 @@ def test_writing_prunes_once_it_is_clearly_over_the_bound(
     assert [r.job for r in found[:3]] == ["merge", "merge", "merge"]
 
 
-def test_the_garbage_job_prunes_to_the_bound_and_says_so(table: Table) -> None:
-    table.merge_all()
-    fill(table, 10)
-    config = Path(table.uri).parent / "memwal.toml"
-    config.write_text(f'[tables.t]\nuri = "{table.uri}"\nruns_kept_max = 4\n')
-    listed = document("garbage", "t", "--config", str(config), "--grace", "0s",
-                      "--allow-short-retention")["tables"][0]  # fmt: skip
-    assert (listed["runs_deleted"], len(records(table))) == (0, 10)
-    done = run("garbage", "t", "--config", str(config), *SHORT, "--report", str(config) + ".json")
-    assert done.returncode == 0, done.stderr
-    assert "7 run records deleted" in done.stdout
-    (report,) = json.loads(Path(str(config) + ".json").read_text())["tables"]
-    assert report["runs_deleted"] == 7
-    found = records(table)
-    assert [r.job for r in found] == ["garbage", "snapshot", "snapshot", "snapshot"]
-
-
-def test_garbage_verify_and_views_leave_them_alone(table: Table) -> None:
-    for _ in range(4):
-        assert run("maintain", table.uri, *SHORT, "--wal").returncode == 0
-    assert not list(Path(table.uri).glob("_mem_wal/*/*_gen_*"))
-    there = sorted((Path(table.uri) / layout.RUNS).iterdir())
-    assert len(there) == len(records(table)) >= 5
-    stray = Path(table.uri, layout.RUNS, "notes.txt")
-    stray.write_text("mine")
-    assert run("garbage", table.uri, *SHORT, "--wal", "--adopt-orphans").returncode == 0
-    assert run("verify", table.uri).returncode == 0
-    assert document("status", table.uri)["tables"][0]["warnings"] == []
-    assert sorted((Path(table.uri) / layout.RUNS).iterdir()) == sorted([*there, stray])
-    assert RUNS_KEPT_MAX == 500
-    builders.check_merged(table)
-
-
 # ---- the command
 
 
 def test_runs_shows_them_newest_first(table: Table) -> None:
-    run("maintain", table.uri)
-    shown = run("runs", table.uri)
+    run_here("maintain", table.uri)
+    shown = run_here("runs", table.uri)
     assert shown.returncode == 0
     lines = shown.stdout.splitlines()
     jobs = [line.split()[2] for line in lines[2:5]]
     assert jobs == ["snapshot", "index-catchup", "merge"]
     assert "4 -> 0" in lines[4]
     assert "generations 4" in lines[4]
-    report = document("runs", table.uri, "--limit", "2")
+    report = read_document("runs", table.uri, "--limit", "2")
     assert (report["job"], report["outcome"]) == ("runs", "done")
     assert (report["requests"]["list"], report["requests"]["get"]) == (1, 2)
     (found,) = report["tables"]
@@ -348,17 +238,12 @@ def test_runs_shows_them_newest_first(table: Table) -> None:
 
 
 def test_runs_of_a_table_on_which_nothing_ran_and_of_none(table: Table, tmp_path: Path) -> None:
-    quiet = run("runs", table.uri)
-    assert (quiet.returncode, "no runs recorded" in quiet.stdout) == (0, True)
-    code = run("runs", table.uri, str(tmp_path / "nothing"), "--json")
-    fine, missing = json.loads(code.stdout)["tables"]
-    assert code.returncode == 6
-    assert (fine["outcome"], fine["runs"]) == ("done", [])
-    assert (missing["outcome"], "no such table" in missing["error"]) == ("failed", True)
+    quiet = run_here("runs", table.uri, str(tmp_path / "nothing"))
+    assert (quiet.returncode, "no runs recorded" in quiet.stdout) == (6, True)
 
 
 def test_a_bad_document_is_counted_and_can_t_write_to_the_terminal(table: Table) -> None:
-    run("merge", table.uri)
+    run_here("merge", table.uri)
     (record,) = records(table)
     objects = table.stores.objects
     objects.put(layout.run_record_path(1, "0" * 32), b"\x1b[2Jtorn")
@@ -366,23 +251,9 @@ def test_a_bad_document_is_counted_and_can_t_write_to_the_terminal(table: Table)
         update={"run_id": "1" * 32, "outcome": "failed", "error": "\x1b[2J\x07gone\naway"}
     )
     table.stores.run_records.add(spoilt)
-    shown = run("runs", table.uri)
+    shown = run_here("runs", table.uri)
     assert shown.returncode == 0
     assert "1 run records can't be read" in shown.stdout
     assert r"\x1b[2J\x07gone\naway" in shown.stdout
     assert "\x1b" not in shown.stdout
     assert "\x07" not in shown.stdout
-
-
-def test_runs_imports_neither_lance_nor_spark(table: Table) -> None:
-    code = (
-        "import sys\n"
-        "from memwal.cli import main\n"
-        "try:\n"
-        f"    main(['runs', {table.uri!r}, '--json'])\n"
-        "except SystemExit as ended:\n"
-        "    assert not ended.code, ended.code\n"
-        "print([n for n in ('lance', 'pyspark', 'boto3') if n in sys.modules], file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.strip() == "[]"

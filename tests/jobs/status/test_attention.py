@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import lance
 import pytest
 from rich.console import Console
 
-from memwal.config import ResolvedTable, Settings
-from memwal.jobs.status.job import run_status
-from memwal.jobs.status.plan import DueLimits, parse_condition
+from memwal.jobs.status.plan import DueLimits
 from memwal.jobs.status.report import (
     FailedConditionReport,
     ShardStatusReport,
@@ -23,9 +18,11 @@ from memwal.jobs.status.report import (
 )
 from memwal.jobs.status.show import show_verdicts
 from memwal.report import CompactionAdvice, TableReport
-from memwal.run.options import RunOptions
+from tests.jobs.status.told import status
 from tests.support import builders
-from tests.support.builders import Put, Table
+from tests.support.builders import Put
+from tests.support.command import run_here
+from tests.support.garbage_runs import age
 from tests.support.wal_tables import abandon
 
 _SHARD = "28457e05-96ea-4404-be39-739b8185fbd8"
@@ -97,34 +94,18 @@ def test_a_long_line_goes_on_in_a_second_one_and_names_are_quoted() -> None:
     assert shown(gone) == ["gone: failed, see its error"]
 
 
-def age(table: Table, seconds: float) -> None:
-    for path in Path(table.uri).rglob("*.arrow"):
-        then = path.stat().st_mtime - seconds
-        os.utime(path, (then, then))
-
-
-def status(table: Table, *conditions: str, **settings: object) -> StatusTableReport:
-    resolved = ResolvedTable(
-        name="t", uri=table.uri, settings=Settings(**settings), storage_options={}
-    )
-    parsed = [parse_condition(text) for text in conditions]
-    (found,) = run_status(RunOptions(tables=[resolved]), conditions=parsed).tables
-    assert isinstance(found, StatusTableReport), found
-    return found
-
-
 @pytest.mark.integration
 def test_rows_of_a_writer_that_died_are_shown_long_before_an_hour(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", rows=[1])
     table.flush(table.shards[0], Put([1], 10))
     at_rest = "unflushed_seconds > 0"
     age(table, 700)
-    report = status(table, at_rest)
+    report, _ = status(table, at_rest)
     assert (report.unflushed_seconds, report.failed_conditions) == (0.0, ())
     abandon(table, table.shards[0], Put([2], 20))
-    assert not status(table, "unflushed_seconds > 5m").failed_conditions
+    assert not status(table, "unflushed_seconds > 5m")[0].failed_conditions
     age(table, 700)
-    report = status(table, "unflushed_seconds > 11m")
+    report, _ = status(table, "unflushed_seconds > 11m")
     assert report.exit_code == 3
     assert report.unflushed_seconds is not None and 700 <= report.unflushed_seconds < 1000
     assert not report.shards[0].abandoned
@@ -133,7 +114,9 @@ def test_rows_of_a_writer_that_died_are_shown_long_before_an_hour(tmp_path: Path
 
 
 @pytest.mark.integration
-def test_what_a_terminal_shows_fits_into_80_columns(tmp_path: Path) -> None:
+def test_what_a_terminal_shows_fits_into_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And each error is there once, where stdout and stderr are one."""
     sound = builders.make_table(tmp_path / "sound", rows=[1, 2], shards=2)
     for number in range(5):
@@ -142,16 +125,10 @@ def test_what_a_terminal_shows_fits_into_80_columns(tmp_path: Path) -> None:
     over.flush(over.shards[0], Put([1], 10))
     lance.write_dataset(lance.dataset(over.uri).to_table(), over.uri, mode="overwrite")
 
-    def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "memwal", "status", *arguments]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tmp_path, text=True
-        )
-        return done.stdout
-
-    text = run("./sound")
+    monkeypatch.chdir(tmp_path)
+    text = run_here("status", "./sound").stdout
     assert max(map(len, map(str.rstrip, text.splitlines()))) <= 80
     assert text.splitlines()[-2] == "./sound: 1 shard due for a merge -> memwal merge ./sound"
-    text = run("./sound", "./over")
+    text = run_here("status", "./sound", "./over", one_place=True).stdout
     assert text.count("no MemWAL index, but _mem_wal/ has 1 shard: the table was overwritten") == 1
     assert "Rows that wait there are in no read" in text

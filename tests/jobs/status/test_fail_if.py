@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from memwal.cli import main
 from memwal.errors import Corruption, Usage
 from memwal.jobs.status.plan import WalSize, measure_table, parse_condition
 from memwal.model import BrokenShard, ShardId, ShardView
 from tests.support import builders
 from tests.support.builders import Put
+from tests.support.command import run_here
 from tests.support.views import make_generation, make_shard, make_state, make_version, make_view
 
 A, B = ShardId("a"), ShardId("b")
@@ -32,12 +32,10 @@ WALS = [WalSize(entries=1, abandoned=True), WalSize(entries=0)]
         ("pending_bytes>=1GiB", 2**30 - 1, 2**30),
         (" pending_bytes > 1.5 MB ", 1_500_000, 1_500_001),
         ("oldest_pending_seconds > 5m", 300, 300.1),
-        ("oldest_pending_seconds > 300", 300, 301),
         ("index_lag_generations == 2", 1, 2),
         ("reclaimable_bytes < 10", 10, 9),
         ("abandoned_shards <= 0", 1, 0),
         ("backup-age>1d", 86_400, 86_401),
-        ("backup_age_seconds >= 90", 89, 90),
     ],
 )
 def test_a_condition_is_a_word_an_operator_and_a_number(
@@ -57,19 +55,11 @@ def test_a_condition_is_a_word_an_operator_and_a_number(
             "pendin_bytes > 3",
             "'pendin_bytes' (is pending_bytes meant?); the words are pending_gen",
         ),
-        (
-            "",
-            "are pending_generations, pending_bytes, oldest_pending_seconds, index_lag_ge",
-        ),
         ("pending_bytes => 3", "unknown operator '=>'; expected one of > >= < <= =="),
         ("pending_bytes", "unknown operator ''"),
         ("pending_bytes > much", "expected bytes, such as 268435456, 256MB or 1GiB"),
-        ("pending_bytes > -1", "expected bytes"),
         ("oldest_pending_seconds > 5 weeks", "expected seconds, such as 90, or 90s"),
-        ("abandoned_shards > 1 0", "'1 0': expected a count"),
-        ("pending_bytes > 1 0 MB", "expected bytes"),
         ("abandoned_shards > 1.5", "'1.5': expected a count"),
-        ("pending_generations > 1GiB", "expected a count"),
     ],
 )
 def test_what_is_no_condition_is_named_with_what_there_is(text: str, named: str) -> None:
@@ -139,42 +129,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 Ended = tuple[int, dict[str, Any], str]
 
 
-def status(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ended:
-    with pytest.raises(SystemExit) as ended:
-        main(["status", *arguments, "--json"])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), json.loads(said.out), said.err
+def status(*arguments: str) -> Ended:
+    done = run_here("status", *arguments, "--json")
+    return done.returncode, json.loads(done.stdout), done.stderr
 
 
 @pytest.mark.integration
-def test_exit_code_3_says_which_table_and_which_condition(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_code_3_says_which_table_and_which_condition(folder: Path) -> None:
     both = ("--fail-if", "pending_generations > 1", "--fail-if", "oldest_pending_seconds > 1d")
-    code, document, err = status(capsys, "late", "idle", *both)
+    code, document, err = status("late", "idle", *both)
     late, idle = document["tables"]
     assert (code, document["outcome"]) == (3, "failed")
     assert late["failed_conditions"] == [{"condition": "pending_generations > 1", "value": 2}]
     assert (late["outcome"], idle["outcome"], idle["failed_conditions"]) == ("failed", "done", [])
     assert "late: --fail-if 'pending_generations > 1': pending_generations is 2" in err
 
-    code, document, err = status(capsys, "late", "idle", "--fail-if", "pending_generations > 2")
+    code, document, err = status("late", "idle", "--fail-if", "pending_generations > 2")
     assert (code, document["outcome"]) == (0, "done")
     assert document["tables"][0]["pending_generations"] == 2
 
     # What can't be looked at keeps its own exit code, and the condition is told as well.
-    code, document, err = status(capsys, "late", "gone", *both)
-    assert (code, status(capsys, "gone", *both)[0]) == (6, 2)
+    code, document, err = status("late", "gone", *both)
+    assert (code, status("gone", *both)[0]) == (6, 2)
     assert "late: --fail-if" in err and "gone: no such table" in err
 
 
 @pytest.mark.integration
-def test_a_table_that_is_damaged_keeps_its_own_exit_code(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_is_damaged_keeps_its_own_exit_code(folder: Path) -> None:
     for manifest in folder.glob("late/_mem_wal/*/manifest/*.binpb"):
         manifest.write_bytes(b"torn")
-    code, document, _ = status(capsys, "late", "--fail-if", "pending_bytes > 1TiB")
+    code, document, _ = status("late", "--fail-if", "pending_bytes > 1TiB")
     (late,) = document["tables"]
     assert (code, late["outcome"], late["pending_bytes"]) == (8, "failed", None)
     assert late["failed_conditions"] == [{"condition": "pending_bytes > 1TiB", "value": None}]
@@ -182,9 +166,7 @@ def test_a_table_that_is_damaged_keeps_its_own_exit_code(
 
 
 @pytest.mark.integration
-def test_a_wrong_condition_is_refused_before_anything_is_opened(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, document, _ = status(capsys, str(tmp_path / "gone"), "--fail-if", "rows > 3")
+def test_a_wrong_condition_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    code, document, _ = status(str(tmp_path / "gone"), "--fail-if", "rows > 3")
     assert (code, document["tables"]) == (2, [])
     assert "unknown word 'rows'" in document["error"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,22 +10,11 @@ from memwal.config import ResolvedTable, Settings
 from memwal.jobs.inspect.job import run_inspect
 from memwal.jobs.snapshot.job import run_snapshot
 from memwal.jobs.status.job import run_status
-from memwal.jobs.verify.job import run_verify
-from memwal.rows.policy import STORED_KEY, RowPolicy, make_policy
-from memwal.run.options import RunOptions
-from tests.support.policy_tables import PolicyTable, make_policy_table
-from tests.support.progress import Quiet
+from memwal.rows.policy import STORED_KEY, make_policy
+from tests.jobs.status.told import checked, told
+from tests.support.policy_tables import make_policy_table
 
 pytestmark = pytest.mark.integration
-
-
-def told(run: Any, table: PolicyTable, policy: RowPolicy | None, *, dry_run: bool = False) -> Any:
-    resolved = ResolvedTable(
-        name="t", uri=table.uri, settings=Settings(), storage_options={}, policy=policy
-    )
-    arguments = () if run is run_status else (Quiet(),)
-    (found,) = run(RunOptions(tables=[resolved], dry_run=dry_run), *arguments).tables
-    return found
 
 
 def test_such_a_table_gets_no_snapshot(tmp_path: Path) -> None:
@@ -36,17 +24,13 @@ def test_such_a_table_gets_no_snapshot(tmp_path: Path) -> None:
     before = int(table.dataset.version)
 
     for dry_run in (True, False):
-        found = told(run_snapshot, table, None, dry_run=dry_run)
+        found = told(run_snapshot, table, dry_run=dry_run)
         assert (found.outcome, found.exit_code) == ("nothing_to_do", 0)
         assert "row-merge policy" in found.reason
     assert int(table.dataset.version) == before
 
 
-def checked(table: PolicyTable, policy: RowPolicy | None) -> Any:
-    found = [c for c in told(run_verify, table, policy).checks if c.name == "row-merge policy"]
-    return found[0] if found else None
-
-
+CHECK = "row-merge policy"
 OTHER = make_policy({"n": ("max", None)}, None, None)
 
 
@@ -54,7 +38,7 @@ def test_a_policy_is_shown(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", rows=[1])
     policy = table.variant.policy
 
-    status = told(run_status, table, policy)
+    status = told(run_status, table, policy=policy)
 
     assert status.policy == policy.as_document()
     assert status.policy["columns"]["log"] == {"operator": "list_append", "cap": 4}
@@ -64,24 +48,24 @@ def test_a_policy_is_shown(tmp_path: Path) -> None:
         "index", resolved, shard=None, version=None, untested_lance_allowed=False
     )
     assert document.to_json()["policy"] == policy.as_document()
-    assert checked(table, policy).ok is True
-    assert "the table's is" in told(run_status, table, OTHER).warnings[-1]
-    assert checked(table, OTHER).ok is None
+    assert checked(table, CHECK, policy=policy).ok is True
+    assert "the table's is" in told(run_status, table, policy=OTHER).warnings[-1]
+    assert checked(table, CHECK, policy=OTHER).ok is None
 
 
 def test_a_table_without_one(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", rows=[1], stored=False)
-    status = told(run_status, table, None)
+    status = told(run_status, table)
     assert status.policy is None
     assert not status.warnings
-    assert checked(table, None) is None
-    assert "does not have yet" in told(run_status, table, OTHER).warnings[-1]
-    assert checked(table, OTHER).ok is None
+    assert checked(table, CHECK) is None
+    assert "does not have yet" in told(run_status, table, policy=OTHER).warnings[-1]
+    assert checked(table, CHECK, policy=OTHER).ok is None
 
 
 def test_a_policy_that_fits_no_more(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", rows=[1])
     table.dataset.drop_columns(["n"])
-    assert checked(table, None).ok is False
+    assert checked(table, CHECK).ok is False
     table.dataset.update_config({STORED_KEY: "nonsense"})
-    assert told(run_status, table, None).policy == {"unreadable": "nonsense"}
+    assert told(run_status, table).policy == {"unreadable": "nonsense"}

@@ -15,7 +15,7 @@ from memwal.run.options import RunOptions
 from tests.jobs.status.test_status_shown import shown
 from tests.support.builders import make_table
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.nightly
 
 STORE_SECONDS = 2
 

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from memwal.config import ResolvedTable, Settings
 from memwal.format.replay import SENTINEL_BYTES_MAX
-from memwal.jobs.status.job import run_status
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
-from memwal.run.options import RunOptions
+from tests.jobs.status.told import status
 from tests.support import builders
 from tests.support.builders import Put, Table
+from tests.support.garbage_runs import age
 from tests.support.wal_tables import abandon, entry_file
 
 pytestmark = pytest.mark.integration
 
 
-def status(table: Table, **settings: Any) -> tuple[StatusTableReport, dict[str, int]]:
-    """The report, and the requests that it took."""
-    resolved = ResolvedTable(
-        name="t", uri=table.uri, settings=Settings(**settings), storage_options=table.options
-    )
-    report = run_status(RunOptions(tables=[resolved]))
-    (found,) = report.tables
-    assert isinstance(found, StatusTableReport), found
-    return found, report.requests
-
-
 def shard_of(report: StatusTableReport) -> ShardStatusReport:
     (shard,) = report.shards
     return shard
-
-
-def age(table: Table, seconds: float) -> None:
-    for path in Path(table.uri).rglob("*.arrow"):
-        then = path.stat().st_mtime - seconds
-        os.utime(path, (then, then))
 
 
 @pytest.fixture

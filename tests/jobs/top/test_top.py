@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -23,13 +22,11 @@ import pytest
 
 from tests.support import builders
 from tests.support.builders import Put
-from tests.support.nursery import run_memwal, start_memwal
+from tests.support.command import run_here
+from tests.support.nursery import start_memwal
 
-pytestmark = [
-    pytest.mark.integration,
-    # What is forked becomes another program at once.
-    pytest.mark.filterwarnings("ignore:lance is not fork-safe"),
-]
+# What is forked becomes another program at once.
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe")
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +46,21 @@ def list_files(folder: Path) -> set[tuple[str, int]]:
     return {(str(path), path.stat().st_mtime_ns) for path in folder.rglob("*")}
 
 
-def look(folder: Path, *options: object) -> tuple[int, dict[str, Any]]:
-    done = run_memwal("top", "--json", "--every", "200ms", *options, cwd=folder)
+def look(*options: object) -> tuple[int, dict[str, Any]]:
+    done = run_here("top", "--json", "--every", "100ms", *options)
     return done.returncode, json.loads(done.stdout)
 
 
-def test_json_has_a_row_for_each_table_and_writes_nothing(folder: Path) -> None:
-    before = list_files(folder)
-    code, found = look(folder)
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.integration
+def test_json_has_a_row_for_each_table_and_writes_nothing(here: Path) -> None:
+    before = list_files(here)
+    code, found = look()
     assert (code, found["job"], found["outcome"]) == (6, "top", "partial")
     rows = {row["table"]: row for row in found["tables"]}
     assert rows.keys() == {"a", "b", "gone"}
@@ -69,57 +73,49 @@ def test_json_has_a_row_for_each_table_and_writes_nothing(folder: Path) -> None:
     assert "no such table" in rows["gone"]["error"]
     assert found["requests_per_second"] > 0
     assert (found["source"], found["dollars_per_month"]) == (None, None)
-    assert list_files(folder) == before
+    assert list_files(here) == before
+    code, found = look("a", "b", "--sort", "table")
+    assert (code, [row["table"] for row in found["tables"]]) == (0, ["a", "b"])
 
 
-def test_tables_may_be_named_and_sorted(folder: Path) -> None:
-    code, found = look(folder, "a", "b")
-    assert (code, [row["table"] for row in found["tables"]]) == (0, ["b", "a"])
-    _, found = look(folder, "--all", "--sort", "table")
-    assert [row["table"] for row in found["tables"]] == ["a", "b", "gone"]
+@pytest.mark.integration
+def test_once_prints_the_rows(here: Path) -> None:
+    done = run_here("top", "--every", "100ms")  # stdout is no terminal
+    assert done.returncode == 6
+    head, *rows = done.stdout.splitlines()
+    assert head.split()[:3] == ["table", "pending", "bytes"]
+    assert [row.split()[:2] for row in rows[:3]] == [["gone", "?"], ["b", "2"], ["a", "0"]]
+    assert "no such table" in rows[0]
+    assert rows[3].startswith("3 tables, 1 with an error, 0 rows/s merged")
 
 
-def test_once_prints_the_rows(folder: Path) -> None:
-    for options in ("--once",), ():  # stdout is no terminal
-        done = run_memwal("top", "--every", "200ms", *options, cwd=folder)
-        assert done.returncode == 6
-        head, *rows = done.stdout.splitlines()
-        assert head.split()[:3] == ["table", "pending", "bytes"]
-        assert [row.split()[:2] for row in rows[:3]] == [["gone", "?"], ["b", "2"], ["a", "0"]]
-        assert "no such table" in rows[0]
-        assert rows[3].startswith("3 tables, 1 with an error, 0 rows/s merged")
-
-
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         (["--sort", "size"], "--sort 'size': expected one of lag, table"),
         (["--every", "0s"], "--every 0s: expected 0.1s or more"),
-        (["--every", "2"], "a number and a unit"),
         (["--from", "http://localhost:1", "a"], "name none beside it"),
-        (["--from", "http://localhost:1", "--all"], "name none beside it"),
         (["--from", "file:///etc/passwd"], "expected http://HOST:PORT"),
-        (["a", "--all"], "name none beside it"),
         (["--config", os.devnull], "no tables"),
         (["nothing-here"], "nothing-here"),
     ],
 )
-def test_what_it_refuses(options: list[str], text: str, folder: Path) -> None:
-    done = run_memwal("top", "--once", *options, cwd=folder)
+def test_what_it_refuses(options: list[str], text: str, here: Path) -> None:
+    done = run_here("top", "--once", *options)
     assert done.returncode == 2
     assert text in done.stderr
 
 
-def test_a_watch_is_seen_through_its_metrics(folder: Path) -> None:
+@pytest.mark.nightly
+def test_a_watch_is_seen_through_its_metrics(here: Path) -> None:
     options = ("--all", "--dry-run", "--metrics-port", "0", "--every", "200ms")
-    with start_memwal("watch", "--config", folder / "memwal.toml", *options) as watch:
+    with start_memwal("watch", "--config", here / "memwal.toml", *options) as watch:
         address = re.search(r"http://\S+(?=/metrics)", watch.stderr.readline())
         assert address is not None
-        wait_for(lambda: len(look(folder, "--from", address[0])[1]["tables"]) == 3)
-        wait_for(
-            lambda: look(folder, "--from", address[0])[1]["tables"][0]["pending_generations"] == 2
-        )
-        code, found = look(folder, "--from", address[0])
+        wait_for(lambda: len(look("--from", address[0])[1]["tables"]) == 3)
+        wait_for(lambda: look("--from", address[0])[1]["tables"][0]["pending_generations"] == 2)
+        code, found = look("--from", address[0])
         assert (code, found["source"]) == (0, f"{address[0]}/metrics")
         behind, _, gone = found["tables"]
         assert (behind["table"], behind["freshness_seconds"]) == ("b", 60)
@@ -128,7 +124,7 @@ def test_a_watch_is_seen_through_its_metrics(folder: Path) -> None:
         assert found["requests_per_second"] > 0
         assert found["dollars_per_month"] > 0
         watch.kill()
-    done = run_memwal("top", "--from", address[0], cwd=folder)
+    done = run_here("top", "--from", address[0])
     assert done.returncode == 1
     assert "Connection refused" in done.stderr
 
@@ -199,6 +195,7 @@ def open_terminal(folder: Path) -> Iterator[Terminal]:
         os.close(ours)
 
 
+@pytest.mark.nightly
 def test_keys_in_a_terminal(folder: Path) -> None:
     with open_terminal(folder) as terminal:
         screen = terminal.until("1-3 of 3 .*\n?$")
@@ -222,16 +219,4 @@ def test_keys_in_a_terminal(folder: Path) -> None:
         terminal.until("1-2 of 3")
         terminal.press("q")
         assert terminal.process.wait(20) == 0
-        terminal.read()
-
-
-@pytest.mark.parametrize("by", ["key", signal.SIGTERM, signal.SIGHUP])
-def test_the_terminal_is_as_before_whatever_ends_it(by: str | int, folder: Path) -> None:
-    with open_terminal(folder) as terminal:
-        terminal.until("3 of 3")
-        if isinstance(by, int):
-            terminal.process.send_signal(by)
-        else:
-            terminal.press("\x03")
-        assert terminal.process.wait(20) == 130
         terminal.read()

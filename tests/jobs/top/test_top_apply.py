@@ -15,20 +15,14 @@ from memwal.jobs.top.apply import (
     show_live,
 )
 from memwal.jobs.top.plan import Asked, Row, Sample, Seen
-from memwal.model import LeaseClaim
 from memwal.testing import ManualClock
 from tests.jobs.watch.worlds import SHARD, FakeTable, World
 
 SECOND = 10**9
 
 
-@dataclass(kw_only=True)
-class LeasedWorld(World):
-    leases: dict[str, LeaseClaim | None] = field(default_factory=dict)
-
-
-def make(*names: str) -> tuple[LeasedWorld, TableSource]:
-    world = LeasedWorld(tables={name: FakeTable(name=name) for name in names})
+def make(*names: str) -> tuple[World, TableSource]:
+    world = World(tables={name: FakeTable(name=name) for name in names})
     watched = [world.watched(name) for name in names]
     return world, TableSource(watched, world, world.clock, 2.0)
 
@@ -68,33 +62,6 @@ def test_a_table_that_never_answers_holds_up_nobody() -> None:
     assert find(source.see(), "a").pending_generations == 1
 
 
-def test_many_that_never_answer_hold_up_the_others_only_for_a_while() -> None:
-    names = [f"hung{n:02}" for n in range(20)]
-    world, source = make(*names, "z")
-    world.hung.update(f"/{name}" for name in names)
-    source.turn()
-    assert len(world.looked) == 16
-    world.clock.advance(LOOK_SECONDS_MAX + 1)
-    source.turn()
-    source.turn()
-    assert find(source.see(), "z").version == 1
-    assert len(world.looked) == 21
-
-
-def test_one_that_fails_says_so_until_it_can_be_read_again() -> None:
-    world, source = make("a")
-    world.tables["a"].look_error = error = StoreUnavailable("away")
-    source.turn()
-    source.turn()
-    assert source.see().rows == [Row(table="a", error="away", cause=error)]
-    assert source.is_complete
-    world.tables["a"].look_error = None
-    world.clock.advance(2.0)
-    source.turn()
-    source.turn()
-    assert find(source.see(), "a").cause is None
-
-
 def test_once_takes_two_looks_for_the_rates() -> None:
     world, source = make("a")
     world.tables["a"].flush(world.clock)
@@ -112,24 +79,6 @@ def test_once_takes_two_looks_for_the_rates() -> None:
     assert len(world.looked) == 2
     assert 0.4 < (seen.rows_per_second or 0.0) < 0.6
     assert find(seen, "a").needs == ()
-
-
-def test_who_holds_the_lease_is_not_in_the_queue() -> None:
-    world, source = make("a", "b")
-    now = world.clock.now_nanos()
-    for name in "ab":
-        world.tables[name].flush(world.clock, ago=50.0)
-    world.leases["a"] = LeaseClaim(
-        token=1, claim_id="c", holder="h", job="merge", acquired_at_nanos=now,
-        expires_at_nanos=now + 60 * SECOND,
-    )  # fmt: skip
-    source.turn()
-    source.turn()
-    seen = source.see()
-    assert (find(seen, "a").running, find(seen, "a").queue) == ("merge", None)
-    assert (find(seen, "b").running, find(seen, "b").queue) == (None, 1)
-    world.clock.advance(61.0)
-    assert find(source.see(), "a").running is None
 
 
 @dataclass

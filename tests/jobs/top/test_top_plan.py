@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from memwal.errors import Refused, StoreUnavailable
+from memwal.errors import StoreUnavailable
 from memwal.jobs.top.plan import (
     RATE_SECONDS,
     SORTS,
@@ -19,10 +19,8 @@ from memwal.jobs.top.plan import (
     judge_need,
     make_row,
     press,
-    price,
     queue_up,
     read_rows,
-    sum_samples,
 )
 from memwal.jobs.watch.plan import Lag, Look, Target, Waiting, assess
 from memwal.model import LeaseClaim, ShardId, TableView
@@ -80,32 +78,12 @@ def test_a_row_says_what_a_look_found() -> None:
     assert not Row(table="unknown").is_late
 
 
-@pytest.mark.parametrize(
-    ("lease", "running"),
-    [
-        (None, None),
-        (CLAIM, "merge"),
-        (replace(CLAIM, released=True), None),
-        (replace(CLAIM, expires_at_nanos=NOW), None),
-    ],
-)
-def test_what_runs_is_what_holds_the_lease(lease: LeaseClaim | None, running: str | None) -> None:
-    found = row(lag(view()), lease)
-    assert found.running == running
-    assert (found.holder, found.running_seconds) == (
-        (None, None) if running is None else ("anna@host:7", 5.0)
-    )
-
-
-def test_a_clock_behind_the_holder_s_gives_no_negative_time() -> None:
-    early = replace(CLAIM, acquired_at_nanos=NOW + SECOND)
-    assert row(lag(view()), early).running_seconds == 0.0
-
-
-def test_what_keeps_a_table_from_being_merged_is_its_error() -> None:
-    found = replace(lag(view(1)), problems={SHARD: Refused("MW-M01", "a hole")})
-    assert row(found).error == "a hole (MW-M01)"
-    assert row(found).cause is None
+def test_what_runs_is_what_holds_the_lease() -> None:
+    found = row(lag(view()), CLAIM)
+    assert (found.running, found.holder, found.running_seconds) == ("merge", "anna@host:7", 5.0)
+    for over in (None, replace(CLAIM, released=True), replace(CLAIM, expires_at_nanos=NOW)):
+        found = row(lag(view()), over)
+        assert (found.running, found.holder, found.running_seconds) == (None, None, None)
 
 
 def test_rows_are_counted_as_they_are_merged() -> None:
@@ -135,10 +113,6 @@ def test_a_rate_is_of_the_last_minute() -> None:
     assert counted.grow(30.0, None) == Counted()
     assert counted.add(20.0, 100.0).rate == 5.0
     assert Counted().add(1.0, 1.0).add(1.0, 2.0).rate is None
-
-
-def test_what_requests_cost() -> None:
-    assert price({"list": 1000, "put": 1000, "get": 1000, "delete": 5}) == pytest.approx(0.0104)
 
 
 def waiting(table: str, oldest: float, priority: int = 5) -> Waiting:
@@ -183,18 +157,6 @@ def test_rows_of_a_watch_s_metrics() -> None:
     assert (c.error, c.pending_bytes) == ("StoreUnavailable, 3 times", None)
 
 
-def test_counters_are_summed_by_operation() -> None:
-    samples = [
-        sample("rows_total", 5, job="merge", kind="inserted"),
-        sample("rows_total", 2, job="merge", kind="deleted"),
-        sample("rows_total", 9, job="ingest", kind="inserted"),
-        sample("requests_total", 1, operation="get"),
-        sample("requests_total", 2, operation="list"),
-    ]
-    assert sum_samples(samples, "memwal_rows_total", job="merge") == {"": 7}
-    assert sum_samples(samples, "memwal_requests_total") == {"get": 1, "list": 2}
-
-
 ROWS = [
     Row(table="b", oldest_pending_seconds=5.0, queue=2),
     Row(table="a", oldest_pending_seconds=9.0, queue=1),
@@ -210,19 +172,12 @@ ROWS = [
         (Asked(), ["z", "a", "d", "b", "Cc"]),
         (Asked(reverse=True), ["z", "b", "d", "a", "Cc"]),
         (Asked(sort="table"), ["Cc", "a", "b", "d", "z"]),
-        (Asked(sort="table", reverse=True), ["z", "d", "b", "a", "Cc"]),
         (Asked(sort="queue"), ["z", "a", "b", "Cc", "d"]),
         (Asked(text="c"), ["Cc"]),
-        (Asked(text="none"), []),
     ],
 )
 def test_the_order(asked: Asked, names: list[str]) -> None:
     assert [row.table for row in choose_rows(ROWS, asked)] == names
-
-
-@pytest.mark.parametrize("sort", SORTS)
-def test_every_column_can_be_sorted_by(sort: str) -> None:
-    assert len(choose_rows(ROWS, Asked(sort=sort))) == len(ROWS)
 
 
 def pressed(*keys: str, rows: int = 10, lines: int = 4) -> Asked | None:
@@ -236,7 +191,6 @@ def pressed(*keys: str, rows: int = 10, lines: int = 4) -> Asked | None:
 def test_keys() -> None:
     assert pressed("q") is None
     assert pressed("x") == Asked()
-    assert pressed("r") == Asked(reverse=True)
     assert pressed("r", "r") == Asked()
     assert pressed("r", "s") == Asked(sort="table")
     assert pressed(*"s" * len(SORTS)) == Asked()
@@ -245,7 +199,6 @@ def test_keys() -> None:
 def test_a_filter_is_typed() -> None:
     assert pressed("/", "q", "s", " ", "x", "backspace") == Asked(text="qs ", typing=True)
     assert pressed("/", "q", "up", "enter") == Asked(text="q")
-    assert pressed("/", "q", "escape") == Asked()
     assert pressed("/", "q", "enter", "escape") == Asked()
     assert pressed("/", "q", "enter", "q") is None
 
@@ -255,11 +208,8 @@ def test_a_filter_is_typed() -> None:
     [
         (["j", "down"], 2),
         (["j", "k", "up"], 0),
-        ([" "], 4),
         ([" ", "page down"], 6),
         ([" ", "page up"], 0),
-        (["end"], 6),
-        (["end", "home"], 0),
         (["end", "r"], 0),
     ],
 )
@@ -267,7 +217,3 @@ def test_pages(keys: list[str], first: int) -> None:
     asked = pressed(*keys)
     assert asked is not None
     assert asked.first == first
-
-
-def test_there_is_nothing_to_page_where_all_fits() -> None:
-    assert pressed("j", "end", rows=3) == Asked()

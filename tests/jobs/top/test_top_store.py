@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -54,12 +53,9 @@ def test_what_a_watch_serves_can_be_read(exposition: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", []),
         ("# HELP memwal_x y\n# TYPE memwal_x gauge\nother 1\n", []),
-        ("memwal_x 1", [Sample("memwal_x", {}, 1.0)]),
         ("memwal_x 1 1700000000000\r\n", [Sample("memwal_x", {}, 1.0)]),
         ('memwal_x{a="}",} 1e3', [Sample("memwal_x", {"a": "}"}, 1000.0)]),
-        ("memwal_x +Inf", [Sample("memwal_x", {}, float("inf"))]),
         ("memwal_x one\nmemwal_y 2", [Sample("memwal_y", {}, 2.0)]),
         ("memwal_x{ 1\nmemwal_x", []),
     ],
@@ -82,7 +78,7 @@ def serve(answer: bytes, code: int = 200) -> Iterator[str]:
 
     paths: list[str] = []
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -93,19 +89,21 @@ def serve(answer: bytes, code: int = 200) -> Iterator[str]:
 def read(address: str) -> Scrape:
     reader = MetricsReader(address)
     reader.start()
-    deadline = time.monotonic() + 20
-    while not (found := reader.collect()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found[0]
+    for thread in threading.enumerate():
+        if thread.name == "memwal-metrics-look":
+            thread.join(20)
+    (found,) = reader.collect()
+    return found
 
 
-@pytest.mark.parametrize("form", ["{}", "http://{}", "http://{}/", "http://{}/metrics"])
+@pytest.mark.integration
+@pytest.mark.parametrize("form", ["{}", "http://{}/"])
 def test_an_address_may_be_given_as_it_is_at_hand(form: str) -> None:
     with serve(b"memwal_x 1\n") as place:
         assert read(form.format(place)) == Scrape([Sample("memwal_x", {}, 1.0)])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("answer", "code", "kind", "text"),
     [
@@ -122,6 +120,7 @@ def test_what_is_no_watch_is_told(
     assert text in str(error)
 
 
+@pytest.mark.integration
 def test_nobody_there_is_told() -> None:
     error = read("127.0.0.1:1").error
     assert isinstance(error, StoreUnavailable)
@@ -129,17 +128,7 @@ def test_nobody_there_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "address",
-    [
-        "file:///etc/passwd",
-        "ftp://host/x",
-        "http://",
-        "http://[::1",
-        "host:port",
-        "/x",
-        "http://anna:secret@host:1",
-        "host:0",
-    ],
+    "address", ["file:///etc/passwd", "http://", "http://[::1", "http://anna:secret@host", "h:0"]
 )
 def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(Usage, match="expected http://HOST:PORT") as refused:

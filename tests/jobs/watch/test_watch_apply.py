@@ -22,21 +22,6 @@ def test_a_flush_is_merged_and_indexed_before_it_is_older_than_the_target() -> N
     assert watch.rows == 20
 
 
-def test_small_flushes_wait_for_each_other() -> None:
-    world, table = one()
-    watch = world.watch(
-        60.0,
-    )
-    table.flush(world.clock)
-    world.run(watch, 20.0)
-    assert world.rounds == []
-    table.flush(world.clock)
-    world.run(watch, 25.0)
-    assert len(world.rounds) == 1
-    assert world.told("merge")[0]["rows_inserted"] == 2
-    assert [e.event for e in world.events if e.event != "look"] == ["merge", "index-catchup"]
-
-
 def test_tables_that_come_due_together_begin_early_enough_for_the_last() -> None:
     tables = {f"t{n}": FakeTable(name=f"t{n}", round_seconds=0.5) for n in range(28)}
     world = World(tables=tables)
@@ -54,18 +39,6 @@ def test_tables_that_come_due_together_begin_early_enough_for_the_last() -> None
     assert watch.lag_seconds_max <= 10.0
 
 
-def test_a_large_round_makes_nobody_begin_early() -> None:
-    tables = {name: FakeTable(name=name) for name in ("t0", "t1")}
-    world = World(tables=tables)
-    watch = world.watch(60.0)
-    watch.watch([world.watched("t0"), world.watched("t1", is_large=lambda units, size: True)])
-    watch.tables["t1"].round_seconds = 1000.0
-    for table in tables.values():
-        table.flush(world.clock)
-    world.run(watch, 20.0)
-    assert [work.table for _, work in world.rounds] == ["t1"]
-
-
 def test_a_trigger_that_crosses_is_not_waited_with_and_indexes_are_folded() -> None:
     world, table = one()
     watch = world.watch(60.0)
@@ -78,21 +51,6 @@ def test_a_trigger_that_crosses_is_not_waited_with_and_indexes_are_folded() -> N
     assert world.rounds[1][0] >= 25.0
 
 
-def test_a_table_under_many_tiny_flushes_has_a_round_a_look_at_most() -> None:
-    world, table = one()
-    table.round_seconds = 0.2
-    watch = world.watch(60.0, limits={"every_seconds": 5.0})
-
-    def flush() -> None:
-        for _ in range(45):
-            table.flush(world.clock)
-
-    world.run(watch, 100.0, flush)
-    assert len(world.rounds) <= 25
-    assert watch.lag_seconds_max < 60.0
-    assert world.told("late") == []
-
-
 def test_an_idle_table_is_looked_at_as_rarely_as_its_target_allows() -> None:
     world, _ = one()
     watch = world.watch(60.0)
@@ -101,16 +59,6 @@ def test_an_idle_table_is_looked_at_as_rarely_as_its_target_allows() -> None:
     world.run(watch, 3000.0)
     assert 90 <= len(world.looked) <= 106
     assert len(world.told("look")) == 1
-
-
-def test_a_table_that_changed_lately_is_looked_at_often() -> None:
-    world, table = one()
-    watch = world.watch(60.0)
-    world.run(watch, 600.0)
-    world.run(watch, 60.0, lambda: table.flush(world.clock))
-    world.looked.clear()
-    world.run(watch, 100.0, lambda: table.flush(world.clock))
-    assert 18 <= len(world.looked) <= 60
 
 
 def test_a_hopeless_table_takes_turns_with_the_others() -> None:
@@ -190,15 +138,6 @@ def test_what_cant_be_merged_is_told_once_and_never_tried() -> None:
     assert table.merged == {OTHER: 1}
 
 
-def test_a_table_without_a_key_is_told_once() -> None:
-    world, table = one(key=())
-    table.flush(world.clock)
-    watch = world.watch(60.0)
-    world.run(watch, 300.0)
-    assert world.rounds == []
-    assert ["primary key" in e["message"] for e in world.told("error")] == [True]
-
-
 def test_a_round_that_says_it_is_done_and_brings_nothing_further_is_a_failure() -> None:
     world, table = one(idle=True)
     table.flush(world.clock)
@@ -213,7 +152,7 @@ def test_an_index_that_never_catches_up_keeps_no_row_from_being_merged() -> None
     watch = world.watch(60.0)
     world.run(watch, 100.0, lambda: table.flush(world.clock))
     behind = []
-    for _ in range(60):
+    for _ in range(30):
         world.run(watch, 10.0, lambda: table.flush(world.clock))
         behind.append(len(table.flushed[SHARD]) - table.merged[SHARD])
     assert max(behind) < 30
@@ -237,8 +176,8 @@ def test_a_lease_that_is_held_is_no_failure() -> None:
     assert table.merged == {SHARD: 1}
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("away"), Usage("no such table")])
-def test_a_table_that_cant_be_looked_at_is_looked_at_again_later(error: MemWalError) -> None:
+def test_a_table_that_cant_be_looked_at_is_looked_at_again_later() -> None:
+    error = StoreUnavailable("away")
     world = World(tables={name: FakeTable(name=name) for name in ("t", "well")})
     world.tables["t"].look_error = error
     watch = world.watch(60.0)
@@ -251,19 +190,6 @@ def test_a_table_that_cant_be_looked_at_is_looked_at_again_later(error: MemWalEr
     world.tables["t"].flush(world.clock)
     world.run(watch, 400.0)
     assert world.tables["t"].merged == {SHARD: 1}
-
-
-def test_late_is_told_once_and_fresh_when_it_is_over() -> None:
-    world, table = one()
-    table.flush(world.clock, ago=500.0)
-    watch = world.watch(60.0)
-    world.run(watch, 100.0)
-    (late,) = world.told("late")
-    assert late["stage"] == "merged"
-    assert late["lag_seconds"] >= 500.0
-    assert len(world.told("fresh")) == 1
-    order = [e.event for e in world.events if e.event != "look"]
-    assert order == ["late", "merge", "index-catchup", "fresh"]
 
 
 def test_an_index_whose_entry_was_erased_is_not_late_at_once_but_caught_up_in_time() -> None:
@@ -292,14 +218,6 @@ def test_a_young_generation_is_as_old_as_it_is_for_an_index_without_an_entry() -
     assert watch.lag_seconds_max >= 20.0
 
 
-def test_a_clock_that_is_behind_hides_no_generation() -> None:
-    world, table = one()
-    table.flush(world.clock, ago=-7200.0)
-    watch = world.watch(60.0)
-    world.run(watch, 60.0)
-    assert table.merged == {SHARD: 1}
-
-
 def test_upkeep_runs_in_slack_time_and_more_rarely_where_there_is_nothing_to_do() -> None:
     world, table = one(idle=True)
     watch = world.watch(60.0, limits={"upkeep_seconds": {"snapshot": 100.0, "garbage": 100.0}})
@@ -308,8 +226,8 @@ def test_upkeep_runs_in_slack_time_and_more_rarely_where_there_is_nothing_to_do(
     assert 4 <= len(snapshots) <= 9
     busy, table = one()
     watch = busy.watch(60.0, limits={"upkeep_seconds": {"snapshot": 100.0}})
-    busy.run(watch, 1000.0, lambda: table.flush(busy.clock))
-    assert 7 <= sum("snapshot" in work.jobs for _, work in busy.rounds) <= 11
+    busy.run(watch, 500.0, lambda: table.flush(busy.clock))
+    assert 3 <= sum("snapshot" in work.jobs for _, work in busy.rounds) <= 6
     assert busy.told("late") == []
 
 
@@ -317,7 +235,7 @@ def test_long_upkeep_never_holds_up_another_table() -> None:
     names = "abcd"
     world = World(tables={n: FakeTable(name=n, upkeep_seconds=500.0) for n in names})
     watch = world.watch(60.0, limits={"upkeep_seconds": {"compaction": 100.0}})
-    for _ in range(40):
+    for _ in range(24):
         for name in names:
             world.tables[name].flush(world.clock)
         world.run(watch, 100.0)
@@ -348,14 +266,15 @@ def test_what_nobody_collects_is_told_once_a_day() -> None:
     world, table = one()
     watch = world.watch(600.0, limits={"upkeep_seconds": {"garbage": 100.0}}, collects=False)
     table.flush(world.clock)
-    world.run(watch, 100_000.0)
+    for passed, times in ((0.0, 1), (80_000.0, 1), (6_000.0, 2)):
+        world.clock.advance(passed)
+        world.run(watch, 700.0)
+        told = [e.details["reclaimable_generations"] for e in world.events if e.event == "space"]
+        assert told == [1] * times
     assert not any("garbage" in work.jobs for _, work in world.rounds)
-    told = [e for e in world.events if e.event == "space"]
-    assert [e.details["reclaimable_generations"] for e in told] == [1, 1]
-    assert told[1].at_nanos - told[0].at_nanos >= 86_400 * 10**9
     collected, table = one()
     table.flush(collected.clock)
-    collected.run(collected.watch(600.0), 100_000.0)
+    collected.run(collected.watch(600.0), 1_000.0)
     assert collected.told("space") == []
 
 
@@ -412,8 +331,8 @@ def test_a_store_that_never_answers_holds_up_no_other_table() -> None:
 
 
 def test_a_silent_store_of_many_tables_holds_up_no_table_of_another() -> None:
-    silent = [f"hung {number:03}" for number in range(100)]
-    well = [f"well {number}" for number in range(20)]
+    silent = [f"hung {number:03}" for number in range(50)]
+    well = [f"well {number}" for number in range(10)]
     world = World(tables={name: FakeTable(name=name) for name in [*silent, *well]})
     watch = world.watch(60.0)
     uris = {name: f"s3://silent/{name}" for name in silent} | {n: f"s3://well/{n}" for n in well}
@@ -422,7 +341,7 @@ def test_a_silent_store_of_many_tables_holds_up_no_table_of_another() -> None:
     for name in well:
         world.tables[name].flush(world.clock)
     world.run(watch, 30.0)
-    assert len(world.lost) < 50  # each has a thread
+    assert len(world.lost) < 40  # each has a thread
     world.run(watch, 25.0)
     assert all(world.tables[name].merged == {SHARD: 1} for name in well)
     assert not any(world.told("late", name) for name in well)
@@ -443,17 +362,6 @@ def test_a_table_that_gets_another_address_is_looked_at_there() -> None:
     world.run(watch, 35.0)
     assert world.told("error") == []
     assert table.merged == {SHARD: 1}
-
-
-def test_a_table_that_changes_while_its_round_runs_keeps_its_pace() -> None:
-    world, table = one(round_seconds=20.0)
-    world.clock.advance(100_000.0)
-    watch = world.watch(60.0)
-    table.flush(world.clock, ago=100.0)
-    world.run(watch, 1.0)
-    world.again.append([world.watched("t", 120.0)])
-    world.run(watch, 20.0)
-    assert watch.tables["t"].round_seconds < 60.0
 
 
 def test_tables_come_and_go_with_the_configuration() -> None:
@@ -530,30 +438,19 @@ def test_a_dry_run_of_once_says_what_would_be_done_and_ends() -> None:
     assert [told["needs"] for told in world.told("look", "due")] == [["merge", "index-catchup"]]
 
 
-def test_a_watch_that_is_to_stop_begins_nothing_and_takes_in_what_runs() -> None:
+def test_a_watch_that_nobody_hears_or_is_to_stop_begins_nothing_and_takes_in_what_runs() -> None:
     world, table = one(round_seconds=30.0)
     table.flush(world.clock, ago=100.0)
     watch = world.watch(60.0)
     world.run(watch, 1.0)
+    world.is_heard = False
+    assert watch.is_over
+    world.is_heard = True
     watch.end()
     assert watch.is_over
+    looks = len(world.looked)
     watch.turn()
     watch.finish()
     assert table.merged == {SHARD: 1}
     assert len(world.told("merge")) == 1
-    assert len(world.rounds) == 1
-
-
-def test_a_watch_that_was_told_to_stop_looks_at_nothing_more() -> None:
-    world, _ = one()
-    watch = world.watch(60.0)
-    watch.end()
-    watch.turn()
-    assert world.looked == []
-
-
-def test_a_watch_that_nobody_hears_is_over() -> None:
-    world, _ = one()
-    watch = world.watch(60.0)
-    world.is_heard = False
-    assert watch.is_over
+    assert (len(world.looked), len(world.rounds)) == (looks, 1)

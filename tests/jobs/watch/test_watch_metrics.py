@@ -78,10 +78,6 @@ def told(*looks: Look) -> list[list[tuple[Stage, float]]]:
     return found
 
 
-def test_what_was_through_at_the_first_look_is_not_told() -> None:
-    assert told(look({A: [1, 2]}, {A: 2}), look({A: [1, 2]}, {A: 2})) == [[], []]
-
-
 def test_each_generation_is_told_once_in_each_stage() -> None:
     found = told(
         look({A: [1, 2]}, {}, {}, at=10),
@@ -99,11 +95,6 @@ def test_each_generation_is_told_once_in_each_stage() -> None:
     ]
 
 
-def test_a_table_without_indexes_is_indexed_once_it_is_merged() -> None:
-    found = told(look({A: [1]}, {}), look({A: [1]}, {A: 1}, at=4))
-    assert found[1] == [("indexed", 3.0), ("merged", 3.0)]
-
-
 def test_what_comes_and_goes_between_two_looks_counts() -> None:
     """Flushed and merged between looks; collected before the look that would find it indexed."""
     found = told(
@@ -115,21 +106,12 @@ def test_what_comes_and_goes_between_two_looks_counts() -> None:
     assert found[2] == [("indexed", 23.0), ("indexed", 29.0)]
 
 
-def test_an_older_version_that_is_restored_tells_nothing_twice() -> None:
-    found = told(
-        look({A: [1]}, {}), look({A: [1]}, {A: 1}), look({A: [1]}, {}), look({A: [1]}, {A: 1})
-    )
-    assert [len(each) for each in found] == [0, 2, 0, 0]
-
-
-def test_what_is_kept_of_generations_is_bounded() -> None:
-    progress: Reached | None = None
-    for number in range(1, 200):
-        _, progress = find_fresh(progress, look({A: [number]}, {A: number}, {A: number}))
-    _, progress = find_fresh(progress, look({A: [200]}, {A: 199}, {A: 199}))
-    assert list(progress.flushed_at_nanos) == [(A, 200)]
-    _, progress = find_fresh(progress, look({B: [1]}, {}))
-    assert list(progress.flushed_at_nanos) == [(B, 1)]
+def test_what_was_through_or_told_before_is_not_told_again() -> None:
+    """As when an older version is restored. Without an index, what is merged is indexed."""
+    merged, restored = look({A: [1]}, {A: 1}, at=4), look({A: [1]}, {})
+    both = [("indexed", 3.0), ("merged", 3.0)]
+    assert told(restored, merged, restored, merged) == [[], both, [], []]
+    assert told(merged, merged) == [[], []]
 
 
 @pytest.fixture
@@ -175,15 +157,6 @@ def test_a_look_is_the_table_s_gauges(
     assert kept.gauges == {}
 
 
-def test_an_index_of_which_nothing_is_recorded_has_the_whole_lag(
-    observer: WatchMetrics, kept: Kept
-) -> None:
-    found = look({A: [1, 2]}, {A: 2}, {A: 0})
-    state = replace(found.view.mem_wal, index_catchup={})
-    observe(observer, replace(found, view=replace(found.view, mem_wal=state)))
-    assert kept.gauges["t"].index_lag_generations == {"i": 2}
-
-
 def test_a_cursor_that_is_read_after_the_table_is_not_ahead_of_it(
     observer: WatchMetrics, kept: Kept
 ) -> None:
@@ -193,29 +166,16 @@ def test_a_cursor_that_is_read_after_the_table_is_not_ahead_of_it(
         for behind in (2, -1)
     ]
     observe(observer, replace(found, cursors=moved))
-    assert {name: c.lag_versions for name, c in kept.gauges["t"].cursors.items()} == {
-        "2": 2,
-        "-1": 0,
-    }
+    lags = {name: cursor.lag_versions for name, cursor in kept.gauges["t"].cursors.items()}
+    assert lags == {"2": 2, "-1": 0}
 
 
 def end(outcome: str = "done", error: MemWalError | None = None, **fields: Any) -> RoundEnd:
-    merge = MergeTableReport.model_validate({"table": "t", "outcome": outcome, **fields})
-    report = MaintainTableReport.model_validate(
-        {
-            "table": "t",
-            "outcome": outcome,
-            **fields,
-            "jobs": (JobOnTable(job="merge", report=merge),),
-        }
-    )
-    return RoundEnd(
-        work=Round(table="t", jobs=("merge",)),
-        seconds=1.0,
-        report=None if error else report,
-        error=error,
-        requests={"put": 1},
-    )
+    facts = {"table": "t", "outcome": outcome, **fields}
+    merge = JobOnTable(job="merge", report=MergeTableReport(**facts))
+    report = None if error else MaintainTableReport(**facts, jobs=(merge,))
+    work = Round(table="t", jobs=("merge",))
+    return RoundEnd(work=work, seconds=1.0, report=report, error=error, requests={"put": 1})
 
 
 def test_failures_in_a_row_are_counted_with_their_reason(
@@ -239,14 +199,6 @@ def test_failures_in_a_row_are_counted_with_their_reason(
         (("job", "merge"), ("outcome", "done")): 1,
     }
     assert kept.counts["memwal_requests_total", (("operation", "put"),)] == 3
-
-
-def test_a_table_that_was_never_seen_is_failing_and_nothing_else(
-    observer: WatchMetrics, kept: Kept
-) -> None:
-    observer.failed("t", StoreUnavailable("x"))
-    wanted = TableGauges(looked_at_nanos=0, failures=1, reason="StoreUnavailable")
-    assert kept.gauges == {"t": wanted}
 
 
 @pytest.mark.parametrize("held", [end(error=LeaseHeld("x")), end("held", exit_code=4)])
@@ -280,10 +232,8 @@ def test_a_table_that_no_look_has_succeeded_on_is_shown_as_never_seen(
     observer: WatchMetrics, kept: Kept
 ) -> None:
     observer.turn(["t", "u"])
-    assert {name: gauges.looked_at_nanos for name, gauges in kept.gauges.items()} == {
-        "t": 0,
-        "u": 0,
-    }
+    never = TableGauges(looked_at_nanos=0)
+    assert kept.gauges == {"t": never, "u": never}
     observe(observer, look({A: [1]}, {}))
     observer.turn(["t", "u"])
     assert kept.gauges["t"].looked_at_nanos > 0 and kept.gauges["u"].pending_generations is None

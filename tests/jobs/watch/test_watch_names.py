@@ -104,7 +104,7 @@ def until(started: Started, wanted: Callable[[dict[str, Any]], bool]) -> list[di
     raise AssertionError(f"it ended: {found}, {started.stderr.read()}")
 
 
-@pytest.mark.integration
+@pytest.mark.nightly
 def test_a_watch_finds_the_tables_of_a_namespace_as_they_come_and_go(tmp_path: Path) -> None:
     tables = [builders.make_table(tmp_path / name, rows=range(5), shards=1) for name in "ab"]
     config = tmp_path / "memwal.toml"

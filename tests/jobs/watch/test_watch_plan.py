@@ -16,14 +16,11 @@ from memwal.jobs.watch.plan import (
     LookUnderWay,
     Target,
     Waiting,
-    WatchLimits,
     assess,
-    find_look_seconds,
     find_need,
     find_queues,
     find_room,
     order_tables,
-    set_aside,
 )
 from memwal.testing import ManualClock
 from tests.jobs.watch.worlds import OTHER, SHARD, FakeTable, World
@@ -117,11 +114,6 @@ def test_who_begins_as_early_as_the_queue_asks_is_in_time(
     assert min(queues.values()) == 0.0
 
 
-def test_rounds_that_are_far_apart_make_no_room_for_each_other() -> None:
-    behind = [Behind(table=f"t{n}", deadline=n * 5.0, round_seconds=2.0) for n in range(9)]
-    assert set(find_queues(behind, rounds_max=1).values()) == {0.0}
-
-
 def test_looks_that_take_long_hold_up_others_only_of_a_store_that_answers_none() -> None:
     looks = [LookUnderWay(store="a", seconds=20.0, overdue=False) for _ in range(8)]
     assert find_room(looks, {"a": 1.0}, 16) == (8, set())
@@ -129,25 +121,6 @@ def test_looks_that_take_long_hold_up_others_only_of_a_store_that_answers_none()
     looks += [LookUnderWay(store="a", seconds=1.0, overdue=False) for _ in range(4)]
     assert find_room(looks, {}, 16) == (12, {"a"})
     assert find_room(looks, {"a": 1.0}, 16) == (4, set())
-
-
-@given(st.floats(1, 86_400), SECONDS)
-def test_looks_are_as_rare_as_the_target_allows(freshness: float, quiet: float) -> None:
-    seconds = find_look_seconds(freshness, WatchLimits(), quiet_seconds=quiet)
-    assert 0 < seconds <= freshness / 2
-    if quiet < freshness:
-        assert seconds <= WatchLimits().every_seconds
-
-
-@given(st.integers(1, 60), st.floats(0, 0.999))
-def test_what_fails_is_left_alone_for_longer_but_not_for_good(failures: int, chance: float) -> None:
-    aside = None
-    limits = WatchLimits()
-    for _ in range(failures):
-        aside = set_aside(aside, "why", limits, now=100.0, chance=chance)
-    assert aside is not None
-    assert aside.failures == failures
-    assert 100.0 + limits.every_seconds <= aside.until <= 100.0 + limits.backoff_seconds_max
 
 
 def test_the_latest_is_next_relative_to_its_target() -> None:
@@ -212,20 +185,6 @@ def test_what_is_set_aside_is_not_worked_on_for_its_own_sake() -> None:
     assert found is not None
     assert found.jobs == ("index-catchup",)
     assert find_need(lag, target, ("index by_n",), now=0.0, **pace) is None
-
-
-def test_a_large_backlog_is_told_as_one() -> None:
-    clock = ManualClock()
-    table = FakeTable(name="t")
-    table.flush(clock, ago=100.0)
-    asked = []
-    target = Target(freshness_seconds=60.0, is_large=lambda *work: asked.append(work) is None)
-    need = find_need(
-        lag_of(table, clock, target), target, (), now=0.0, look_seconds=5, round_seconds=1
-    )
-    assert need is not None
-    assert need.large
-    assert asked == [(1, 100)]
 
 
 def options(watch: WatchSettings) -> WatchOptions:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import LeaseHeld, MemWalError, Usage
+from memwal.errors import MemWalError, Usage
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
@@ -124,6 +124,7 @@ class World:
     """Addresses of tables that a look never ends on."""
     lost: list[ResolvedTable] = field(default_factory=list)
     looks: list[LookEnd] = field(default_factory=list)
+    leases: dict[str, object] = field(default_factory=dict)
     _seen: dict[str, object] = field(default_factory=dict)
 
     # ---- Lookouts
@@ -241,6 +242,3 @@ def one(**facts: Any) -> tuple[World, FakeTable]:
     """A world with one table."""
     table = FakeTable(name="t", **facts)
     return World(tables={"t": table}), table
-
-
-HELD_ERROR = LeaseHeld("somebody holds it")
