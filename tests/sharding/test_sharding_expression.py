@@ -103,7 +103,7 @@ def test_an_expression_that_always_fails_is_refused() -> None:
         check("col0 || 'x'", pa.int32(), pa.string())  # rule 6, on its values
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.none() | st.integers(0, 100), min_size=1, max_size=8), st.integers(0, 7))
 def test_a_value_has_one_result_in_every_type_and_wherever_it_stands(
     numbers: list[Any], turn: int
@@ -169,7 +169,7 @@ def test_the_longest_chain_that_is_allowed_works() -> None:
     assert found.to_pylist() == [engine.OPERATORS_MAX]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=25) | st.text("col01 ()+-*/'%,=<>null", max_size=25))
 def test_any_text_is_checked_or_refused(text: str) -> None:
     try:

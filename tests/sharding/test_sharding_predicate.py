@@ -146,7 +146,7 @@ def test_what_is_not_understood_is_anything(text: str) -> None:
     assert found.why
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(max_size=30) | st.text("asbd =<>'\"`()1,ANDORINOT ", max_size=40))
 def test_any_text_gives_a_predicate(text: str) -> None:
     assert predicate_of(text, SCHEMA) is not None

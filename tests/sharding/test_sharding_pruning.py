@@ -201,7 +201,7 @@ READERS = [pytest.param("lance", marks=pytest.mark.integration), "datafusion"]
 
 
 @pytest.mark.parametrize("reader", READERS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(case=cases(), by_pylance=st.booleans())
 @example(case=("identity s", "NOT (s IN ('') AND s IN ('a'))"), by_pylance=False)
 @example(case=("identity i", "NOT (i IN (9) AND NOT (i IN (9)))"), by_pylance=False)

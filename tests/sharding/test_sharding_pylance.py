@@ -94,7 +94,7 @@ BUCKET = a_field("bucket", 0, num_buckets=16)
 
 
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=lambda value: str(value)[:30])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_buckets_and_identity_are_pylances(
     kind: pa.DataType, values: st.SearchStrategy[Any], data: st.DataObject
