@@ -32,27 +32,15 @@ def sources(alignment: Alignment) -> list[tuple[str, str | None]]:
     return list(alignment.columns.items())
 
 
-def test_the_same_schema_is_read_as_it_is() -> None:
+def test_the_base_gives_the_order_and_decides_what_is_there() -> None:
     assert align([ID, V], [ID, V]) == Alignment(columns={"id": "id", "v": "v"})
-
-
-def test_the_base_gives_the_order() -> None:
-    assert sources(align([ID, V], [V, ID])) == [("id", "id"), ("v", "v")]
-
-
-def test_an_added_column_is_null() -> None:
-    alignment = align([ID, V, column(2, "x")], [ID, V])
-    assert sources(alignment) == [("id", "id"), ("v", "v"), ("x", None)]
-    assert alignment.sources == ("id", "v")
-
-
-def test_an_added_column_that_may_not_be_null_is_refused() -> None:
+    assert sources(align([column(0, "id"), V], [V, ID])) == [("id", "id"), ("v", "v")]
+    added = align([ID, V, column(2, "x")], [ID, V])
+    assert sources(added) == [("id", "id"), ("v", "v"), ("x", None)]
+    assert added.sources == ("id", "v")
+    assert sources(align([ID], [ID, V])) == [("id", "id")]
     with pytest.raises(Refused, match="'x' was added"):
         align([ID, column(2, "x", nullable=False)], [ID])
-
-
-def test_a_dropped_column_is_left_out() -> None:
-    assert sources(align([ID], [ID, V])) == [("id", "id")]
 
 
 def test_a_column_that_was_dropped_and_added_again_gets_no_old_values() -> None:
@@ -77,15 +65,12 @@ def test_a_column_that_lance_has_cast_is_read_where_history_shows_it() -> None:
         required.settle(lambda _: False, "entry", ["id"])
 
 
-def test_the_tombstone_lends_its_id_to_nobody() -> None:
+def test_the_tombstone_lends_its_id_to_nobody_and_is_no_row_s_value() -> None:
     # A generation gives `_tombstone` the next free id, and so does the base to its next column.
     base = [ID, V, column(2, "x", "bool")]
-    assert sources(align(base, [ID, V, column(2, "_tombstone", "bool")]))[2] == ("x", None)
-
-
-def test_the_tombstone_is_never_read_as_a_row_s_value() -> None:
-    alignment = align([ID, V], [ID, V, column(2, "_tombstone", "bool", nullable=False)])
-    assert "_tombstone" not in alignment.sources
+    tombstone = column(2, "_tombstone", "bool", nullable=False)
+    assert sources(align(base, [ID, V, tombstone]))[2] == ("x", None)
+    assert "_tombstone" not in align([ID, V], [ID, V, tombstone]).sources
 
 
 def test_a_rename_is_read_by_id_and_waits_to_be_confirmed() -> None:
@@ -95,15 +80,12 @@ def test_a_rename_is_read_by_id_and_waits_to_be_confirmed() -> None:
 
 
 def test_two_columns_that_swapped_names_are_two_renames() -> None:
-    base = [column(0, "b"), column(1, "a")]
-    alignment = align(base, [column(0, "a"), column(1, "b")])
+    alignment = align([column(0, "b"), column(1, "a")], [column(0, "a"), column(1, "b")])
     assert sources(alignment) == [("b", "a"), ("a", "b")]
     assert len(alignment.renames) == 2
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [("int32", "int64"), ("string", "large_string"), ("int64", "string")]
-)
+@pytest.mark.parametrize(("before", "after"), [("int32", "int64"), ("int64", "string")])
 def test_a_changed_type_is_refused(before: str, after: str) -> None:
     with pytest.raises(Refused) as refused:
         align([ID, column(1, "v", after)], [ID, column(1, "v", before)])
@@ -148,7 +130,3 @@ def test_a_default_is_for_what_is_missing_and_for_null() -> None:
     assert (found.columns["x"], found.drifted) == ("x", {"x"})
     # Of a column that may be NULL again, somebody may have written NULL.
     assert align([replace(required, nullable=True)], [column(2, "x")]).defaults == {}
-
-
-def test_becoming_nullable_is_no_change_of_type() -> None:
-    assert sources(align([column(0, "id")], [ID])) == [("id", "id")]

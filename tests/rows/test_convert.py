@@ -9,38 +9,6 @@ from memwal.errors import Refused
 from memwal.rows.convert import Change, convert, fill_default
 from memwal.rows.widen import is_exact
 
-KEPT = (0, None)
-OLD = pa.struct([("a", pa.int32()), ("b", pa.string())])
-NEW = pa.struct([("c", pa.int8()), ("b", pa.string()), ("a", pa.int64())])
-MEMBERS = Change(members=((None, None), (1, None), (0, Change())))
-ROWS = [{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}, {"a": 4, "b": None}]
-
-
-def as_new(row: dict[str, object] | None) -> dict[str, object] | None:
-    return row and {"c": None, "b": row["b"], "a": row["a"]}
-
-
-@pytest.mark.parametrize("start", range(4))
-def test_structs_alone_and_in_lists(start: int) -> None:
-    wanted = [as_new(row) for row in ROWS]
-    assert convert(pa.array(ROWS, OLD)[start:], NEW, MEMBERS).to_pylist() == wanted[start:]
-    lists = [[ROWS[0], None], None, [], ROWS]
-    new_lists = [one and [as_new(row) for row in one] for one in lists]
-    for old, new in (
-        (pa.list_(OLD), pa.list_(NEW)),
-        (pa.list_(OLD), pa.large_list(NEW)),
-        (pa.large_list(OLD), pa.large_list(NEW)),
-    ):
-        found = convert(pa.array(lists, old)[start:], new, Change(members=((0, MEMBERS),)))
-        assert (found.type, found.to_pylist()) == (new, new_lists[start:])
-        found.validate(full=True)
-    pairs = [[ROWS[0], ROWS[1]], None, [None, None], ROWS[2:]]
-    found = convert(
-        pa.array(pairs, pa.list_(OLD, 2))[start:], pa.list_(NEW, 2), Change(members=((0, MEMBERS),))
-    )
-    assert found.to_pylist() == [one and [as_new(row) for row in one] for one in pairs][start:]
-    found.validate(full=True)
-
 
 def test_a_value_out_of_range_is_refused() -> None:
     far = pa.array([2**62], pa.timestamp("s"))
@@ -57,16 +25,6 @@ def test_what_lies_behind_null_is_not_looked_at() -> None:
     lists = pa.FixedSizeListArray.from_arrays(late, type=pa.list_(late.type, 1), mask=nulls)
     made = convert(lists, pa.list_(pa.timestamp("ns"), 1), inner)
     assert made.is_null().to_pylist() == [True, False]
-
-
-@pytest.mark.parametrize("start", range(4))
-def test_maps(start: int) -> None:
-    rows = [[("a", 1), ("b", None)], None, [], [("c", 3)]]
-    change = Change(members=((0, Change(members=((0, None), (1, Change())))),))
-    old = pa.array(rows, pa.map_(pa.string(), pa.int8()))[start:]
-    made = convert(old, pa.map_(pa.string(), pa.int64()), change)
-    made.validate(full=True)
-    assert made.to_pylist() == rows[start:]
 
 
 def test_defaults() -> None:

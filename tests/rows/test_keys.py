@@ -18,15 +18,12 @@ from memwal.rows.keys import keys_in, quote_name, quote_value
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"),
         (-5, "-5"),
         (2**64 - 1, "18446744073709551615"),
         (-(2**63), "cast('-9223372036854775808' as bigint)"),
         (-(2**63) + 1, "-9223372036854775807"),
-        (True, "true"),
         (False, "false"),
         ("", "''"),
-        ("it's", "'it''s'"),
         ("'; drop", "'''; drop'"),
         ('say "x"', "'say \"x\"'"),
         ("back\\slash\n`", "'back\\slash\n`'"),
@@ -52,30 +49,20 @@ def test_a_string_literal_ends_where_it_should(text: str) -> None:
     assert found[1:-1].replace("''", "'") == text
 
 
-@pytest.mark.parametrize("name", ["id", "userId", "a b", "select", "a-b", "é", "'", '"', "a.b"])
-def test_identifiers_stand_in_backticks(name: str) -> None:
-    assert quote_name(name) == f"`{name}`"
-
-
-def test_a_backtick_in_a_name_is_unsupported() -> None:
+def test_identifiers_stand_in_backticks_and_have_none() -> None:
+    for name in ("userId", "a b", "select", "é", "'", '"', "a.b"):
+        assert quote_name(name) == f"`{name}`"
     with pytest.raises(Unsupported, match="backtick"):
         quote_name("a`b")
 
 
-def test_one_key_column() -> None:
+def test_a_predicate_names_one_key_column_or_several() -> None:
     assert keys_in(["userId"], [("a",), ("b",)]) == "`userId` IN ('a', 'b')"
-
-
-def test_several_key_columns() -> None:
     assert keys_in(["a", "b"], [(1, "x"), (2, b"y")]) == (
         "struct(`a`, `b`) IN (struct(1, 'x'), struct(2, X'79'))"
     )
-
-
-@pytest.mark.parametrize("columns", [["a"], ["a", "b"]])
-def test_no_keys_are_no_predicate(columns: list[str]) -> None:
     with pytest.raises(ValueError, match="must not be empty"):
-        keys_in(columns, iter(()))
+        keys_in(["a"], iter(()))
 
 
 INTS = [-(2**63), -(2**63) + 1, -1, 0, 1, 2**63 - 1]

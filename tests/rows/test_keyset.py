@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwal.rows import keyset
 from memwal.rows.keyset import KeySet, group_batches
 from tests.support.builders import KINDS, KeyKind
+from tests.support.sampling import many
 
 NUMBERS = st.lists(st.integers(0, 40), max_size=30)
 
@@ -29,25 +30,19 @@ def columns_of(kind: KeyKind, numbers: list[int]) -> list[pa.ChunkedArray]:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+@settings(max_examples=many(100, 20))
 @given(known=NUMBERS, asked=NUMBERS)
-def test_a_set_holds_exactly_its_keys(kind: KeyKind, known: list[int], asked: list[int]) -> None:
-    found = KeySet(columns_of(kind, known)).contains(columns_of(kind, asked))
+def test_a_set_holds_counts_and_numbers_exactly_its_keys(
+    kind: KeyKind, known: list[int], asked: list[int]
+) -> None:
+    found = KeySet(columns_of(kind, known))
     keys = {kind.key(number % kind.keys_max) for number in known}
-    assert found.tolist() == [kind.key(number % kind.keys_max) in keys for number in asked]
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-@given(numbers=st.lists(st.integers(0, 40), max_size=30, unique=True))
-def test_a_set_numbers_its_keys(kind: KeyKind, numbers: list[int]) -> None:
-    columns = columns_of(kind, list(dict.fromkeys(n % kind.keys_max for n in numbers)))
-    keys = KeySet(columns)
-    assert keys.number(columns)[keys.sort_rows(columns)].tolist() == list(range(keys.count))
-
-
-@given(known=NUMBERS)
-def test_a_set_counts_its_keys(known: list[int]) -> None:
-    kind = KINDS["utf8+int32"]
-    assert KeySet(columns_of(kind, known)).count == len({kind.key(number) for number in known})
+    assert found.count == len(keys)
+    holds = [kind.key(number % kind.keys_max) in keys for number in asked]
+    assert found.contains(columns_of(kind, asked)).tolist() == holds
+    once = columns_of(kind, list(dict.fromkeys(n % kind.keys_max for n in known)))
+    made = KeySet(once)
+    assert made.number(once)[made.sort_rows(once)].tolist() == list(range(made.count))
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.bool_()])

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from memwal.rows.memory import UNLIMITED, Memory, needed_bytes
 from memwal.run.units import TableUnit, share_memory, split_memory
 
-MIB = 1024 * 1024
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit(TableUnit):
@@ -25,13 +23,6 @@ class Unit(TableUnit):
     @property
     def memory_bytes_needed(self) -> int:
         return needed_bytes(self.held)
-
-
-def test_without_a_limit_everything_fits_and_is_as_quick_as_it_can_be() -> None:
-    sizes = UNLIMITED.batch_bytes, UNLIMITED.ahead_bytes, UNLIMITED.cache_bytes
-    assert sizes == (8 * MIB, 64 * MIB, 64 * MIB)
-    assert UNLIMITED.holds(2**60)
-    assert UNLIMITED.share(4) == UNLIMITED.split(4) == UNLIMITED
 
 
 @given(st.integers(1, 2**40), st.integers(1, 64))
@@ -61,6 +52,8 @@ def test_fewer_go_side_by_side_where_one_needs_more_than_its_part(held: int, tas
 
 
 def test_what_has_no_limit_is_left_as_it_is() -> None:
+    assert UNLIMITED.holds(2**60)
+    assert UNLIMITED.share(4) == UNLIMITED.split(4) == UNLIMITED
     units = [Unit(held=2**50), Unit(), "no unit of a table"]
     assert share_memory(units, 2) == (units, 2)
     assert share_memory([], 2) == ([], 1)

@@ -19,7 +19,7 @@ WIDER = {"int8": "int32", "int32": "int64", "string": "large_string", "float": "
 
 @dataclass(frozen=True)
 class Node:
-    """A field: `kind` is a plain type, struct, list, large_list or map."""
+    """A field: `kind` is a plain type, struct, list, large_list, pair or map."""
 
     field_id: int
     name: str
@@ -37,6 +37,8 @@ class Node:
                 return pa.list_(inner[0])
             case "large_list":
                 return pa.large_list(inner[0])
+            case "pair":
+                return pa.list_(inner[0], 2)
             case "map":
                 return pa.map_(pa.string(), self.children[0].children[1].type)
         return pa.type_for_alias(self.kind)
@@ -59,7 +61,7 @@ class World:
         self.ids = count()
 
     def make(self, name: str, depth: int) -> Node:
-        kinds = [*WIDER, *(("struct", "list", "map") if depth else ())]
+        kinds = [*WIDER, *(("struct", "list", "pair", "map") if depth else ())]
         kind, number = self.chance.choice(kinds), next(self.ids)
         if kind == "struct":
             inner = [self.make(f"m{n}", depth - 1) for n in range(self.chance.randint(1, 3))]
@@ -68,7 +70,7 @@ class World:
             entries = (key, self.make("value", depth - 1))
             inner = [Node(next(self.ids), "entries", "struct", entries)]
         else:
-            inner = [self.make("item", depth - 1)] if kind == "list" else []
+            inner = [self.make("item", depth - 1)] if kind in ("list", "pair") else []
         return Node(number, name, kind, tuple(inner))
 
     def evolve(self, old: Node) -> Node:
@@ -85,8 +87,8 @@ class World:
             value = self.evolve(entries.children[1])
             return replace(old, children=(replace(entries, children=(entries.children[0], value)),))
         inner = [self.evolve(child) for child in old.children]
-        if old.kind == "list":
-            kind = "large_list" if lucky() else "list"
+        if old.kind in ("list", "pair"):
+            kind = "large_list" if old.kind == "list" and lucky() else old.kind
             return replace(old, kind=kind, children=tuple(inner))
         kept = [replace(c, name=f"r{c.name}") if lucky() else c for c in inner if lucky()]
         new = [self.make(f"n{n}", 1) for n in range(1 - bool(kept) + lucky())]
@@ -102,6 +104,8 @@ class World:
                 return {child.name: self.value(child) for child in node.children}
             case "list":
                 return [self.value(node.children[0]) for _ in range(self.chance.randint(0, 3))]
+            case "pair":
+                return [self.value(node.children[0]) for _ in range(2)]
             case "map":
                 inner = self.chance.randint(0, 3)
                 value = node.children[0].children[1]

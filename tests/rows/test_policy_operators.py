@@ -20,6 +20,7 @@ from memwal.errors import Unsupported
 from memwal.rows import policy_operators
 from memwal.rows.policy_operators import BUILT_IN, OperatorError, Pairwise, find_operator
 from tests.support.policy_model import OPERATORS, append, folded
+from tests.support.sampling import many
 
 _SMALL = st.none() | st.integers(-50, 50)
 _LISTS = st.none() | st.lists(st.none() | st.integers(0, 4), max_size=4)
@@ -32,6 +33,7 @@ CASES: list[tuple[str, int | None, pa.DataType, st.SearchStrategy[Any]]] = [
     ("sum", None, pa.int64(), _SMALL),
     ("sum", None, pa.uint64(), st.none() | st.integers(0, 2**50)),
     ("sum", None, pa.decimal128(12, 2), st.none() | st.integers(-99, 99).map(Decimal)),
+    ("sum", None, pa.float64(), st.floats(allow_nan=False)),
     ("min", None, pa.int16(), _SMALL),
     ("max", None, pa.int16(), _SMALL),
     ("min", None, pa.string(), st.none() | st.text("abΩ", max_size=3)),
@@ -57,86 +59,62 @@ def reduced(operator: Any, groups: Sequence[Sequence[Any]], kind: pa.DataType) -
     return found.to_pylist()
 
 
+def bits(found: Sequence[Any]) -> list[Any]:
+    """Floats bit for bit: NaN (inf - inf) is NaN."""
+    return [repr(value) if isinstance(value, float) else value for value in found]
+
+
 def test_every_operator_has_a_case() -> None:
     assert {name for name, *_ in CASES} == BUILT_IN == set(OPERATORS)
 
 
 @pytest.mark.parametrize(("name", "cap", "kind", "values"), CASES)
-def test_an_operator_is_what_the_model_says(
+def test_an_operator_is_what_the_model_says_and_associative(
     name: str, cap: int | None, kind: pa.DataType, values: st.SearchStrategy[Any]
 ) -> None:
+    """However a group is cut in two, of which one part is reduced first: to the bit."""
     model = OPERATORS[name] if cap is None else append(cap)
     operator = find_operator(name, cap)
     assert operator.accepts(kind)
 
-    @settings(max_examples=50)
-    @given(st.lists(st.lists(values, min_size=1, max_size=9), max_size=5))
-    def check(groups: list[list[Any]]) -> None:
-        assert reduced(operator, groups, kind) == [folded(model, group) for group in groups]
+    def reduce(groups: Sequence[Sequence[Any]]) -> list[Any]:
+        return bits(reduced(operator, groups, kind))
+
+    @settings(max_examples=many(50, 15))
+    @given(st.lists(st.lists(values, min_size=2, max_size=9), max_size=5), st.data())
+    def check(groups: list[list[Any]], data: st.DataObject) -> None:
+        whole = reduce(groups)
+        assert whole == bits([folded(model, group) for group in groups])
+        cuts = [data.draw(st.integers(1, len(group) - 1)) for group in groups]
+        heads = [group[:cut] for group, cut in zip(groups, cuts, strict=True)]
+        tails = [group[cut:] for group, cut in zip(groups, cuts, strict=True)]
+        first = reduced(operator, heads, kind)
+        assert reduce([[head, *tail] for head, tail in zip(first, tails, strict=True)]) == whole
+        if name != "sum" or not pa.types.is_floating(kind):  # which is from the oldest on
+            last = reduced(operator, tails, kind)
+            assert reduce([[*head, tail] for head, tail in zip(heads, last, strict=True)]) == whole
 
     check()
-
-
-@pytest.mark.parametrize(("name", "cap", "kind", "values"), CASES)
-def test_an_operator_is_associative(
-    name: str, cap: int | None, kind: pa.DataType, values: st.SearchStrategy[Any]
-) -> None:
-    operator = find_operator(name, cap)
-
-    @settings(max_examples=50)
-    @given(values, values, values)
-    def check(a: Any, b: Any, c: Any) -> None:
-        (left,) = reduced(operator, [[reduced(operator, [[a, b]], kind)[0], c]], kind)
-        (right,) = reduced(operator, [[a, reduced(operator, [[b, c]], kind)[0]]], kind)
-        assert left == right == reduced(operator, [[a, b, c]], kind)[0]
-
-    check()
-
-
-@given(
-    st.lists(st.lists(st.floats(allow_nan=False), min_size=1, max_size=8), max_size=4), st.data()
-)
-def test_floats_are_added_from_the_oldest_on_wherever_they_are_cut(
-    groups: list[list[float]], data: st.DataObject
-) -> None:
-    operator = find_operator("sum")
-    whole = reduced(operator, groups, pa.float64())
-    cuts = [data.draw(st.integers(1, len(group))) for group in groups]
-    heads = reduced(operator, [g[:cut] for g, cut in zip(groups, cuts, strict=True)], pa.float64())
-    tails = [[head, *g[cut:]] for head, g, cut in zip(heads, groups, cuts, strict=True)]
-
-    again = reduced(operator, tails, pa.float64())
-
-    assert repr(again) == repr(whole)  # bit for bit; NaN (inf - inf) is NaN
-    assert repr(whole) == repr([folded(OPERATORS["sum"], group) for group in groups])
 
 
 def test_nan_loses_against_numbers() -> None:
     nan = float("nan")
     for name in ("min", "max"):
-        assert reduced(find_operator(name), [[nan, 1.5, nan], [None, 2.0]], pa.float64()) == [
-            1.5,
-            2.0,
-        ]
+        found = reduced(find_operator(name), [[nan, 1.5, nan], [None, 2.0]], pa.float64())
+        assert found == [1.5, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("sum", pa.string()),
-        ("sum", pa.timestamp("us")),
-        ("bit_or", pa.float64()),
-        ("min", pa.list_(pa.int64())),
-        ("list_append", pa.int64()),
+def test_an_operator_declines_a_type_that_it_cannot_do() -> None:
+    for name, kind in (
+        *(("sum", pa.string()), ("sum", pa.timestamp("us")), ("bit_or", pa.float64())),
+        *(("min", pa.list_(pa.int64())), ("list_append", pa.int64())),
         ("list_append", pa.list_(pa.int64(), 2)),
         ("set_union", pa.list_(pa.list_(pa.int64()))),
-    ],
-)
-def test_an_operator_declines_a_type_that_it_cannot_do(name: str, kind: pa.DataType) -> None:
-    assert not find_operator(name).accepts(kind)
+    ):
+        assert not find_operator(name).accepts(kind)
 
 
-@pytest.mark.parametrize("bad", range(7))
+@pytest.mark.parametrize("bad", [0, 3, 6])
 def test_the_failing_group_is_found(bad: int) -> None:
     groups = [[1, 2, 3] for _ in range(7)]
     groups[bad] = [2**63 - 1, 1, 5]
@@ -147,23 +125,16 @@ def test_the_failing_group_is_found(bad: int) -> None:
     assert caught.value.group == bad
 
 
-def test_sums_of_decimals_and_small_integers_stay_in_their_type() -> None:
-    with pytest.raises(OperatorError):
-        reduced(find_operator("sum"), [[100, 100]], pa.int8())
-    with pytest.raises(OperatorError):
-        reduced(find_operator("sum"), [[Decimal("9.9"), Decimal("9.9")]], pa.decimal128(2, 1))
-
-
 _NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(),
             pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]  # fmt: skip
 
 
-_DECIMALS = [pa.decimal128(5, 1), pa.decimal256(75, 2), pa.decimal256(76, 0)]
+_DECIMALS = [pa.decimal128(2, 1), pa.decimal128(5, 1), pa.decimal256(76, 0)]
 
 
 @pytest.mark.parametrize("kind", [*_NUMBERS, pa.duration("us"), *_DECIMALS], ids=str)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=many(60, 20))
 def test_only_the_sum_itself_has_to_be_in_the_types_range(kind: pa.DataType, data: Any) -> None:
     """Not what came up on the way: so the sum of a group hangs on no order and no grouping."""
     least, most = _range(kind)

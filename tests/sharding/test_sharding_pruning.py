@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 from memwal.model import ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.sharding import engine
 from memwal.sharding.evaluate import Rule, compute_values
-from memwal.sharding.predicate import Predicate, predicate_of
+from memwal.sharding.predicate import predicate_of
 from memwal.sharding.pruning import Verdict, prune, shard_filter
 from memwal.sharding.spec import read_spec
 from memwal.sharding.values import Value, as_comparable, encode_value
+from memwal.store.objects.local import LocalObjects
+from memwal.store.shards.manifests import ShardManifests
 from tests.sharding.specs import a_field, a_spec, sources_for
 
 MICROS = 1_000_000
@@ -195,8 +197,11 @@ def matching(text: str, reader: str) -> list[int] | None:
     return [row for row, value in enumerate(found.to_pylist()) if value]
 
 
-@pytest.mark.parametrize("reader", ["lance", "datafusion"])
-@settings(max_examples=80, deadline=None)
+READERS = [pytest.param("lance", marks=pytest.mark.integration), "datafusion"]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@settings(max_examples=80)
 @given(case=cases(), by_pylance=st.booleans())
 @example(case=("identity s", "NOT (s IN ('') AND s IN ('a'))"), by_pylance=False)
 @example(case=("identity i", "NOT (i IN (9) AND NOT (i IN (9)))"), by_pylance=False)
@@ -209,10 +214,7 @@ def matching(text: str, reader: str) -> list[int] | None:
 @example(case=("coalesce", "NOT (i = 5 OR i IS NULL)"), by_pylance=False)
 @example(case=("year y", "y >= '2020-01-01T00:00:00Z'"), by_pylance=False)
 @example(
-    case=(
-        "calendar",
-        "t >= TIMESTAMP '2020-12-31T00:00:00' AND t < TIMESTAMP '2021-01-02T00:00:00'",
-    ),
+    case=("calendar", "t >= TIMESTAMP '2020-12-31T00:00:00' AND t < TIMESTAMP '2021-01-02'"),
     by_pylance=False,
 )
 def test_no_shard_with_a_matching_row_is_left_out(
@@ -256,20 +258,14 @@ def shard_ids(name: str, text: str) -> tuple[set[Any], set[Any]]:
 @pytest.mark.parametrize(
     ("name", "text", "kept"),
     [
-        ("identity i", "i = 9", {9}),
         ("identity i", "i IN (9, 10, 77)", {9, 10}),
         ("identity i", "i > 9 AND i < 25", {10, 11}),
         ("identity i", "i BETWEEN 9 AND 11", {9, 10, 11}),
         ("identity i", "NOT (i < 25)", {25, 2**31 - 1}),
-        ("identity i", "i IS NULL", {None}),
         ("identity i", "i IS NULL OR i = 9", {None, 9}),
-        ("identity i", "9 = i", {9}),
         ("identity i", "i NOT IN (-25, -11, -10, -9, -1, 0, 1) AND i < 9", {-(2**31)}),
-        ("identity b", "b", {True}),
-        ("identity b", "NOT b", {False}),
         ("identity b", "b IS NOT TRUE", {False, None}),
         ("identity s", "s >= 'abd' AND s < 'z'", {"abd", "b", "it's"}),
-        ("truncate i", "i = 19", {10}),
         ("truncate i", "i = -19", {-10}),
         ("truncate i", "i > -10 AND i < 10", {0}),
         ("truncate i", "i >= 10 AND i <= 11", {10}),
@@ -278,53 +274,34 @@ def shard_ids(name: str, text: str) -> tuple[set[Any], set[Any]]:
         ("truncate s", "s = 'abcdef'", {"ab"}),
         ("truncate s", "s > 'abc' AND s <= 'b'", {"ab", "b"}),
         ("truncate m", "m >= 9.99 AND m < 12", {Decimal("0.00"), Decimal("10.00")}),
-        (
-            "year t",
-            "t >= TIMESTAMP '2020-01-01T00:00:00' AND t < TIMESTAMP '2021-01-01T00:00:00'",
-            {2020, 2021},
-        ),
-        (
-            "year t",
-            "t <= TIMESTAMP '2020-12-31T23:59:59' AND t >= TIMESTAMP '2020-01-01T00:00:00'",
-            {2020},
-        ),
+        ("year t", "t >= TIMESTAMP '2020-01-01' AND t < TIMESTAMP '2021-01-01'", {2020, 2021}),
+        ("year t", "t <= TIMESTAMP '2020-12-31T23:59:59' AND t > TIMESTAMP '2020-01-01'", {2020}),
         ("year d", "d < DATE '1970-01-01'", {1969, 1970}),
         ("year d", "d BETWEEN '2020-01-01' AND '2020-06-01'", {2020}),
-        (
-            "month t",
-            "t BETWEEN TIMESTAMP '2020-12-15T00:00:00' AND TIMESTAMP '2021-01-15T00:00:00'",
-            {12, 1},
-        ),
+        ("month t", "t BETWEEN TIMESTAMP '2020-12-15' AND TIMESTAMP '2021-01-15'", {12, 1}),
         ("day d", "d BETWEEN '2020-02-28' AND '2020-03-01'", {29, 1}),
         (
             "hour t",
             "t BETWEEN TIMESTAMP '2020-01-01T17:00:00' AND TIMESTAMP '2020-01-01T18:30:00'",
             {18},
         ),
-        ("hour z", "z = '2020-02-29T12:30:00Z'", {12}),
         ("hour y", "y = '2020-02-29T12:30:00Z'", {7}),
-        ("expression", "i = 25", {4}),
         ("expression", "i IN (25, 11)", {4}),
         ("coalesce", "i IS NULL", {5}),
         ("multi_bucket", "i = 9 AND s IN ('a', 'b')", None),
         ("bucket i", "i = 9 OR i = 10", None),
-        ("bucket s", "s = 'ab'", None),
         ("bucket i", "i BETWEEN 9 AND 10", None),
     ],
 )
 def test_the_shards_that_are_kept(name: str, text: str, kept: set[Any] | None) -> None:
     found, left_out = shard_ids(name, text)
     if kept is None:
-        matched = matching(text, "lance")
-        assert matched
-        assert found == {shards_of(name, None)[row][0] for row in matched}
-    else:
-        if name.split()[0] in ("year", "month", "day", "hour"):
-            # A time outside the calendar has NULL for a year, so that a range says nothing of it.
-            found -= {None}
-        assert found == {value for value in kept if value in found | left_out}
-        assert found
-    assert left_out
+        kept = {shards_of(name, None)[row][0] for row in matching(text, "datafusion") or ()}
+    if name.split()[0] in ("year", "month", "day", "hour"):
+        # A time outside the calendar has NULL for a year, so that a range says nothing of it.
+        found -= {None}
+    assert found == {value for value in kept if value in found | left_out}
+    assert found and left_out
 
 
 def test_conditions_on_several_fields_all_count() -> None:
@@ -341,16 +318,13 @@ def test_conditions_on_several_fields_all_count() -> None:
     ("name", "text"),
     [
         ("bucket i", "i > 9"),
-        ("bucket s", "s > 'a'"),
         ("multi_bucket", "i = 9"),
         ("expression", "i > 9"),
         ("random", "i = 9"),
         ("identity i", "s = 'a'"),
         ("identity i", "i = 9 OR s = 'a'"),
-        ("identity i", "i + 0 = 9"),
         ("hour y", "y >= '2020-02-29T12:30:00Z' AND y < '2020-02-29T13:30:00Z'"),
         ("month t", "t >= TIMESTAMP '2020-12-15T00:00:00'"),
-        ("identity i", "i LIKE 9"),
         ("identity i", "no such column = 1"),
     ],
 )
@@ -405,40 +379,35 @@ def entry(name: str, value: Any, kind: pa.DataType = I32) -> tuple[str, bytes]:
     return name, data
 
 
-BUCKETS = ShardSpec(
-    spec_id=1,
-    fields=(a_field("bucket", of("l"), name="bucket", num_buckets=10, result_type="int32"),),
-)
+def stored(*fields: ShardField, spec_id: int = 1) -> ShardSpec:
+    return ShardSpec(spec_id=spec_id, fields=fields)
+
+
+BUCKETS = stored(a_field("bucket", of("l"), name="bucket", num_buckets=10, result_type="int32"))
 
 
 def pruned(
     text: str, shards: Sequence[ShardManifest], *specs: ShardSpec, key: Sequence[str] | None = None
 ) -> tuple[Verdict, ...]:
-    predicate: Predicate = predicate_of(text, SCHEMA)
-    return prune(predicate, shards, specs or (BUCKETS,), SOURCES, key=key)
+    return prune(predicate_of(text, SCHEMA), shards, specs or (BUCKETS,), SOURCES, key=key)
 
 
 def kept(verdicts: Sequence[Verdict], *, can_match: bool = True) -> list[ShardId]:
     return [verdict.shard_id for verdict in verdicts if verdict.can_match is can_match]
 
 
-def left_out(verdicts: Sequence[Verdict]) -> list[ShardId]:
-    return kept(verdicts, can_match=False)
-
-
 def test_the_specs_example_one_bucket_is_scanned() -> None:
     """`bucket(user_id, 10)` and `user_id = 123`: compute the bucket, scan it, skip all others."""
-    spec = read_spec(BUCKETS)
     one = pa.record_batch({"l": pa.array([123])})
-    bucket = compute_values(one, spec, SOURCES)["bucket"][0].as_py()
+    bucket = compute_values(one, read_spec(BUCKETS), SOURCES)["bucket"][0].as_py()
     shards = [a_shard(n, entry("bucket", n)) for n in range(10)]
     found = pruned("l = 123", shards)
     assert kept(found) == [shards[bucket].shard_id]
-    assert len(left_out(found)) == 9
-    assert f"bucket = {bucket} can match" in {v.reason for v in found}
-    assert {f"the filter needs one of {bucket}" in v.reason for v in found if not v.can_match} == {
-        True
-    }
+    for verdict in found:
+        told = f"bucket = {bucket} can match" if verdict.can_match else f"needs one of {bucket}"
+        assert told in verdict.reason
+    (never,) = pruned("l = 1 AND l = 2", shards[:1])
+    assert (never.can_match, never.reason) == (False, "the filter is true for no row")
 
 
 @pytest.mark.parametrize(
@@ -455,29 +424,35 @@ def test_the_specs_example_one_bucket_is_scanned() -> None:
     ids=["none", "manual", "no spec", "other field", "empty", "torn", "twice"],
 )
 def test_a_shard_without_a_clear_value_is_kept(shard: ShardManifest, reason: str) -> None:
-    found = pruned("l = 123", [shard])
-    assert kept(found) == [shard.shard_id]
-    assert reason in found[0].reason
+    (found,) = pruned("l = 123", [shard])
+    assert found.can_match
+    assert reason in found.reason
 
 
-def test_a_spec_that_is_not_understood_keeps_its_shards() -> None:
-    strange = ShardSpec(spec_id=1, fields=(a_field("week", of("l"), name="bucket"),))
-    shard = a_shard(1, entry("bucket", 7))
-    assert kept(pruned("l = 123", [shard], strange)) == [shard.shard_id]
+@pytest.mark.parametrize(
+    "field",
+    [
+        a_field("week", of("l"), name="bucket"),
+        a_field("identity", 99, name="bucket", result_type="int32"),
+    ],
+    ids=["unknown transform", "removed column"],
+)
+def test_a_spec_that_can_not_be_followed_keeps_its_shards(field: ShardField) -> None:
+    assert kept(pruned("l = 123", [a_shard(1, entry("bucket", 7))], stored(field)))
 
 
 def test_specs_of_one_id_prune_nothing() -> None:
     """An id that is there twice identifies neither spec, whichever comes first."""
-    other = ShardSpec(spec_id=1, fields=(a_field("identity", of("l"), name="bucket"),))
+    other = stored(a_field("identity", of("l"), name="bucket"))
     shard = a_shard(1, entry("bucket", 7))
     assert kept(pruned("l = 123", [shard], BUCKETS)) == []
-    for specs in ((BUCKETS, other), (other, BUCKETS), (BUCKETS, BUCKETS), (BUCKETS, other, other)):
+    for specs in ((BUCKETS, other), (other, BUCKETS), (BUCKETS, other, other)):
         (found,) = pruned("l = 123", [shard], *specs)
         assert (found.can_match, found.reason) == (True, "there are two shard specs 1")
 
 
 def test_each_shard_is_judged_by_its_own_spec() -> None:
-    other = ShardSpec(spec_id=2, fields=(a_field("identity", of("s"), name="text"),))
+    other = stored(a_field("identity", of("s"), name="text"), spec_id=2)
     shards = [
         a_shard(1, entry("bucket", 0)),
         a_shard(2, entry("text", "a", pa.string()), spec_id=2),
@@ -485,55 +460,32 @@ def test_each_shard_is_judged_by_its_own_spec() -> None:
         a_shard(4, ("text", b""), spec_id=2),
     ]
     found = pruned("s = 'a'", shards, BUCKETS, other)
-    assert left_out(found) == [shards[2].shard_id]
+    assert kept(found, can_match=False) == [shards[2].shard_id]
 
 
 def test_a_promoted_column_is_compared_with_the_recorded_type() -> None:
-    now_wide = ShardSpec(
-        spec_id=1, fields=(a_field("identity", of("l"), name="n", result_type="int32"),)
-    )
+    now_wide = stored(a_field("identity", of("l"), name="n", result_type="int32"))
     shards = [a_shard(n, entry("n", n)) for n in (3, 4)]
     assert kept(pruned("l = 3", shards, now_wide)) == [shards[0].shard_id]
     assert kept(pruned("l > 3", shards, now_wide)) == [shards[1].shard_id]
-    other_unit = ShardSpec(
-        spec_id=1, fields=(a_field("identity", of("t"), name="n", result_type="timestamp[s]"),)
-    )
-    second = entry("n", 1, pa.timestamp("s"))
+    other_unit = stored(a_field("identity", of("t"), name="n", result_type="timestamp[s]"))
+    second = a_shard(1, entry("n", 1, pa.timestamp("s")))
     for text in ("t = TIMESTAMP '1970-01-01T00:00:01'", "t > TIMESTAMP '1970-01-01T00:00:00.5'"):
-        assert len(kept(pruned(text, [a_shard(1, second)], other_unit))) == 1
-
-
-def test_a_removed_source_column_leaves_no_shard_out() -> None:
-    gone = ShardSpec(
-        spec_id=1, fields=(a_field("identity", 99, name="bucket", result_type="int32"),)
-    )
-    shard = a_shard(1, entry("bucket", 7))
-    assert kept(pruned("l = 123", [shard], gone)) == [shard.shard_id]
+        assert kept(pruned(text, [second], other_unit))
 
 
 def test_fields_over_other_columns_are_not_used_in_a_read_by_key() -> None:
     """A newer version of a row, or its tombstone, may be in the shard that would be left out."""
-    spec = ShardSpec(
-        spec_id=1,
-        fields=(
-            a_field("identity", of("i"), name="value", result_type="int32"),
-            a_field("bucket", of("l"), name="bucket", num_buckets=10),
-        ),
+    spec = stored(
+        a_field("identity", of("i"), name="value", result_type="int32"),
+        a_field("bucket", of("l"), name="bucket", num_buckets=10),
     )
     shards = [a_shard(n, entry("value", n), entry("bucket", 4)) for n in range(3)]
-    assert len(kept(pruned("i = 1", shards, spec))) == 1
-    assert len(kept(pruned("i = 1", shards, spec, key=["l"]))) == 3
-    assert len(kept(pruned("i = 1", shards, spec, key=["l", "i"]))) == 1
-    assert len(kept(pruned("i = 1", shards, spec, key=[]))) == 3
+    for key, left in ((None, 1), (["l"], 3), (["l", "i"], 1), ([], 3)):
+        assert len(kept(pruned("i = 1", shards, spec, key=key))) == left
 
 
-def test_a_filter_that_is_never_true_needs_no_shard() -> None:
-    shard = a_shard(1, entry("bucket", 7))
-    found = pruned("l = 1 AND l = 2", [shard])
-    assert left_out(found) == [shard.shard_id]
-    assert found[0].reason == "the filter is true for no row"
-
-
+@pytest.mark.integration
 def test_pylances_shards_record_nothing_and_stay(tmp_path: Any) -> None:
     """Its manifests have a spec id and no values."""
     key = pa.field(
@@ -545,14 +497,10 @@ def test_pylances_shards_record_nothing_and_stay(tmp_path: Any) -> None:
     shard = "00000000-0000-4000-8000-000000000001"
     with lance.dataset(tmp_path / "t").mem_wal_writer(shard) as writer:
         writer.put(data)
-    folder = tmp_path / "t" / "_mem_wal" / shard / "manifest"
-    from memwal.format import codec, layout
-
-    newest = max(layout.parse_shard_manifest_name(f.name) or 0 for f in folder.iterdir())
-    raw = (folder / f"{layout.bit_reversed(newest)}.binpb").read_bytes()
-    manifest = codec.decode_shard_manifest(raw, shard_id=ShardId(shard), version=newest)
+    manifest = ShardManifests(LocalObjects(tmp_path / "t")).latest(ShardId(shard))
+    assert manifest is not None
     assert (manifest.shard_spec_id, manifest.shard_field_entries) == (1, ())
     schema = pa.schema([("k", pa.int64())])
-    stored = ShardSpec(spec_id=1, fields=(a_field("bucket", 0, name="bucket", num_buckets=4),))
-    found = prune(predicate_of("k = 1", schema), [manifest], [stored], sources_for(schema))
+    spec = stored(a_field("bucket", 0, name="bucket", num_buckets=4))
+    found = prune(predicate_of("k = 1", schema), [manifest], [spec], sources_for(schema))
     assert kept(found) == [manifest.shard_id]

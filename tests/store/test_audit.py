@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from threading import Thread
 
 import pytest
 
-from memwal.clock import SystemClock
 from memwal.errors import AlreadyExists, Corruption, LostRace
 from memwal.format import layout
 from memwal.model import StoredFile
 from memwal.ports import Objects
 from memwal.report import AuditEntry, AuditItem, AuditLink
-from memwal.store.objects.opening import open_objects
 from memwal.store.records.audit import StoredTrail, decode, encode
 from memwal.testing import Fault, FaultyObjects, MemoryObjects
 from memwal.threads import side_by_side
-from tests.support.s3server import S3Server
 
 FOLDER = "orders-0123456789abcdef"
 
@@ -55,11 +51,11 @@ def check_chain(trail: StoredTrail, documents: int) -> list[AuditLink]:
     return links
 
 
-def test_documents_are_a_chain_in_every_store(open_any_store: Callable[[], Objects]) -> None:
-    trail = StoredTrail(open_any_store(), FOLDER)
+def test_documents_are_a_chain_in_every_store(open_store: Callable[[], Objects]) -> None:
+    trail = StoredTrail(open_store(), FOLDER)
     made = [trail.append(entry("one"), [ITEM, ITEM]), trail.append(entry("two"), [])]
-    made.append(StoredTrail(open_any_store(), FOLDER).append(entry("three"), [ITEM]))
-    other = StoredTrail(open_any_store(), "other-0123456789abcdef")
+    made.append(StoredTrail(open_store(), FOLDER).append(entry("three"), [ITEM]))
+    other = StoredTrail(open_store(), "other-0123456789abcdef")
     other.append(entry("other"), [])
     assert check_chain(trail, 3) == made
     first, second, third = trail.read([1, 2, 3])
@@ -68,10 +64,10 @@ def test_documents_are_a_chain_in_every_store(open_any_store: Callable[[], Objec
     check_chain(other, 1)
 
 
-def test_appending_costs_a_listing_a_read_and_a_put(open_store: Callable[[], Objects]) -> None:
+def test_appending_costs_a_listing_a_read_and_a_put() -> None:
+    objects = MemoryObjects()
     for number in range(3):
-        StoredTrail(open_store(), FOLDER).append(entry(f"before{number}"), [])
-    objects = open_store()
+        StoredTrail(objects, FOLDER).append(entry(f"before{number}"), [])
     trail, before = StoredTrail(objects, FOLDER), objects.counts.as_dict()
     trail.append(entry("intent"), [ITEM] * 1000)
     counts = objects.counts
@@ -81,44 +77,42 @@ def test_appending_costs_a_listing_a_read_and_a_put(open_store: Callable[[], Obj
     assert [getattr(counts, n) - before[n] for n in ("list", "get", "put")] == [1, 1, 2]
 
 
-@pytest.mark.integration
-@pytest.mark.served
-def test_a_long_trail_is_not_listed_as_a_whole(
-    make_s3_uri: Callable[[], str], s3_server: S3Server
-) -> None:
-    def connect() -> Objects:
-        return open_objects(uri, s3_server.storage_options, SystemClock())
+class Paged(FaultyObjects):
+    """Counts what is taken of its listings."""
 
-    uri = make_s3_uri()
-    objects = connect()
+    taken = 0
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        for file in super().list(prefix):
+            self.taken += 1
+            yield file
+
+
+def test_a_long_trail_is_not_listed_as_a_whole() -> None:
+    objects = Paged(MemoryObjects())
     newest = objects.page_objects + 5
-    older = [layout.audit_path(FOLDER, number) for number in range(1, newest)]
-    side_by_side(lambda path: objects.put(path, b"old"), older, 16)
+    for number in range(1, newest):
+        objects.put(layout.audit_path(FOLDER, number), b"old")
     _, data = encode(entry(number=newest), [])
     objects.put(layout.audit_path(FOLDER, newest), data)
-    objects = connect()
     assert StoredTrail(objects, FOLDER).append(entry(), []).number == newest + 1
-    assert (objects.counts.list, objects.counts.get, objects.counts.put) == (1, 1, 1)
+    assert objects.taken == objects.page_objects
     assert StoredTrail(objects, FOLDER).numbers() == list(range(1, newest + 2))
 
 
 def test_runs_at_the_same_time_get_numbers_of_their_own(open_store: Callable[[], Objects]) -> None:
     def append(name: str) -> None:
         trail = StoredTrail(open_store(), FOLDER)
-        for number in range(10):
+        for number in range(5):
             trail.append(entry(f"{name}{number}"), [ITEM])
 
-    threads = [Thread(target=append, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(append, "abc", 3)
     trail = StoredTrail(open_store(), FOLDER)
-    check_chain(trail, 40)
+    check_chain(trail, 15)
     names = [found.entry.run_id for found in trail.read(trail.numbers()) if found.entry]
-    for name in "abcd":
+    for name in "abc":
         own = [found for found in names if found.startswith(name)]
-        assert own == [f"{name}{number}" for number in range(10)], "in the order they were written"
+        assert own == [f"{name}{number}" for number in range(5)], "in the order they were written"
 
 
 def test_a_put_whose_reply_was_lost_is_not_made_twice() -> None:
@@ -213,15 +207,13 @@ def test_names_sort_newest_first_and_are_read_back() -> None:
 
 
 def test_folders_of_trails_are_plain_names() -> None:
-    names = [
-        layout.name_trail(address, address)
-        for address in (
-            "s3://b/lake/orders",
-            "s3://b/other/orders",
-            "/tmp/Ärger & Co",
-            "s3://b/" + "x" * 300,
-        )
-    ]
+    addresses = (
+        "s3://b/lake/orders",
+        "s3://b/other/orders",
+        "/tmp/Ärger & Co",
+        "s3://b/" + "x" * 300,
+    )
+    names = [layout.name_trail(address, address) for address in addresses]
     assert len(set(names)) == 4
     for name in names:
         assert len(name) < 80 and name.isascii() and "/" not in name and not name.startswith(".")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from memwal.errors import Corruption, Missing, Refused, StoreUnavailable
+from memwal.errors import Corruption, Missing, Refused
 from memwal.model import BackupObject
 from memwal.ports import PART_BYTES, Objects
 from memwal.store.objects.copying import copy_object, digest_object
@@ -20,17 +20,14 @@ def describe(path: str, data: bytes) -> BackupObject:
     return BackupObject(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).digest())
 
 
-@pytest.mark.parametrize("data", [b"", b"few", LARGE[:PART_BYTES], LARGE], ids=len)
-def test_an_object_of_any_size_is_copied_whole(
-    open_any_store: Callable[[], Objects], data: bytes
-) -> None:
-    source, dest = MemoryObjects(), open_any_store()
-    source.put("data/a.lance", data)
+def test_an_object_of_many_parts_is_copied_whole(open_store: Callable[[], Objects]) -> None:
+    source, dest = MemoryObjects(), open_store()
+    source.put("data/a.lance", LARGE)
 
     found = copy_object(source, dest, "data/a.lance")
 
-    assert found == describe("data/a.lance", data)
-    assert dest.get("data/a.lance") == data
+    assert found == describe("data/a.lance", LARGE)
+    assert dest.get("data/a.lance") == LARGE
     assert digest_object(dest, "data/a.lance") == found
     assert copy_object(source, dest, "data/a.lance", expected=found) == found
 
@@ -46,7 +43,7 @@ def test_an_object_of_another_size_than_was_listed_is_not_stored() -> None:
     assert copy_object(source, dest, "a", size_bytes=7) == describe("a", b"stopper")
 
 
-@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 19, 20, 21, 95])
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 20, 95])
 def test_parts_are_cut_where_they_should_be(size: int) -> None:
     data = bytes(range(size))
     source, dest = MemoryObjects(), MemoryObjects()
@@ -92,14 +89,3 @@ def test_an_object_that_is_gone_half_way_is_missing_and_leaves_nothing() -> None
         copy_object(FaultyObjects(source, gone), dest, "a", part_bytes=10)
 
     assert [*dest.list("")] == []
-
-
-def test_a_lost_reply_is_no_other_object() -> None:
-    source, dest = MemoryObjects(), MemoryObjects()
-    source.put("a", b"x" * 25)
-    lost = Fault(operation="put_parts", when="after", error=StoreUnavailable("no reply"))
-
-    with pytest.raises(StoreUnavailable):
-        copy_object(source, FaultyObjects(dest, lost), "a", part_bytes=10)
-
-    assert copy_object(source, dest, "a", part_bytes=10) == describe("a", b"x" * 25)

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
-from memwal.errors import AlreadyExists, LostRace, Refused, StoreUnavailable
+from memwal.errors import AlreadyExists, LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.format.replay import Standing, replay
-from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
+from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
 from memwal.store.shards.writers import ShardClaim, ShardFencing, sentinel_bytes
-from memwal.testing import Fault, FaultyObjects
-
-if TYPE_CHECKING:
-    from tests.support.stores import Address
+from memwal.testing import Fault, FaultyObjects, MemoryObjects
+from tests.support.stores import Address
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 OpenStore = Callable[[], Objects]
@@ -80,123 +79,104 @@ def test_claims_in_turn_leave_no_hole(open_store: OpenStore) -> None:
     assert positions(store) == [1, 2, 3]
 
 
-def test_the_sentinel_goes_above_what_gets_in_first(open_store: OpenStore) -> None:
-    store = open_store()
+WAL = "*/wal/*"
+MANIFEST = "*/manifest/*.binpb"
+
+
+def faulty(objects: Objects, path: str, hook: Any = None, **how: Any) -> ShardFencing:
+    """Through a store where something happens to one put below a path."""
+    fault = Fault(operation="put_if_absent", path=path, hook=hook, **how)
+    return ShardFencing(FaultyObjects(objects, fault))
+
+
+@pytest.fixture
+def objects() -> MemoryObjects:
+    """A store with a shard that was claimed once."""
+    store = MemoryObjects()
     ShardFencing(store).claim(SHARD)
-    late = Fault(
-        operation="put_if_absent",
-        path="*/wal/*",
-        hook=lambda: put_entry(open_store(), 1, epoch=1),
-    )
-    claim = ShardFencing(FaultyObjects(open_store(), late)).claim(SHARD)
+    return store
+
+
+def test_the_sentinel_goes_above_what_gets_in_first(objects: MemoryObjects) -> None:
+    claim = faulty(objects, WAL, lambda: put_entry(objects, 1, epoch=1)).claim(SHARD)
     assert claim.next_position == 3
-    assert positions(store) == [1, 2]
+    assert positions(objects) == [1, 2]
 
 
-def test_a_claim_that_is_overtaken_before_its_sentinel_is_fenced(open_store: OpenStore) -> None:
-    ShardFencing(open_store()).claim(SHARD)
+def test_a_claim_that_is_overtaken_before_its_sentinel_is_fenced(objects: MemoryObjects) -> None:
     newer: list[ShardClaim] = []
-    overtake = Fault(
-        operation="put_if_absent",
-        path="*/wal/*",
-        hook=lambda: newer.append(ShardFencing(open_store()).claim(SHARD)),
-    )
+    overtaken = faulty(objects, WAL, lambda: newer.append(ShardFencing(objects).claim(SHARD)))
     with pytest.raises(Fenced, match="writer epoch 2 was superseded by 3"):
-        ShardFencing(FaultyObjects(open_store(), overtake)).claim(SHARD)
+        overtaken.claim(SHARD)
     assert (newer[0].writer_epoch, newer[0].next_position) == (3, 2)
-    assert positions(open_store()) == [1]
+    assert positions(objects) == [1]
 
 
-def test_a_sentinel_whose_reply_was_lost_is_ours(open_store: OpenStore) -> None:
-    ShardFencing(open_store()).claim(SHARD)
-    lost = Fault(
-        operation="put_if_absent",
-        path="*/wal/*",
-        when="after",
-        error=StoreUnavailable("no reply"),
-    )
-    claim = ShardFencing(FaultyObjects(open_store(), lost)).claim(SHARD)
+def test_a_sentinel_whose_reply_was_lost_is_ours(objects: MemoryObjects) -> None:
+    lost = faulty(objects, WAL, when="after", error=StoreUnavailable("no reply"))
+    claim = lost.claim(SHARD)
     assert (claim.writer_epoch, claim.next_position) == (2, 2)
-    assert open_store().get(layout.wal_entry_path(SHARD, 1)) == sentinel_bytes(2)
+    assert objects.get(layout.wal_entry_path(SHARD, 1)) == sentinel_bytes(2)
 
 
-def test_a_sentinel_that_can_not_be_written_fails_the_claim(open_store: OpenStore) -> None:
-    ShardFencing(open_store()).claim(SHARD)
-    down = Fault(operation="put_if_absent", path="*/wal/*", error=StoreUnavailable("down"))
+def test_a_sentinel_that_can_not_be_written_fails_the_claim(objects: MemoryObjects) -> None:
     with pytest.raises(StoreUnavailable, match="down"):
-        ShardFencing(FaultyObjects(open_store(), down)).claim(SHARD)
+        faulty(objects, WAL, error=StoreUnavailable("down")).claim(SHARD)
     # Its epoch is taken all the same, and the next claim goes on above it.
-    assert ShardFencing(open_store()).claim(SHARD).writer_epoch == 3
+    assert ShardFencing(objects).claim(SHARD).writer_epoch == 3
 
 
-def test_an_update_goes_on_top_of_what_maintenance_wrote(open_store: OpenStore) -> None:
+def test_an_update_goes_on_top_of_what_maintenance_wrote(objects: MemoryObjects) -> None:
     """Losers retry: the other one's change is kept, and so is ours."""
-    fencing = ShardFencing(open_store())
+    fencing, theirs = ShardFencing(objects), ShardManifests(objects)
     claim = fencing.update(fencing.claim(SHARD), flushed)
-    theirs = ShardManifests(open_store())
 
     def drop() -> None:
         current = theirs.latest(SHARD)
         assert current is not None
         theirs.commit(current, replace(current, flushed_generations=()))
 
-    overtaken = Fault(operation="put_if_absent", path="*/manifest/*.binpb", hook=drop)
-    mine = ShardFencing(FaultyObjects(open_store(), overtaken))
+    mine = faulty(objects, MANIFEST, drop)
     claim = mine.update(claim, lambda m: replace(m, wal_entry_position_last_seen=7))
-    assert claim.manifest.version == 4
+    assert claim.manifest.version == 5
     assert claim.manifest.flushed_generations == ()
     assert claim.manifest.wal_entry_position_last_seen == 7
-    assert ShardManifests(open_store()).latest(SHARD) == claim.manifest
+    assert theirs.latest(SHARD) == claim.manifest
 
 
-def test_a_fenced_writer_updates_nothing(open_store: OpenStore) -> None:
-    a, b = ShardFencing(open_store()), ShardFencing(open_store())
-    of_a = a.claim(SHARD)
-    of_b = b.claim(SHARD)
-    with pytest.raises(Fenced, match="writer epoch 1 was superseded by 2"):
-        a.update(of_a, flushed)
+def test_a_fenced_writer_updates_nothing(objects: MemoryObjects) -> None:
+    fencing = ShardFencing(objects)
+    of_a, of_b = fencing.claim(SHARD), fencing.claim(SHARD)
+    with pytest.raises(Fenced, match="writer epoch 2 was superseded by 3"):
+        fencing.update(of_a, flushed)
     with pytest.raises(Fenced):
-        a.verify(of_a)
-    assert b.verify(of_b) == of_b
-    assert b.update(of_b, flushed).manifest.version == 3
+        fencing.verify(of_a)
+    assert fencing.verify(of_b) == of_b
+    assert fencing.update(of_b, flushed).manifest.version == 4
 
 
-def test_a_claim_right_before_the_commit_fences_it_too(open_store: OpenStore) -> None:
+def test_a_claim_right_before_the_commit_fences_it_too(objects: MemoryObjects) -> None:
     """Between the check and the put there is time; the put is the compare-and-swap."""
-    of_a = ShardFencing(open_store()).claim(SHARD)
-    overtake = Fault(
-        operation="put_if_absent",
-        path="*/manifest/*.binpb",
-        hook=lambda: ShardFencing(open_store()).claim(SHARD) and None,
-    )
+    claim = ShardFencing(objects).claim(SHARD)
     with pytest.raises(Fenced):
-        ShardFencing(FaultyObjects(open_store(), overtake)).update(of_a, flushed)
-    latest = ShardManifests(open_store()).latest(SHARD)
+        faulty(objects, MANIFEST, lambda: ShardFencing(objects).claim(SHARD) and None).update(
+            claim, flushed
+        )
+    latest = ShardManifests(objects).latest(SHARD)
     assert latest is not None
-    assert (latest.writer_epoch, latest.flushed_generations) == (2, ())
+    assert (latest.writer_epoch, latest.flushed_generations) == (3, ())
 
 
-def test_updates_that_keep_losing_end(open_store: OpenStore) -> None:
-    claim = ShardFencing(open_store()).claim(SHARD)
-    theirs = ShardManifests(open_store())
+def test_updates_that_keep_losing_end(objects: MemoryObjects) -> None:
+    claim, theirs = ShardFencing(objects).claim(SHARD), ShardManifests(objects)
 
     def touch() -> None:
         current = theirs.latest(SHARD)
         theirs.commit(current, current)  # type: ignore[arg-type]
 
-    always = Fault(operation="put_if_absent", path="*/manifest/*.binpb", nth=None, hook=touch)
-    fencing = ShardFencing(FaultyObjects(open_store(), always), updates_max=3)
+    always = Fault(operation="put_if_absent", path=MANIFEST, nth=None, hook=touch)
     with pytest.raises(LostRace):
-        fencing.update(claim, flushed)
-
-
-def test_a_sealed_shard_can_not_be_claimed(open_store: OpenStore) -> None:
-    fencing = ShardFencing(open_store())
-    claim = fencing.claim(SHARD)
-    sealed = fencing.update(claim, lambda m: replace(m, status=ShardStatus.SEALED))
-    with pytest.raises(Refused, match="is SEALED: no writer may claim it"):
-        fencing.claim(SHARD)
-    assert fencing.verify(claim) == sealed
+        ShardFencing(FaultyObjects(objects, always), updates_max=3).update(claim, flushed)
 
 
 def test_racing_claims_leave_one_that_may_write(open_store: OpenStore) -> None:
@@ -213,12 +193,11 @@ def test_racing_claims_leave_one_that_may_write(open_store: OpenStore) -> None:
     with ThreadPoolExecutor(4) as threads:
         claims = [c for c in threads.map(claim, range(6)) if c is not None]
     assert len({c.writer_epoch for c in claims}) == len(claims)
-    winner = max(claims, key=lambda c: c.writer_epoch)
+    *others, winner = sorted(claims, key=lambda c: c.writer_epoch)
     assert winner.writer_epoch == 7
-    for other in claims:
-        if other is not winner:
-            with pytest.raises(Fenced):
-                ShardFencing(store).update(other, flushed)
+    for other in others:
+        with pytest.raises(Fenced):
+            ShardFencing(store).update(other, flushed)
     wal = WalEntries(store)
     entries = wal.describe(SHARD, wal.list_entries(SHARD))
     assert [e.position for e in entries] == list(range(1, len(entries) + 1))
@@ -227,6 +206,11 @@ def test_racing_claims_leave_one_that_may_write(open_store: OpenStore) -> None:
 
 
 # ---- against pylance
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Address:
+    return Address(uri=str(tmp_path / "t"), storage_options={})
 
 
 def make_table(address: Address) -> Any:
@@ -243,10 +227,16 @@ def rows_of(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def test_our_claim_fences_pylance_at_its_next_put(address: Address) -> None:
-    dataset = make_table(address)
-    writer = dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1)
+def one_row(address: Address) -> Any:
+    """A writer of pylance that has put row 1."""
+    writer = make_table(address).mem_wal_writer(SHARD, max_wal_flush_interval_ms=1)
     writer.put(rows_of(1))
+    return writer
+
+
+@pytest.mark.integration
+def test_our_claim_fences_pylance_at_its_next_put(address: Address) -> None:
+    writer = one_row(address)
 
     claim = ShardFencing(address.objects()).claim(SHARD)
 
@@ -259,45 +249,40 @@ def test_our_claim_fences_pylance_at_its_next_put(address: Address) -> None:
     assert positions(address.objects()) == [1, 2]
 
 
-def test_without_a_sentinel_pylance_is_fenced_at_its_next_flush(address: Address) -> None:
+@pytest.mark.integration
+def test_without_a_sentinel_pylance_is_fenced_at_its_next_flush(local: Address) -> None:
     """As the spec has it: what it put until then was written with a valid epoch, and is kept."""
-    dataset = make_table(address)
-    writer = dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1)
-    writer.put(rows_of(1))
-    ShardManifests(address.objects()).claim(SHARD)
+    writer = one_row(local)
+    latest = ShardManifests(local.objects()).claim(SHARD)
     writer.put(rows_of(2))
     with pytest.raises(OSError, match="fenced"):
         writer.close()
-    latest = ShardManifests(address.objects()).latest(SHARD)
-    assert latest is not None
-    wal = WalEntries(address.objects())
-    entries = wal.describe(SHARD, wal.list_entries(SHARD))
-    found = replay(latest, entries)
+    wal = WalEntries(local.objects())
+    found = replay(latest, wal.describe(SHARD, wal.list_entries(SHARD)))
     assert [(e.position, e.writer_epoch) for e in found.unflushed] == [(1, 1), (2, 1)]
 
 
-def test_pylance_s_claim_refuses_ours(address: Address) -> None:
-    dataset = make_table(address)
-    fencing = ShardFencing(address.objects())
+@pytest.mark.integration
+def test_pylance_s_claim_refuses_ours(local: Address) -> None:
+    dataset = make_table(local)
+    fencing = ShardFencing(local.objects())
     mine = fencing.claim(SHARD)
-    put_row(address, mine, 7)
+    put_row(local, mine, 7)
 
     with dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1) as writer:
         with pytest.raises(Fenced, match="writer epoch 1 was superseded by 2"):
             fencing.update(mine, flushed)
         # Our next entry's position is taken by its sentinel.
         with pytest.raises(AlreadyExists):
-            put_row(address, replace(mine, next_position=mine.next_position + 1), 8)
+            put_row(local, replace(mine, next_position=mine.next_position + 1), 8)
         writer.put(rows_of(9))
 
     # It has replayed what we had put while the shard was ours.
-    latest = ShardManifests(address.objects()).latest(SHARD)
+    latest = ShardManifests(local.objects()).latest(SHARD)
     assert latest is not None
     (generation,) = latest.flushed_generations
     folder = layout.generation_folder(SHARD, generation.path, generation.generation)
-    stored = lance.dataset(
-        f"{address.uri}/{folder}", storage_options=address.storage_options or None
-    )
+    stored = lance.dataset(f"{local.uri}/{folder}")
     assert sorted(stored.to_table()["id"].to_pylist()) == [7, 9]
 
 
@@ -320,18 +305,17 @@ def put_row(address: Address, claim: ShardClaim, key: int) -> None:
     address.objects().put_if_absent(path, sink.getvalue().to_pybytes())
 
 
-def test_our_sentinel_is_one_to_pylance(address: Address) -> None:
+@pytest.mark.integration
+def test_our_sentinel_is_one_to_pylance(local: Address) -> None:
     """Its next writer passes over it, and goes on above."""
-    dataset = make_table(address)
-    with dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1) as writer:
-        writer.put(rows_of(1))
-    ShardFencing(address.objects()).claim(SHARD)
-    with dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1) as writer:
+    one_row(local).close()
+    ShardFencing(local.objects()).claim(SHARD)
+    with lance.dataset(local.uri).mem_wal_writer(SHARD, max_wal_flush_interval_ms=1) as writer:
         writer.put(rows_of(2))
-    latest = ShardManifests(address.objects()).latest(SHARD)
+    latest = ShardManifests(local.objects()).latest(SHARD)
     assert latest is not None
     assert [g.generation for g in latest.flushed_generations] == [1, 2]
-    wal = WalEntries(address.objects())
+    wal = WalEntries(local.objects())
     entries = wal.describe(SHARD, wal.list_entries(SHARD))
     assert [(e.position, e.writer_epoch, e.fence_sentinel) for e in entries] == [
         (1, 1, False),

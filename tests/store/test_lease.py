@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,61 +26,111 @@ from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, Memo
 Open = Callable[[], Objects]
 
 
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(start_nanos=1_700_000_000 * 10**9)
+
+
+@pytest.fixture
+def objects() -> MemoryObjects:
+    return MemoryObjects()
+
+
 def leases(objects: Objects, clock: ManualClock, holder: str) -> StoredLeases:
     return StoredLeases(objects, clock, holder=holder)
 
 
-def test_a_held_lease_says_by_whom_since_and_until_when(open_store: Open) -> None:
-    clock = ManualClock(start_nanos=1_700_000_000 * 10**9)
+# ---- on every store
+
+
+def test_a_held_lease_says_by_whom_since_and_until_when(
+    open_store: Open, clock: ManualClock
+) -> None:
     held = leases(open_store(), clock, "ann@one:1").acquire("merge")
     assert held.token == 1
     with pytest.raises(LeaseHeld) as refused:
         leases(open_store(), clock, "bob@two:2").acquire("garbage")
-    text = str(refused.value)
-    assert "ann@one:1" in text
-    assert "merge" in text
-    assert "since 2023-11-14T22:13:20" in text
-    assert "until 2023-11-14T22:18:20" in text
+    for part in ("ann@one:1", "merge", "since 2023-11-14T22:13:20", "until 2023-11-14T22:18:20"):
+        assert part in str(refused.value)
     assert refused.value.exit_code == 4
 
 
-def test_release_lets_the_next_one_in_with_a_higher_token(open_store: Open) -> None:
-    clock = ManualClock()
+def test_nothing_is_deleted_and_breaking_leaves_a_record(
+    open_store: Open, clock: ManualClock
+) -> None:
     first = leases(open_store(), clock, "a")
     claim = first.acquire("merge")
-    first.release(claim)
-    assert leases(open_store(), clock, "b").acquire("merge").token == claim.token + 1
+    broken = leases(open_store(), clock, "op").break_("host is gone")
+    assert broken is not None
+    assert (broken.token, broken.reason, broken.holder) == (2, "host is gone", "op")
+    with pytest.raises(LeaseHeld, match=r"broken by op.*host is gone"):
+        first.check(claim.token)
+    assert leases(open_store(), clock, "b").acquire("merge").token == 3
+    kept = sorted(info.path for info in open_store().list(LEASE) if "hint" not in info.path)
+    assert kept == [lease_claim_path(token) for token in (1, 2, 3)]
 
 
-def test_a_released_lease_is_free_though_its_holder_s_clock_was_ahead(open_store: Open) -> None:
-    ahead = ManualClock(start_nanos=100 * 10**9)
-    first = leases(open_store(), ahead, "a")
+def claim_side_by_side(open_one: Open, clock: ManualClock) -> list[int]:
+    """The tokens of those of eight that got the lease."""
+
+    def claim(name: int) -> int | None:
+        try:
+            return leases(open_one(), clock, f"w{name}").acquire("merge").token
+        except LeaseHeld:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        return [token for token in pool.map(claim, range(8)) if token is not None]
+
+
+def test_racing_claims_have_one_winner(open_store: Open, clock: ManualClock) -> None:
+    for round_ in range(1, 4):
+        assert claim_side_by_side(open_store, clock) == [round_]
+        clock.advance(301)
+
+
+# ---- whose it is, and for how long
+
+
+def test_release_lets_the_next_one_in_with_a_higher_token(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
+    first = leases(objects, clock, "a")
+    first.release(first.acquire("merge"))
+    assert leases(objects, clock, "b").acquire("merge").token == 2
+
+
+def test_a_released_lease_is_free_though_its_holder_s_clock_was_ahead(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
+    first = leases(objects, clock, "a")
     first.release(first.acquire("merge"))
     behind = ManualClock(start_nanos=10 * 10**9)
-    assert leases(open_store(), behind, "b").acquire("merge").token == 2
+    assert leases(objects, behind, "b").acquire("merge").token == 2
 
 
-def test_an_expired_lease_is_taken_over_and_its_holder_stops(open_store: Open) -> None:
-    clock = ManualClock()
-    first = leases(open_store(), clock, "a")
+def test_an_expired_lease_is_taken_over_and_its_holder_stops(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
+    first, second = leases(objects, clock, "a"), leases(objects, clock, "b")
     claim = first.acquire("merge")
     clock.advance(299)
     with pytest.raises(LeaseHeld):
-        leases(open_store(), clock, "b").acquire("merge")
+        second.acquire("merge")
     clock.advance(2)
     first.check(claim.token)  # expired, but nobody took over: its commits are still its own
-    taken = leases(open_store(), clock, "b").acquire("merge")
-    assert taken.token == 2
+    assert second.acquire("merge").token == 2
     with pytest.raises(LeaseHeld, match="superseded"):
         first.check(claim.token)
     with pytest.raises(LeaseHeld):
         first.renew(claim)
 
 
-def test_each_claim_lasts_for_as_long_as_its_own_holder_says(open_store: Open) -> None:
-    clock = ManualClock()
-    long = StoredLeases(open_store(), clock, ttl_seconds=3600, holder="long")
-    short = StoredLeases(open_store(), clock, ttl_seconds=20, holder="short")
+def test_each_claim_lasts_for_as_long_as_its_own_holder_says(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
+    long = StoredLeases(objects, clock, ttl_seconds=3600, holder="long")
+    short = StoredLeases(objects, clock, ttl_seconds=20, holder="short")
     claim = long.acquire("snapshot")
     assert short.skew_text(claim) is None
     clock.advance(3599)  # long over, by the other's setting
@@ -98,8 +148,9 @@ def test_each_claim_lasts_for_as_long_as_its_own_holder_says(open_store: Open) -
     assert long.acquire("merge").token == brief.token + 1
 
 
-def test_a_claim_that_says_no_length_has_the_one_of_former_builds(open_store: Open) -> None:
-    clock, objects = ManualClock(), open_store()
+def test_a_claim_that_says_no_length_has_the_one_of_former_builds(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
     stored = StoredLeases(objects, clock, ttl_seconds=20, holder="a")
     stored.acquire("merge")
     document = json.loads(objects.get(lease_claim_path(1)))
@@ -110,135 +161,105 @@ def test_a_claim_that_says_no_length_has_the_one_of_former_builds(open_store: Op
     assert stored.renew(claim).expires_at_nanos == clock.now_nanos() + 300 * 10**9
 
 
-def test_a_heartbeat_keeps_it(open_store: Open) -> None:
-    clock = ManualClock()
-    first = leases(open_store(), clock, "a")
+def test_a_heartbeat_keeps_it(objects: MemoryObjects, clock: ManualClock) -> None:
+    first = leases(objects, clock, "a")
     claim = first.acquire("merge")
     for _ in range(5):
         clock.advance(200)
         claim = first.renew(claim)
     with pytest.raises(LeaseHeld):
-        leases(open_store(), clock, "b").acquire("merge")
+        leases(objects, clock, "b").acquire("merge")
     assert claim.token == 1
 
 
-def test_nothing_is_deleted_and_breaking_leaves_a_record(open_store: Open) -> None:
-    clock = ManualClock()
-    first = leases(open_store(), clock, "a")
-    claim = first.acquire("merge")
-    broken = leases(open_store(), clock, "op").break_("host is gone")
-    assert broken is not None
-    assert (broken.token, broken.reason, broken.holder) == (2, "host is gone", "op")
-    with pytest.raises(LeaseHeld, match=r"broken by op.*host is gone"):
-        first.check(claim.token)
-    assert leases(open_store(), clock, "b").acquire("merge").token == 3
-    kept = sorted(info.path for info in open_store().list(LEASE) if "hint" not in info.path)
-    assert kept == [lease_claim_path(token) for token in (1, 2, 3)]
-
-
-def test_racing_claims_have_one_winner(open_store: Open) -> None:
-    clock = ManualClock()
-    for round_ in range(1, 4):
-
-        def claim(name: int) -> int | None:
-            try:
-                return leases(open_store(), clock, f"w{name}").acquire("merge").token
-            except LeaseHeld:
-                return None
-
-        with ThreadPoolExecutor(8) as pool:
-            tokens = [t for t in pool.map(claim, range(8)) if t is not None]
-        assert tokens == [round_]
-        clock.advance(301)
-
-
-@pytest.mark.parametrize("hint", [b"", b"{}", b'{"token": 99}', b'{"token": -1}', b"\xff"])
-def test_a_bad_hint_does_not_hide_the_lease(open_store: Open, hint: bytes) -> None:
-    clock = ManualClock()
-    leases(open_store(), clock, "a").acquire("merge")
-    open_store().put(f"{LEASE}/hint.json", hint)
-    with pytest.raises(LeaseHeld):
-        leases(open_store(), clock, "b").acquire("merge")
-
-
-def test_an_old_hint_does_not_hide_a_newer_claim(open_store: Open) -> None:
-    stored = leases(open_store(), ManualClock(), "a")
+@pytest.mark.parametrize("hint", [b"{}", b'{"token": 99}', b'{"token": 2}', b"\xff"])
+def test_a_bad_or_old_hint_does_not_hide_the_lease(
+    objects: MemoryObjects, clock: ManualClock, hint: bytes
+) -> None:
+    stored = leases(objects, clock, "a")
     for _ in range(2):
         stored.release(stored.acquire("merge"))
     newest = stored.acquire("merge")
-    for hint in (b'{"token": 1}', b'{"token": 2}'):
-        open_store().put(f"{LEASE}/hint.json", hint)
-        assert stored.current() == newest
-    with pytest.raises(LeaseHeld, match="until"):
-        stored.acquire("merge")
+    objects.put(f"{LEASE}/hint.json", hint)
+    assert stored.current() == newest
+    with pytest.raises(LeaseHeld):
+        leases(objects, clock, "b").acquire("merge")
 
 
-def test_a_torn_claim_is_never_taken_for_a_free_lease(open_store: Open) -> None:
-    clock = ManualClock()
-    leases(open_store(), clock, "a").acquire("merge")
-    open_store().put(lease_claim_path(1), b'{"token": 1')
+def test_a_torn_claim_is_never_taken_for_a_free_lease(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
+    leases(objects, clock, "a").acquire("merge")
+    objects.put(lease_claim_path(1), b'{"token": 1')
     with pytest.raises(Corruption, match=lease_claim_path(1)):
-        leases(open_store(), clock, "b").acquire("merge")
+        leases(objects, clock, "b").acquire("merge")
 
 
-def test_skewed_clocks_cost_time_not_order(open_store: Open) -> None:
+def test_skewed_clocks_cost_time_not_order(objects: MemoryObjects) -> None:
     slow, fast = ManualClock(), ManualClock()
     fast.advance(400)
-    behind = leases(open_store(), slow, "slow")
+    behind = leases(objects, slow, "slow")
     claim = behind.acquire("merge")
     # The fast host takes over early; the slow one finds that out before its next commit.
-    assert leases(open_store(), fast, "fast").acquire("merge").token == 2
+    assert leases(objects, fast, "fast").acquire("merge").token == 2
     with pytest.raises(LeaseHeld):
         behind.check(claim.token)
 
 
-def test_a_claim_whose_reply_was_lost_is_ours() -> None:
-    bucket, clock = MemoryBucket(), ManualClock()
-    lost = FaultyObjects(
-        MemoryObjects(bucket=bucket, clock=clock),
-        Fault(
-            operation="put_if_absent",
-            path=f"{LEASE}/*",
-            nth=1,
-            when="after",
-            error=StoreUnavailable("reply lost"),
-        ),
-    )
-    assert leases(lost, clock, "a").acquire("merge").token == 1
+def test_a_claim_whose_reply_was_lost_is_ours(objects: MemoryObjects, clock: ManualClock) -> None:
+    error = StoreUnavailable("reply lost")
+    lost = Fault(operation="put_if_absent", path=f"{LEASE}/*", when="after", error=error)
+    assert leases(FaultyObjects(objects, lost), clock, "a").acquire("merge").token == 1
     with pytest.raises(LeaseHeld):
-        leases(MemoryObjects(bucket=bucket, clock=clock), clock, "b").acquire("merge")
+        leases(objects, clock, "b").acquire("merge")
 
+
+# ---- the heart, which beats 20 times a second in these
 
 BEAT_SECONDS_MAX = 60.0
-"""Of a heart that beats 20 times a second; for a machine on which much else runs."""
 
 
-def test_the_heart_beats_and_notices_a_take_over() -> None:
-    bucket, clock = MemoryBucket(), SystemClock()
-    objects = MemoryObjects(bucket=bucket, clock=clock)
-    stored = StoredLeases(objects, clock, ttl_seconds=0.15, holder="a")
+def beating(objects: Objects) -> StoredLeases:
+    return StoredLeases(objects, SystemClock(), ttl_seconds=0.15, holder="a")
+
+
+def test_the_heart_beats_and_notices_a_take_over(objects: MemoryObjects) -> None:
+    beat, before = threading.Event(), set(threading.enumerate())
+    second = Fault(operation="put", path=lease_claim_path(1), nth=2, hook=beat.set)
+    stored = beating(FaultyObjects(objects, second))
     with HeldLease(stored, "merge") as held:
-        first = stored.current()
-        assert first is not None
-        deadline = clock.monotonic_seconds() + BEAT_SECONDS_MAX
-        while (renewed := stored.current()) == first:
-            assert clock.monotonic_seconds() < deadline, "no beat"
-            clock.sleep(0.02)
-        assert renewed is not None
-        assert renewed.token == first.token
-        assert renewed.expires_at_nanos > first.expires_at_nanos
+        (heart,) = (t for t in threading.enumerate() if t not in before)
+        claimed = stored.current()
+        assert beat.wait(BEAT_SECONDS_MAX)
+        renewed = stored.current()
+        assert claimed is not None and renewed is not None
+        assert renewed.token == claimed.token
+        assert renewed.expires_at_nanos > claimed.expires_at_nanos
         held.check()
-        StoredLeases(objects, clock, holder="op").break_("test")
+        broken = StoredLeases(objects, SystemClock(), holder="op").break_("test")
+        assert broken is not None
+        heart.join(BEAT_SECONDS_MAX)
+        assert not heart.is_alive()
         with pytest.raises(LeaseHeld):
             held.check()
-    after = stored.current()
-    assert after is not None
-    assert after.reason == "test"
+        # Whatever becomes of the newer claim, or of the store: this one is over.
+        objects.delete([lease_claim_path(broken.token)])
+        with pytest.raises(LeaseHeld, match="superseded"):
+            held.check()
 
 
-def test_a_claim_that_has_lapsed_is_told_although_nobody_took_it_over() -> None:
-    clock = ManualClock()
-    objects = MemoryObjects(bucket=MemoryBucket(), clock=clock)
+def test_a_heart_that_meets_a_bug_beats_on_and_says_so(objects: MemoryObjects) -> None:
+    beat, told = threading.Event(), list[str]()
+    odd = Fault(operation="put", path=lease_claim_path(1), nth=1, error=ValueError("odd"))
+    next_ = Fault(operation="put", path=lease_claim_path(1), nth=2, hook=beat.set)
+    with HeldLease(beating(FaultyObjects(objects, odd, next_)), "merge", told.append):
+        assert beat.wait(BEAT_SECONDS_MAX)
+    assert told == ["the lease could not be renewed: ValueError: odd"]
+
+
+def test_a_claim_that_has_lapsed_is_told_although_nobody_took_it_over(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
     with HeldLease(StoredLeases(objects, clock, holder="a"), "snapshot") as held:
         clock.advance(299)
         held.check_unbroken()
@@ -248,107 +269,69 @@ def test_a_claim_that_has_lapsed_is_told_although_nobody_took_it_over() -> None:
             held.check_unbroken()
 
 
-def test_a_take_over_that_the_heart_noticed_is_remembered() -> None:
-    bucket, clock = MemoryBucket(), SystemClock()
-    objects = MemoryObjects(bucket=bucket, clock=clock)
-    before = set(threading.enumerate())
-    with HeldLease(StoredLeases(objects, clock, ttl_seconds=0.15, holder="a"), "merge") as held:
-        (heart,) = (t for t in threading.enumerate() if t not in before)
-        broken = StoredLeases(objects, clock, holder="op").break_("test")
-        heart.join(BEAT_SECONDS_MAX)
-        assert not heart.is_alive()
-        # Whatever becomes of the newer claim, or of the store: this one is over.
-        objects.delete([lease_claim_path(broken.token)])
-        with pytest.raises(LeaseHeld, match="superseded"):
-            held.check()
-
-
-def test_a_glance_is_what_is_current(open_store: Open) -> None:
-    clock = ManualClock()
-    stored = leases(open_store(), clock, "a")
+def test_a_glance_is_what_is_current_also_of_more_claims_than_a_page_holds(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
+    stored = leases(objects, clock, "a")
     assert stored.glance() is None
     held = stored.acquire("merge")
     assert stored.glance() == stored.current() == held
     stored.release(held)
-    stored.acquire("garbage")
-    assert stored.glance() == stored.current()
-
-
-def test_a_glance_at_more_claims_than_a_page_holds_goes_by_the_hint() -> None:
-    objects = MemoryObjects()
-    stored = leases(objects, ManualClock(), "a")
-    for _ in range(objects.page_objects + 1):
+    for _ in range(objects.page_objects):
         stored.release(stored.acquire("merge"))
     newest = stored.current()
     assert newest is not None
     assert newest.token == objects.page_objects + 1
-    assert stored.glance() == newest
+    assert stored.glance() == newest  # by the hint
 
 
 # ---- holders that have ended
 
 
-@pytest.fixture
-def process() -> Iterator[subprocess.Popen[str]]:
-    """A process of this host that says who it is, and waits."""
+def gone_holder() -> str:
+    """Of a process whose pid is used again: by this one."""
+    return this_holder().replace("(start ", "(start 1")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fetched", [True, False], ids=["", "its parent does not ask"])
+def test_the_lease_of_a_killed_process_is_taken_over_at_once(
+    objects: MemoryObjects, clock: ManualClock, fetched: bool
+) -> None:
     code = (
         "from memwal.store.records.process import this_holder; "
         "print(this_holder(), flush=True); input()"
     )
-    arguments = [sys.executable, "-c", code]
+    words = [sys.executable, "-c", code]
     with subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as there:
-        yield there
-        there.kill()
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        holder = process.stdout.readline().strip()
+        leases(objects, clock, holder).acquire("merge")
+        with pytest.raises(LeaseHeld, match="is held by"):
+            leases(objects, clock, "next").acquire("merge")
+        process.kill()
+        if fetched:
+            process.wait()
+        deadline = SystemClock().monotonic_seconds() + 60
+        while not is_gone(holder):
+            assert SystemClock().monotonic_seconds() < deadline
+        assert leases(objects, clock, "next").acquire("merge").token == 2
 
 
-def who(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-@pytest.mark.parametrize("fetched", [True, False], ids=["", "its parent does not ask"])
-def test_the_lease_of_a_killed_process_is_taken_over_at_once(
-    process: subprocess.Popen[str], fetched: bool
-) -> None:
-    objects, clock = MemoryObjects(), ManualClock()
-    holder = who(process)
-    leases(objects, clock, holder).acquire("merge")
-    with pytest.raises(LeaseHeld, match="is held by"):
-        leases(objects, clock, "next").acquire("merge")
-    process.kill()
-    if fetched:
-        process.wait()
-    deadline = SystemClock().monotonic_seconds() + 60
-    while not is_gone(holder):
-        assert SystemClock().monotonic_seconds() < deadline
-    assert leases(objects, clock, "next").acquire("merge").token == 2
-    with pytest.raises(LeaseHeld, match="held by next"):
-        leases(objects, clock, "the one after").acquire("merge")
-
-
-def test_racing_take_overs_have_one_winner(process: subprocess.Popen[str]) -> None:
-    bucket, clock = MemoryBucket(), ManualClock()
-    leases(MemoryObjects(bucket=bucket, clock=clock), clock, who(process)).acquire("merge")
-    process.kill()
-    process.wait()
-
-    def take(name: int) -> int | None:
-        try:
-            objects = MemoryObjects(bucket=bucket, clock=clock)
-            return leases(objects, clock, f"w{name}").acquire("merge").token
-        except LeaseHeld:
-            return None
-
-    with ThreadPoolExecutor(8) as pool:
-        assert [t for t in pool.map(take, range(8)) if t is not None] == [2]
+def test_the_lease_of_a_process_that_has_ended_is_taken_over_by_one(clock: ManualClock) -> None:
+    bucket = MemoryBucket()
+    objects = MemoryObjects(bucket=bucket, clock=clock)
+    leases(objects, clock, gone_holder()).acquire("merge")
+    assert claim_side_by_side(lambda: MemoryObjects(bucket=bucket, clock=clock), clock) == [2]
 
 
 def test_a_pid_that_is_used_again_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     holder = this_holder()
     assert not is_gone(holder)
-    assert is_gone(holder.replace("(start ", "(start 1"))
+    assert is_gone(gone_holder())
+    assert is_gone(re.sub(":[0-9]+ ", ":4194304 ", holder))  # above any that Linux gives
     assert not is_gone(re.sub(":[0-9]+ ", ":4294967297 ", holder))
 
     def not_ours(pid: int, number: int) -> None:
@@ -371,29 +354,18 @@ def test_a_pid_that_is_used_again_is_another_process(monkeypatch: pytest.MonkeyP
     ids=["another namespace", "a bare pid", "no start", "no pid", "a group", "a tail"],
 )
 def test_what_proves_nothing_is_waited_for(
-    process: subprocess.Popen[str], old: str, new: str
+    objects: MemoryObjects, clock: ManualClock, old: str, new: str
 ) -> None:
-    holder = who(process)
-    process.kill()
-    process.wait()
-    assert is_gone(holder)
-    unproven, changed = re.subn(old, new, holder)
+    unproven, changed = re.subn(old, new, gone_holder())
     assert changed == 1
-    objects, clock = MemoryObjects(), ManualClock()
     leases(objects, clock, unproven).acquire("merge")
     with pytest.raises(LeaseHeld):
         leases(objects, clock, "next").acquire("merge")
 
 
-@pytest.mark.parametrize(
-    "file", ["sys/kernel/random/boot_id", "self/ns/pid", "self/status", "self/stat"]
-)
-def test_a_host_that_does_not_tell_all_of_it_proves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str
-) -> None:
-    """Nor does one whose /proc is of another pid namespace."""
-    here = this_holder()
-    gone = here.replace("(start ", "(start 1")
+@pytest.fixture
+def proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A /proc with no more than what is asked for."""
     for name in ("sys/kernel/random/boot_id", "self/status", "self/stat"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((Path("/proc") / name).read_text())
@@ -402,26 +374,44 @@ def test_a_host_that_does_not_tell_all_of_it_proves_nothing(
         (tmp_path / name).symlink_to((Path("/proc") / name).readlink())
     (tmp_path / str(os.getpid())).symlink_to("self")
     monkeypatch.setattr("memwal.store.records.process._PROC", tmp_path)
-    assert (this_holder(), is_gone(gone)) == (here, True)
+    return tmp_path
+
+
+def test_a_process_whose_end_nobody_fetched_has_ended(proc: Path) -> None:
+    here, stat = this_holder(), proc / "self/stat"
+    name, _, fields = stat.read_text().rpartition(")")
+    words = fields.split()
+    assert not is_gone(here)
+    for threads, over in (("2", False), ("1", True)):
+        stat.write_text(f"{name}) Z {' '.join([*words[1:17], threads, *words[18:]])}")
+        assert is_gone(here) is over
+
+
+@pytest.mark.parametrize(
+    "file", ["sys/kernel/random/boot_id", "self/ns/pid", "self/status", "self/stat"]
+)
+def test_a_host_that_does_not_tell_all_of_it_proves_nothing(proc: Path, file: str) -> None:
+    """Nor does one whose /proc is of another pid namespace."""
+    gone = gone_holder()
+    assert is_gone(gone)
     if file == "self/status":
-        text = (tmp_path / file).read_text()
-        (tmp_path / file).write_text(text.replace("NSpid:\t", "NSpid:\t4711\t"))
+        text = (proc / file).read_text()
+        (proc / file).write_text(text.replace("NSpid:\t", "NSpid:\t4711\t"))
     else:
-        (tmp_path / file).unlink()
+        (proc / file).unlink()
     assert this_holder().endswith(f":{os.getpid()}")
     assert not is_gone(gone)
 
 
-# ---- releases, beats, and what a newer build writes
+# ---- releases, and what a newer build writes
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("disk full"), BadCredentials("who?")])
 def test_a_release_that_fails_says_that_the_lease_stands_and_until_when(
-    error: MemWalError,
+    objects: MemoryObjects, clock: ManualClock, error: MemWalError
 ) -> None:
-    clock = ManualClock(start_nanos=1_700_000_000 * 10**9)
     full = Fault(operation="put", path=lease_claim_path(1), nth=None, error=error)
-    stored = leases(FaultyObjects(MemoryObjects(), full), clock, "a")
+    stored = leases(FaultyObjects(objects, full), clock, "a")
     claim = stored.acquire("merge")
     with pytest.raises(type(error), match=r"stands until 2023-11-14T22:18:20.*lease break TABLE"):
         stored.release(claim)
@@ -430,34 +420,19 @@ def test_a_release_that_fails_says_that_the_lease_stands_and_until_when(
     assert RELEASE_SECONDS_MAX - 1 < slept <= RELEASE_SECONDS_MAX if is_away else slept == 0
 
 
-def test_a_release_is_tried_again() -> None:
-    clock = ManualClock()
+def test_a_release_is_tried_again(objects: MemoryObjects, clock: ManualClock) -> None:
     full = [
         Fault(operation="put", path=lease_claim_path(1), nth=n, error=StoreUnavailable("disk full"))
         for n in (1, 2, 3)
     ]
-    stored = leases(FaultyObjects(MemoryObjects(), *full), clock, "a")
+    stored = leases(FaultyObjects(objects, *full), clock, "a")
     stored.release(stored.acquire("merge"))
     assert stored.acquire("merge").token == 2
 
 
-def test_a_heart_that_meets_a_bug_beats_on_and_says_so() -> None:
-    bucket, clock = MemoryBucket(), SystemClock()
-    odd = Fault(operation="put", path=lease_claim_path(1), nth=1, error=ValueError("odd"))
-    objects = FaultyObjects(MemoryObjects(bucket=bucket, clock=clock), odd)
-    stored = StoredLeases(objects, clock, ttl_seconds=0.15, holder="a")
-    told: list[str] = []
-    with HeldLease(stored, "merge", told.append):
-        first = stored.current()
-        deadline = clock.monotonic_seconds() + BEAT_SECONDS_MAX
-        while stored.current() == first:
-            assert clock.monotonic_seconds() < deadline, "no beat"
-            clock.sleep(0.02)
-    assert told == ["the lease could not be renewed: ValueError: odd"]
-
-
-def test_fields_of_a_newer_build_are_passed_over_and_kept(open_store: Open) -> None:
-    clock, objects = ManualClock(), open_store()
+def test_fields_of_a_newer_build_are_passed_over_and_kept(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
     stored = leases(objects, clock, "a")
     stored.acquire("merge")
     for path in (lease_claim_path(1), f"{LEASE}/hint.json"):
@@ -474,8 +449,8 @@ def test_fields_of_a_newer_build_are_passed_over_and_kept(open_store: Open) -> N
         assert (document["zone"], document["unknown"]) == ({"of": [1]}, 2)
 
 
-def test_a_lease_that_is_dated_too_far_ahead_is_told_as_clock_skew() -> None:
-    objects, here, ahead = MemoryObjects(), ManualClock(), ManualClock()
+def test_a_lease_that_is_dated_too_far_ahead_is_told_as_clock_skew(objects: MemoryObjects) -> None:
+    here, ahead = ManualClock(), ManualClock()
     claim = leases(objects, ahead, "far").acquire("merge")
     assert leases(objects, here, "b").skew_text(claim) is None
     ahead.advance(3600)
@@ -486,8 +461,9 @@ def test_a_lease_that_is_dated_too_far_ahead_is_told_as_clock_skew() -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", "released", "expired", "broken"])
-def test_a_lease_that_nobody_holds_is_not_broken(left: str) -> None:
-    objects, clock = MemoryObjects(), ManualClock()
+def test_a_lease_that_nobody_holds_is_not_broken(
+    objects: MemoryObjects, clock: ManualClock, left: str
+) -> None:
     stored = leases(objects, clock, "a")
     if left != "nothing":
         claim = stored.acquire("merge")
@@ -502,8 +478,9 @@ def test_a_lease_that_nobody_holds_is_not_broken(left: str) -> None:
     assert objects.bucket.objects == before
 
 
-def test_a_claim_of_another_format_is_refused_and_never_superseded(open_store: Open) -> None:
-    clock, objects = ManualClock(), open_store()
+def test_a_claim_of_another_format_is_refused_and_never_superseded(
+    objects: MemoryObjects, clock: ManualClock
+) -> None:
     stored = leases(objects, clock, "a")
     stored.release(stored.acquire("merge"))
     document = json.loads(objects.get(lease_claim_path(1)))

@@ -20,6 +20,7 @@ from memwal.store.tables.view import StoredViews
 from memwal.testing import Call, HookedObjects
 from tests.support import builders
 from tests.support.builders import Put, Table
+from tests.support.sampling import grid
 
 pytestmark = pytest.mark.integration
 
@@ -53,14 +54,19 @@ class Watched:
         return sum(n for path, n in self.reads.items() if path.startswith("_versions/"))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    table = builders.make_table(tmp_path_factory.mktemp("made") / "t", rows=range(4), shards=4)
+    for number, shard in enumerate(table.shards[:3]):
+        table.flush(shard, Put([10 + number], 500))
+    merge_last(table, times=5)
+    return table
+
+
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
-    """Eight shards that were never merged, and a ninth whose merges gave the index new times."""
-    made = builders.make_table(tmp_path / "t", rows=range(4), shards=9)
-    for number, shard in enumerate(made.shards[:8]):
-        made.flush(shard, Put([10 + number], 500))
-    merge_last(made, times=5)
-    return made
+def table(made: Table, tmp_path: Path) -> Table:
+    """Three shards that were never merged, and a fourth whose merges gave the index new times."""
+    return made.copied(tmp_path / "t")
 
 
 def merge_last(table: Table, *, times: int) -> None:
@@ -85,7 +91,7 @@ def test_all_shards_together_read_each_version_and_generation_once(table: Table)
     watched.check()
 
     assert watched.versions_read() == 5  # down to the one in which the index was made
-    assert len(watched.reads) == 5 + 8
+    assert len(watched.reads) == 5 + 3
     assert set(watched.reads.values()) == {1}
 
 
@@ -113,13 +119,13 @@ def test_units_one_after_another_in_one_process_read_each_version_once(table: Ta
     """As on executors, which get units as bytes, each with what was known at the plan."""
     known = pickle.dumps(known_of(Watched(table)))
     read = []
-    for _ in range(6):
+    for _ in range(3):
         merge_last(table, times=1)
         unit = Watched(table, pickle.loads(known))
         unit.check()
         read.append(unit.versions_read())
     # The newest that is known, for its time of commit; the view itself has read the one after it.
-    assert read == [1] * 6
+    assert read == [1] * 3
 
 
 def test_versions_that_expired_are_passed_over(table: Table) -> None:
@@ -147,9 +153,10 @@ def make_anew(table: Table, versions: int | None = None) -> None:
     assert int(table.dataset.version) == versions
 
 
-@pytest.mark.parametrize("make_new", [overwrite, make_anew])
-@pytest.mark.parametrize("commits", [0, 1, 3])
-@pytest.mark.parametrize("by", ["the unit", "the process"])
+@pytest.mark.parametrize(
+    ("make_new", "commits", "by"),
+    grid([overwrite, make_anew], [0, 1, 3], ["the unit", "the process"]),
+)
 def test_what_was_known_of_a_table_says_nothing_of_one_made_after_it(
     table: Table, make_new: Any, commits: int, by: str
 ) -> None:

@@ -17,6 +17,8 @@ from tests.support import builders
 from tests.support.builders import Put
 from tests.support.watching import Watch
 
+pytestmark = [pytest.mark.nightly, pytest.mark.races]
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[CountedS3]:

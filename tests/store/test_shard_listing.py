@@ -21,7 +21,7 @@ from memwal.store.shards.listing import (
 from memwal.store.shards.manifests import ManifestMemory, ShardManifests
 from memwal.testing import MemoryObjects
 from tests.support import builders
-from tests.support.builders import Put
+from tests.support.builders import Put, Table
 from tests.support.stores import Address
 
 OpenStore = Callable[[], Objects]
@@ -67,11 +67,6 @@ def test_a_listing_tells_shards_strangers_manifests_and_wals(open_store: OpenSto
     assert read_newest(objects, TWO) is None
 
 
-def test_no_shard_at_all(open_store: OpenStore) -> None:
-    listing = list_shards(open_store())
-    assert (listing.shards, listing.strangers) == ([], [])
-
-
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_what_may_not_be_a_whole_page_is_listed_shard_by_shard(more: int) -> None:
     objects = MemoryObjects()
@@ -84,31 +79,32 @@ def test_what_may_not_be_a_whole_page_is_listed_shard_by_shard(more: int) -> Non
     assert len(wal_entries(TWO, listing.files(TWO))) == objects.page_objects + more - 1
 
 
-def test_a_manifest_that_is_gone_since_the_listing_is_looked_for_anew(
-    open_store: OpenStore,
-) -> None:
-    objects = open_store()
+def test_a_manifest_that_is_gone_since_the_listing_is_looked_for_anew() -> None:
+    """And one that is broken hides behind no older one."""
+    objects = MemoryObjects()
     put_manifests(objects, ONE, 3)
     file = newest_manifest(ONE, objects.list(layout.MEM_WAL))
     objects.delete([layout.shard_manifest_path(ONE, 3)])
     shards = ShardManifests(objects)
     assert shards.newest(ONE, file, ManifestMemory()) == shards.read(ONE, 2)
-
-
-def test_a_broken_newest_manifest_hides_behind_no_older_one(open_store: OpenStore) -> None:
-    objects = open_store()
-    put_manifests(objects, ONE, 2)
     objects.put(layout.shard_manifest_path(ONE, 3), b"\xff\xff")
     with pytest.raises(Corruption):
         read_newest(objects, ONE)
 
 
-def test_a_view_costs_a_request_a_shard_and_a_few(address: Address) -> None:
-    table = builders.make_table(
+@pytest.fixture
+def table(address: Address) -> Table:
+    """Four shards, with a generation each."""
+    made = builders.make_table(
         address.uri, rows=range(3), shards=4, options=address.storage_options
     )
-    for number, shard in enumerate(table.shards):
-        table.flush(shard, Put([number], number))
+    for number, shard in enumerate(made.shards):
+        made.flush(shard, Put([number], number))
+    return made
+
+
+@pytest.mark.integration
+def test_a_view_costs_a_request_a_shard_and_a_few(table: Table) -> None:
     stores = table.stores
     by_hint = [stores.shard_manifests.latest(shard) for shard in sorted(table.shards)]
     counts = stores.objects.counts
@@ -118,20 +114,15 @@ def test_a_view_costs_a_request_a_shard_and_a_few(address: Address) -> None:
     assert [shard.manifest for shard in view.shards] == by_hint
     on_s3 = stores.objects.page_objects > 0
     # The root's folders, the shards; the version's own manifest, and one or three a shard.
-    assert asked["list"] == 2
-    assert asked["get"] == 1 + 4 * (1 if on_s3 else 3)
+    assert (asked["list"], asked["get"]) == (2, 1 + 4 * (1 if on_s3 else 3))
     before = counts.as_dict()
     assert stores.views.table(probed=True) == view
     # The version's own manifest is known.
     assert counts.get - before["get"] == 4 * 3
 
 
-def test_a_look_with_wals_is_the_view_and_the_listings(address: Address) -> None:
-    table = builders.make_table(
-        address.uri, rows=range(3), shards=2, options=address.storage_options
-    )
-    for number, shard in enumerate(table.shards):
-        table.flush(shard, Put([number], number))
+@pytest.mark.integration
+def test_a_look_with_wals_is_the_view_and_the_listings(table: Table) -> None:
     plain = table.stores.views.table()
     for reached in (False, True):
         view, listed = table.stores.views.table_and_wal(reached=reached)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import random
 
 import pyarrow as pa
 import pytest
@@ -55,23 +54,19 @@ def test_an_entry_and_a_sentinel() -> None:
 )
 def test_a_schema_that_is_no_entry_s_is_corruption(metadata: dict[str, str]) -> None:
     data = stream(metadata)
-    with pytest.raises(Corruption):
-        WalEntries(stored(data)).rows(SHARD, 1)
-    with pytest.raises(Corruption):
-        head(data)
+    for read in (lambda: WalEntries(stored(data)).rows(SHARD, 1), lambda: head(data)):
+        with pytest.raises(Corruption):
+            read()
 
 
-def test_a_sentinel_with_rows_is_corruption() -> None:
+def test_anything_but_an_outright_no_is_a_sentinel_which_has_no_rows() -> None:
+    empty = pa.record_batch({"id": pa.array([], pa.int64())})
+    for value, is_one in (("true", True), ("1", True), ("false", False)):
+        data = stream({"writer_epoch": "1", "fence_sentinel": value}, empty)
+        assert WalEntries(stored(data)).rows(SHARD, 1).entry.fence_sentinel is is_one
     data = stream({"writer_epoch": "1", "fence_sentinel": "true"})
     with pytest.raises(Corruption, match="a fence sentinel with 2 rows"):
         WalEntries(stored(data)).rows(SHARD, 1)
-
-
-@pytest.mark.parametrize(("value", "is_one"), [("true", True), ("1", True), ("false", False)])
-def test_anything_but_an_outright_no_is_a_sentinel(value: str, is_one: bool) -> None:
-    empty = pa.record_batch({"id": pa.array([], pa.int64())})
-    data = stream({"writer_epoch": "1", "fence_sentinel": value}, empty)
-    assert WalEntries(stored(data)).rows(SHARD, 1).entry.fence_sentinel is is_one
 
 
 def test_an_entry_above_the_limit_is_refused() -> None:
@@ -114,7 +109,7 @@ def test_compression_as_arrow_once_told_it_counts() -> None:
     assert count_decoded_bytes(out.getvalue()) == 2**50
 
 
-@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+@pytest.mark.parametrize("compression", [None, "zstd"])
 def test_what_an_entry_unfolds_to_is_known_beforehand(compression: str | None) -> None:
     data = folded(compression)
     size = count_decoded_bytes(data)
@@ -139,20 +134,6 @@ def test_a_size_that_no_memory_has_is_refused_and_is_no_damage() -> None:
     (entry,) = entries.describe(SHARD, entries.list_entries(SHARD))
     assert entry.refused
     assert "unfolds from" in str(entry.problem)
-
-
-def test_damage_to_a_folded_entry_is_corruption_or_too_much() -> None:
-    data, chance = folded("zstd"), random.Random(7)
-    told = set()
-    for _ in range(600):
-        spoilt = bytearray(data[: chance.choice([len(data), chance.randrange(len(data))])])
-        for _ in range(chance.randrange(4)):
-            spoilt[chance.randrange(len(spoilt))] = chance.choice([0, 1, 0x7F, 0xFF])
-        try:
-            WalEntries(stored(bytes(spoilt))).rows(SHARD, 1)
-        except (Corruption, Refused) as error:
-            told.add(Corruption if isinstance(error, Corruption) else Refused)
-    assert told == {Corruption, Refused}
 
 
 def test_of_entries_that_unfold_to_much_one_is_decoded_at_a_time() -> None:
