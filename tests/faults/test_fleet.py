@@ -10,9 +10,9 @@ from typing import Any
 import lance
 import pytest
 
-from memwal.run.stores import open_stores
 from bench.flushing import BASE_ROWS, DIM, Flushing
 from bench.tables import make_base, new_shards
+from memwal.run.stores import open_stores
 from tests.support.sick_tables import BIG, DEADLY, SILENT, SickTables
 from tests.support.watching import Watch
 
