@@ -64,6 +64,13 @@ def pytest_configure(config: pytest.Config) -> None:
     time.sleep = _seen("time.sleep", time.sleep)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What races, or starts a JVM, is nightly; but for the smoke."""
+    needs = item.get_closest_marker("races") or item.get_closest_marker("spark")
+    if needs and not item.get_closest_marker("e2e"):
+        item.add_marker(pytest.mark.nightly)
+
+
 def level_of(item: pytest.Item) -> str:
     """The level of a test: of several markers the last of `LEVELS`."""
     marked = [name for name in LEVELS if item.get_closest_marker(name)]
