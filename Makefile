@@ -111,9 +111,9 @@ check-mypy-bench:
 		$(BENCH_TYPES) bench)
 check-imports:
 	$(call step,lint-imports,PYTHONPATH=airflow_plugins $(BIN)/lint-imports)
-# No limit, but a number to look at.
+# No limits, but numbers to look at.
 check-size:
-	@printf '%-14s' size; $(BIN)/python scripts/count_lines.py
+	@$(BIN)/python scripts/count_lines.py
 check-tests:
 	@$(PYTEST) -q -n $(TEST_PROCESSES) $(FAST) $(PYTEST_ARGS)
 
