@@ -34,7 +34,10 @@ def list_files(*patterns: str) -> list[Path]:
 def count_code_lines(file: Path) -> int:
     """Count the lines of a module that hold code."""
     text = file.read_text()
-    tree = ast.parse(text)
+    return _count_lines(text, ast.parse(text))
+
+
+def _count_lines(text: str, tree: ast.Module) -> int:
     lines = enumerate(text.split("\n"), 1)
     held = {at for at, line in lines if line.strip() and not line.lstrip().startswith("#")}
     left_out: set[int] = set()
@@ -69,8 +72,8 @@ def _is_docstring(node: ast.AST) -> bool:
     )
 
 
-def _count_parameters(file: Path) -> Iterator[tuple[str, int]]:
-    for node in _list_statements(ast.parse(file.read_text()).body):
+def _count_parameters(file: Path, tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in _list_statements(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             yield f"{node.name} in {_name(file)}", sum(a.arg not in ("self", "cls") for a in given)
@@ -108,11 +111,16 @@ def advise() -> Iterator[tuple[str, str]]:
     """Yield what is counted, and what was found."""
     product = list_files(*(f"{folder}/*.py" for folder in PRODUCT))
     tests = sum(map(count_code_lines, list_files("tests/*.py")))
-    lines = {_name(file): file.read_text().count("\n") for file in product}
-    parameters = dict(counted for file in product for counted in _count_parameters(file))
+    code, lines, parameters = 0, {}, {}
+    for file in product:
+        text = file.read_text()
+        tree = ast.parse(text)
+        code += _count_lines(text, tree)
+        lines[_name(file)] = text.count("\n")
+        parameters.update(_count_parameters(file, tree))
     words = {_name(file): len(file.read_text().split()) for file in list_files("*.md")}
     commands, options = _count_commands()
-    yield "product", f"{len(product)} files, {sum(map(count_code_lines, product)):,} lines of code"
+    yield "product", f"{len(product)} files, {code:,} lines of code"
     yield "tests", f"{tests:,} lines of code; {TEST_LINES_MAX:,} are wanted"
     yield "modules", f"lines: {_over(lines, MODULE_LINES_MAX)}"
     yield "functions", f"parameters: {_over(parameters, PARAMETERS_MAX)}"
