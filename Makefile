@@ -90,10 +90,13 @@ test-changed: $(READY) $(AIRFLOW_READY) ## Three minutes of what a change can re
 test-fast: $(READY) ## Run the unit tests
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
 
-CHECKS := check-ruff check-format check-mypy check-mypy-airflow check-mypy-bench check-imports check-size check-tests
+CHECKS := check-ruff check-format check-mypy check-mypy-airflow check-mypy-bench check-size check-tests
+# The unit tests that are about a second each, and fast to collect. All of them: make test-fast.
+QUICK := $(addprefix tests/,architecture cli conformance format monitoring mutation provider release) \
+	$(wildcard tests/test_*.py)
 .PHONY: $(CHECKS)
 
-check: $(READY) $(AIRFLOW_READY) ## Lint, formatting, types, import contract, fast tests
+check: $(READY) $(AIRFLOW_READY) ## Lint, formatting, types, import contract, sizes, quick unit tests; a minute
 	@$(MAKE) -k -s --no-print-directory -j$(CHECK_PROCESSES) --output-sync=target $(CHECKS)
 
 check-ruff:
@@ -109,13 +112,11 @@ check-mypy-airflow:
 check-mypy-bench:
 	$(call step,mypy bench,$(BIN)/mypy --cache-dir .mypy_cache/bench \
 		$(BENCH_TYPES) bench)
-check-imports:
-	$(call step,lint-imports,PYTHONPATH=airflow_plugins $(BIN)/lint-imports)
-# No limit, but a number to look at.
+# No limits, but numbers to look at.
 check-size:
-	@printf '%-14s' size; $(BIN)/python scripts/count_lines.py
+	@$(BIN)/python scripts/count_lines.py
 check-tests:
-	@$(PYTEST) -q -n $(TEST_PROCESSES) $(FAST) $(PYTEST_ARGS)
+	@$(PYTEST) -q $(FAST) $(QUICK) $(PYTEST_ARGS)
 
 format: $(READY) ## Format the code and apply the safe lint fixes
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .

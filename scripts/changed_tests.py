@@ -4,7 +4,8 @@
 
 Nearly every module is reached by nearly every test, through the command line. So what mirrors a
 changed file runs first (tests/jobs/merge for memwal/jobs/merge), then what imports it, directly
-before through others, as long as tests/durations.json says that there is time.
+before through others, as long as tests/durations.json says that there is time. What is nightly is
+left out; `-m ""` among pytest's options runs it too.
 """
 
 from __future__ import annotations
@@ -243,7 +244,8 @@ def main() -> int:
     changed = find_changed(base)
     tests = [f for f in git("ls-files", "-co", "--exclude-standard", "tests") if is_test(f)]
     texts = {file: (ROOT / file).read_text() for file in tests if (ROOT / file).exists()}
-    durations = json.loads((ROOT / "tests" / "durations.json").read_text())
+    kept = json.loads((ROOT / "tests" / "durations.json").read_text())
+    durations = {file: levels.get("test", 0.0) for file, levels in kept.items()}
     ordered = order(changed, build_graph(), texts, durations)
     selection = choose(
         [test for test, _ in ordered],
@@ -299,14 +301,15 @@ def _run(files: Sequence[str], processes: int, for_pytest: Sequence[str]) -> int
     """Both suites, one after the other where the change is in both."""
     airflow = [file for file in files if file.startswith(AIRFLOW)]
     others = [file for file in files if not file.startswith(AIRFLOW)]
+    plain = ("-q", "-m", "not nightly", *for_pytest)
     many = ("-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder")
     airflow_pytest = str(Path(os.environ.get("VENV_AIRFLOW", ".venv-airflow")) / "bin" / "pytest")
     code = 0
     if others:
-        words = [sys.executable, "-m", "pytest", "-q", *many, *for_pytest, *others]
+        words = [sys.executable, "-m", "pytest", *many, *plain, *others]
         code = subprocess.run(words, cwd=ROOT, check=False).returncode
     if airflow:
-        words = [airflow_pytest, "-q", *for_pytest, *airflow]
+        words = [airflow_pytest, *plain, *airflow]
         code = subprocess.run(words, cwd=ROOT, check=False).returncode or code
     return 0 if code == NONE_SELECTED else code
 

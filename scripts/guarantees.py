@@ -54,7 +54,7 @@ def _list_holders(held: Mapping[str, list[str]]) -> Iterator[str]:
             raise ValueError(f"no such test: {test}")
         words = name.removeprefix("test_").replace("_", " ").replace(" s ", "'s ")
         yield f"{words} (`{path}`)" if name else f"`{path}`"
-    variants = (MODELS / "check.py").read_text()
+    variants = (MODELS / "variants.toml").read_text()
     for model in held.get("models", ()):
         name, _, variant = model.partition(": ")
         if not (MODELS / f"{name}.pml").exists() or variant not in variants:

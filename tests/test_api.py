@@ -27,12 +27,11 @@ def named(heading: str) -> set[str]:
     return set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
 
 
-def test_what_is_exported_is_documented() -> None:
+def test_what_is_exported_is_documented_and_nothing_else_is_there() -> None:
     assert named("name") == set(memwal.__all__)
     assert all(getattr(memwal, name).__doc__ for name in memwal.__all__)
-
-
-def test_every_method_is_documented() -> None:
+    with pytest.raises(AttributeError, match="merge_all"):
+        memwal.merge_all  # noqa: B018
     methods = {
         name
         for name, value in vars(memwal.Table).items()
@@ -42,20 +41,7 @@ def test_every_method_is_documented() -> None:
     assert all(getattr(memwal.Table, name).__doc__ for name in methods)
 
 
-def test_an_unknown_name_is_none_of_ours() -> None:
-    with pytest.raises(AttributeError, match="merge_all"):
-        memwal.merge_all  # noqa: B018
-
-
-def test_importing_it_imports_nothing_else() -> None:
-    code = (
-        "import sys; before = set(sys.modules); import memwal; print(*sys.modules.keys() - before)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["memwal"]
-
-
-@pytest.mark.integration
+@pytest.mark.nightly
 def test_types_are_shipped(tmp_path: Path) -> None:
     assert (ROOT / "memwal" / "py.typed").is_file()
     code = (

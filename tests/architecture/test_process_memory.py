@@ -8,12 +8,10 @@ import sys
 
 import pytest
 
-from memwal.run.process import process_memory
-
 _COUNT = """
 import ctypes, os, sys, threading
 from memwal.run.process import process_memory
-if sys.argv[1] == "limited":
+for _ in range(int(sys.argv[1])):
     process_memory.limit_arenas()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -33,27 +31,16 @@ print(os.read(read, 1 << 20).count(b"<heap "))
 """
 
 
-def arenas(how: str, **more: str) -> int:
+def arenas(times: int, **more: str) -> int:
+    """How many there are where they were limited that many times."""
     environment = {k: v for k, v in os.environ.items() if k != "MALLOC_ARENA_MAX"} | more
-    done = subprocess.run(
-        [sys.executable, "-c", _COUNT, how],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return int(done.stdout)
+    words = [sys.executable, "-c", _COUNT, str(times)]
+    return int(subprocess.check_output(words, env=environment, text=True))
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's arenas")
 def test_threads_share_a_bounded_number_of_arenas() -> None:
-    bound = max(2, os.cpu_count() or 1)
-
-    assert arenas("limited") <= bound
-    assert arenas("unlimited") > arenas("limited")
-    assert arenas("limited", MALLOC_ARENA_MAX="5") == arenas("unlimited", MALLOC_ARENA_MAX="5")
-
-
-def test_doing_it_twice_does_no_harm() -> None:
-    process_memory.limit_arenas()
-    process_memory.limit_arenas()
+    assert arenas(2) <= max(2, os.cpu_count() or 1)
+    assert arenas(2) < arenas(0)
+    assert arenas(1, MALLOC_ARENA_MAX="5") == arenas(0, MALLOC_ARENA_MAX="5")

@@ -1,38 +1,72 @@
-"""The reference pages are what the code says now: `make reference` writes them."""
+"""The generated pages are what the code and the promises say now: `make reference` writes them."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from functools import cache
 
 import pytest
 
 from memwal.cli.config import list_keys
 from memwal.cli.schema import VERSION
 from memwal.config.known_names import VARIABLES
+from scripts import guarantees
+from scripts.guarantees import read_holders, write_notes
 from scripts.reference import PAGES, check_version, write_pages
+from tests.architecture.files import modules
 
-ROOT = PAGES.parents[1]
+written = cache(write_pages)
 
 
-@pytest.mark.parametrize("name", ["reference.md", "documents.md"])
-def test_a_page_is_what_the_code_says(name: str) -> None:
-    assert (PAGES / name).read_text() == write_pages()[name], "run: make reference"
+def test_a_page_is_what_the_code_says() -> None:
+    for name, text in written().items():
+        assert (PAGES / name).read_text() == text, "run: make reference"
 
 
 def test_every_variable_is_named() -> None:
     known = {*VARIABLES, *(key["variable"] for key in list_keys())}
-    found: set[str] = set()
-    for folder in ("memwal", "jobs", "dags"):
-        for file in Path(ROOT / folder).rglob("*.py"):
-            found |= set(re.findall(r'"(MEMWAL_[A-Z_]+[A-Z])"', file.read_text()))
+    texts = [text for name, text in modules().items() if name.startswith(("memwal/", "jobs/"))]
+    found = {name for text in texts for name in re.findall(r'"(MEMWAL_[A-Z_]+[A-Z])"', text)}
     assert found - known == set()
     assert found >= {"MEMWAL_CONFIG", "MEMWAL_RUN_ID"}
 
 
 def test_a_field_that_goes_raises_the_version() -> None:
-    page = write_pages()["documents.md"]
+    page = written()["documents.md"]
     less = page.replace("tables[].safe: boolean\n", "")
     assert check_version(page, less) == []
     assert check_version(less, page) == ["quiesce: tables[].safe: boolean"]
     assert check_version(less, page.replace(f"version {VERSION}:", "version 0:")) == []
+
+
+def test_below_each_promise_stands_what_holds_it() -> None:
+    page, holders = guarantees.PAGE.read_text(), read_holders()
+    assert page == write_notes(page, holders), "run: make reference"
+    assert len(holders) > 20
+    assert all(each.get("tests") or each.get("models") for each in holders.values())
+
+
+@pytest.mark.parametrize(
+    ("page", "holders", "says"),
+    [
+        ("it", {"it": {"tests": ["tests/store/test_lease.py::test_of_nobody"]}}, "no such test"),
+        ("it", {"it": {"tests": ["tests/store/test_of_nothing.py"]}}, "no such test"),
+        ("it", {"it": {"models": ["merging: a variant of nobody"]}}, "no such model"),
+        ("it", {"it": {"models": ["nothing"]}}, "no such model"),
+        ("bare", {}, "bare"),
+        ("it", {"it": {}, "left": {"tests": ["tests/store/test_lease.py"]}}, "left"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    page: str, holders: guarantees.Holders, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        write_notes(f"<!-- held: {page} -->\n", holders)
+
+
+def test_a_note_is_written_anew() -> None:
+    page = "A promise.\n\n<!-- held: it -->\n\nMore.\n"
+    once = write_notes(page, {"it": {"tests": ["tests/store/test_lease.py"]}})
+    assert "- `tests/store/test_lease.py`\n\n</details>\n\nMore." in once
+    again = write_notes(once, {"it": {"models": ["merging"]}})
+    assert "test_lease" not in again and again.count("<details") == 1

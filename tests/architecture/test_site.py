@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
 
 from memwal import trouble
 from memwal.errors import MemWalError
@@ -23,9 +23,9 @@ DOCS = ROOT / "docs"
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make docs` builds; a dead link or anchor, or a page without a place, would fail it."""
     folder = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True)
+    config.plugins.on_startup(command="build", dirty=False)
+    build(config)
     return folder
 
 
@@ -44,6 +44,7 @@ class Loads(HTMLParser):
             self.found.append(given.get("src") or "")
 
 
+@pytest.mark.integration
 def test_every_page_has_its_place(site: Path) -> None:
     pages = {page.relative_to(DOCS).with_suffix(".html") for page in DOCS.rglob("*.md")}
     built = {page.relative_to(site) for page in site.rglob("*.html")}
@@ -51,6 +52,7 @@ def test_every_page_has_its_place(site: Path) -> None:
     assert built - {Path("404.html")} == pages
 
 
+@pytest.mark.integration
 def test_nothing_comes_from_another_host_and_tables_are_whole(site: Path) -> None:
     for page in site.rglob("*.html"):
         loads = Loads()
@@ -61,6 +63,7 @@ def test_nothing_comes_from_another_host_and_tables_are_whole(site: Path) -> Non
         assert re.findall(r"(?:@import|url\()[^;)]*//", style.read_text()) == [], style
 
 
+@pytest.mark.integration
 def test_the_search_knows_every_code(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text())
     titles = {entry["title"] for entry in index["docs"]}
@@ -78,12 +81,9 @@ def test_lists_and_tables_are_apart_from_paragraphs() -> None:
         assert re.findall(r"^ {1,3}(?:- |\d\. |```)", text, re.MULTILINE) == [], page
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_is_what_the_script_draws(name: str) -> None:
-    assert (IMAGES / name).read_text() == draw(PICTURES[name]), "run: make reference"
-
-
-def test_every_picture_is_shown_and_every_file_is_listed() -> None:
+def test_a_picture_is_what_the_script_draws_and_is_shown() -> None:
+    for name, picture in PICTURES.items():
+        assert (IMAGES / name).read_text() == draw(picture), "run: make reference"
     shown = {
         Path(found).name
         for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]

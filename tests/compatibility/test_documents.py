@@ -23,9 +23,8 @@ from tests.compatibility import inside
 from tests.compatibility.builds import CURRENT, Build, previous
 from tests.support import builders
 from tests.support.builders import Put
-from tests.support.sampling import grid
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.nightly
 
 SHORT = ("--retention", "0s", "--grace", "0s", "--allow-short-retention")
 COLLECT = ("garbage", "--execute", "--wal", *SHORT)
@@ -294,7 +293,9 @@ def pair(way: str) -> tuple[Build, Build]:
     return (previous(), CURRENT) if way == "forward" else (CURRENT, previous())
 
 
-@pytest.mark.parametrize(("name", "way", "has_more"), grid(KINDS, WAYS, (False, True)))
+@pytest.mark.parametrize("has_more", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_document_means_the_same_to_both_builds(
     name: str, way: str, has_more: bool, tmp_path: Path
 ) -> None:

@@ -55,9 +55,10 @@ class Pair:
         return tuple(dict.fromkeys((*self.tests, *self.evidence)))
 
 
-def load(folder: Path = HERE) -> list[Pair]:
+@cache
+def load() -> list[Pair]:
     """All pairs, file by file. Raises TypeError for an unknown key, KeyError for a missing one."""
-    return [pair for path in sorted(folder.glob("*.toml")) for pair in _load(path)]
+    return [pair for path in sorted(HERE.glob("*.toml")) for pair in _load(path)]
 
 
 def _load(path: Path) -> Iterator[Pair]:

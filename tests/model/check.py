@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +26,7 @@ DEPTH_MAX = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A model and its switches. `deep` ones are large; the tests run the `quick` ones."""
+    """A model and its switches, as variants.toml has them."""
 
     model: str
     name: str
@@ -52,164 +54,25 @@ class Outcome:
         return self.violated is not None and "assertion" in self.violated and len(self.trail) > 0
 
 
-_SMALL_WAL = ("WRITERS=3", "LAST=4", "COLLECTIONS=1")
-_TWO_WRITERS = ("WRITERS=2", "LAST=5", "DROPS=1", "COLLECTIONS=1")
-_ONE_WRITER = ("WRITERS=1", "LAST=6", "DROPS=2", "COLLECTIONS=1")
-_SNAPSHOT_READER = ("READER", "MERGERS=1", "VERSIONS=5")
-_SNAPSHOT_RESTORE = ("RESTORE", "MERGERS=1", "VERSIONS=6")
-_SMALL_MERGE = ("GENERATIONS=2", "READS=1")
+def _read_variants() -> Iterator[Variant]:
+    for model, named in tomllib.loads((HERE / "variants.toml").read_text()).items():
+        for name, text in named.items():
+            words = text.split()
+            switches = tuple(word for word in words if word.isupper())
+            flags = {word: True for word in words if word.islower()}
+            yield Variant(model=model, name=name, switches=switches, **flags)
 
 
-def _fencing(name: str, switch: str, *, quick: bool = False) -> Variant:
-    return Variant(model="fencing", name=name, switches=(switch, *_SMALL_WAL), quick=quick)
+VARIANTS = tuple(_read_variants())
 
 
-def _merging(name: str, switch: str, *, quick: bool = False) -> Variant:
-    return Variant(model="merging", name=name, switches=(switch, *_SMALL_MERGE), quick=quick)
+def find(name: str) -> Variant:
+    """The first variant of this name."""
+    return next(variant for variant in VARIANTS if variant.name == name)
 
 
-def _manifests(name: str, switch: str, *switches: str, quick: bool = False) -> Variant:
-    switches = switches or _TWO_WRITERS
-    return Variant(model="manifests", name=name, switches=(switch, *switches), quick=quick)
-
-
-NEWEST_SENTINEL = _fencing("the newest sentinel is deleted", "DELETE_NEWEST_SENTINEL", quick=True)
-
-KEPT_EPOCH = Variant(
-    model="restore", name="no epoch is raised", switches=("KEPT_EPOCH",), quick=True
-)
-
-VARIANTS = (
-    Variant(model="fencing", name="as it is", switches=_SMALL_WAL, safe=True),
-    Variant(
-        model="fencing", name="as it is, three positions", safe=True, quick=True,
-        switches=("WRITERS=3", "LAST=3", "COLLECTIONS=1"),
-    ),
-    Variant(
-        model="fencing", name="as it is, two collections", safe=True, deep=True,
-        switches=("WRITERS=3", "LAST=5", "COLLECTIONS=2"),
-    ),
-    Variant(
-        model="fencing", name="as it is, six positions", safe=True, deep=True,
-        switches=("WRITERS=3", "LAST=6", "COLLECTIONS=1"),
-    ),
-    NEWEST_SENTINEL,
-    _fencing("every sentinel is deleted", "DELETE_SENTINELS"),
-    _fencing("the highest position is deleted", "DELETE_HIGHEST"),
-    _fencing("entries above the replay position are deleted", "DELETE_UNCOVERED"),
-    _fencing("entries above the last position seen are deleted", "DELETE_UNSEEN"),
-    _fencing("unfinished claims hold nothing", "DELETE_BELOW_CLAIM"),
-    _fencing("a sentinel ends a claim", "SENTINEL_ENDS_CLAIM", quick=True),
-    _fencing("rows are told although a sentinel is not found", "UNLOCATED", quick=True),
-    _fencing("sentinels are taken for those of their turn", "IN_ORDER"),
-    _fencing("writers leave no sentinel", "NO_SENTINEL"),
-    _fencing("a flush does not check the epoch", "NO_EPOCH_CHECK"),
-    _fencing("a put overwrites what is there", "NO_PUT_IF_ABSENT"),
-    Variant(model="merging", name="as it is, no lease", switches=_SMALL_MERGE, safe=True),
-    Variant(
-        model="merging", name="as it is, a lease that lapses", safe=True, deep=True,
-        switches=("LEASE", *_SMALL_MERGE),
-    ),
-    Variant(
-        model="merging", name="as it is, three generations", safe=True, deep=True,
-        switches=("GENERATIONS=3", "READS=1"),
-    ),
-    _merging("folds without an anchor", "UNANCHORED_FOLDS", quick=True),
-    _merging("newest generation first", "NEWEST_FIRST"),
-    _merging("the mark is committed before the rows", "MARK_BEFORE_ROWS"),
-    _merging("a mark may be lower", "NO_MARK_CHECK"),
-    _merging("dropped when the latest version has it", "DROP_AT_LATEST"),
-    _merging("deleted without a grace", "NO_GRACE"),
-    _merging("deleted while a manifest names it", "DELETE_LISTED"),
-    _merging("the reader passes over holes", "NO_HOLE_CHECK"),
-    Variant(model="snapshot", name="as it is, mergers without the lease", safe=True, quick=True),
-    Variant(model="snapshot", name="no repair", switches=("NO_REPAIR",)),
-    Variant(
-        model="snapshot", name="as it is, with a reader", switches=_SNAPSHOT_READER,
-        safe=True, quick=True,
-    ),
-    Variant(
-        model="snapshot", name="readers go by any snapshot", quick=True,
-        switches=("UNCONFIRMED", *_SNAPSHOT_READER),
-    ),
-    Variant(
-        model="snapshot", name="a repair has the stamp of its cause",
-        switches=("ONE_STAMP", *_SNAPSHOT_READER),
-    ),
-    Variant(
-        model="snapshot", name="killed before its repair, 8-bit keys",
-        switches=("KILLED_UNCOMPARED",),
-    ),
-    Variant(
-        model="snapshot", name="as it is, with a restore", switches=_SNAPSHOT_RESTORE,
-        safe=True, quick=True,
-    ),
-    Variant(
-        model="snapshot", name="as it is, with a restore and a reader",
-        switches=("RESTORE", "GENERATIONS=2", *_SNAPSHOT_READER), safe=True, deep=True,
-    ),
-    Variant(
-        model="snapshot", name="as it is, with a restore, two mergers", safe=True, deep=True,
-        switches=("RESTORE", "GENERATIONS=2", "VERSIONS=6"),
-    ),
-    Variant(
-        model="snapshot", name="what a restore lowered is raised", quick=True,
-        switches=("RAISE_RESTORED", *_SNAPSHOT_RESTORE),
-    ),
-    Variant(
-        model="snapshot", name="no reply is taken for no commit", quick=True,
-        switches=("NO_REPLY_NO_COMMIT", *_SNAPSHOT_RESTORE),
-    ),
-    Variant(
-        model="snapshot", name="what was flushed is not read again",
-        switches=("READ_ONCE", "RESTORE", "GENERATIONS=2", *_SNAPSHOT_READER),
-    ),
-    Variant(model="lease", name="as it is", switches=("HOLDERS=2",), safe=True),
-    Variant(model="lease", name="as it is, three holders", safe=True, deep=True),
-    Variant(model="lease", name="claims overwrite", switches=("PLAIN_PUT",)),
-    Variant(model="lease", name="what exists is taken for ours", switches=("EXISTS_IS_OURS",)),
-    Variant(model="lease", name="no look before a commit", switches=("NO_LOOK",)),
-    Variant(
-        model="lease", name="nobody asks for the claim before", quick=True,
-        switches=("HOLDERS=2", "NO_PREDECESSOR"),
-    ),
-    Variant(
-        model="lease", name="claims are deleted highest first",
-        switches=("HOLDERS=2", "HIGHEST_FIRST"),
-    ),
-    Variant(model="manifests", name="as it is", switches=_TWO_WRITERS, safe=True),
-    Variant(
-        model="manifests", name="as it is, one writer and drops", safe=True, quick=True,
-        switches=_ONE_WRITER,
-    ),
-    Variant(
-        model="manifests", name="as it is, two collections", safe=True, deep=True,
-        switches=("WRITERS=2", "LAST=6", "DROPS=2", "COLLECTIONS=2"),
-    ),
-    _manifests("no name stays taken", "FREE_NAMES", quick=True),
-    _manifests("one name stays taken, whatever drops follow", "FREE_AFTER_DROPS"),
-    _manifests("the present epoch's last one goes", "FREE_PRESENT", *_ONE_WRITER),
-    _manifests("what stays can be read", "LEFT_READABLE"),
-    _manifests("version 1 is deleted", "FIRST_IS_GONE"),
-    _manifests("the hint's target goes", "BELOW_HINT"),
-    _manifests("highest first", "HIGHEST_FIRST", *_ONE_WRITER),
-    _manifests("no grace for claims and drops", "NO_GRACE", quick=True),
-    Variant(model="restore", name="as it is, the old shard deleted", safe=True, quick=True),
-    Variant(model="restore", name="as it is, over", switches=("OVER",), safe=True, quick=True),
-    KEPT_EPOCH,
-    Variant(model="restore", name="over, no epoch is raised", switches=("OVER", "KEPT_EPOCH")),
-    Variant(
-        model="restore", name="the epoch after the backup's", switches=("NEXT_EPOCH",), quick=True
-    ),
-    Variant(
-        model="restore", name="over, the epoch after the backup's",
-        switches=("OVER", "OVER_UNREAD", "NEXT_EPOCH"),
-    ),
-    Variant(model="restore", name="the WAL goes on at once", switches=("NO_POSITION_LEAP",)),
-    Variant(
-        model="restore", name="no sentinel at the old tip", switches=("OVER", "NO_TIP_SENTINEL")
-    ),
-)  # fmt: skip
+NEWEST_SENTINEL = find("the newest sentinel is deleted")
+KEPT_EPOCH = find("no epoch is raised")
 
 
 def missing() -> str | None:

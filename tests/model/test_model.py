@@ -9,8 +9,7 @@ import pytest
 from tests.model import check
 
 pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.skipif(check.missing() is not None, reason=str(check.missing())),
 ]
 

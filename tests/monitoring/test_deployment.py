@@ -1,4 +1,4 @@
-"""The unit and the Deployment in the page about the watch: they would start, and stop in time."""
+"""The unit, the Deployment and the dashboard: they would start, stop in time, and be taken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from tests.monitoring.test_rules import FILE as RULES_FILE
 from tests.monitoring.test_rules import promtool
 from tests.support.containerfile import last
 
+FOLDER = Path(memwal.__path__[0]) / "monitoring"
 PAGE = "docs/operate/watch.md"
+UNITS = {"none", "s", "bytes", "ops", "rowsps", "reqps", "currencyUSD"}
 STOP_SECONDS_MAX = WatchSettings().stop_seconds_max
 (UNIT,) = blocks(PAGE, "ini")
 SCRAPE, OBJECTS = blocks(PAGE, "yaml")
@@ -49,6 +51,7 @@ def container() -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     file = tmp_path / "memwal-watch.service"
@@ -120,15 +123,38 @@ def test_they_run_what_the_image_has() -> None:
     assert watch["securityContext"]["readOnlyRootFilesystem"]
 
 
+@pytest.mark.nightly
 def test_prometheus_takes_its_configuration(prometheus: Path, tmp_path: Path) -> None:
     shutil.copy(RULES_FILE, tmp_path)
     file = tmp_path / "prometheus.yml"
     file.write_text(SCRAPE)
-    done = promtool(prometheus, "check", "config", file)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "rules found" in done.stdout
+    assert "rules found" in promtool(prometheus, "check", "config", file)
 
 
 def test_the_package_brings_its_files() -> None:
-    folder = Path(memwal.__path__[0]) / "monitoring"
-    assert {file.name for file in folder.iterdir()} == {"rules.yml", "dashboard.json"}
+    assert {file.name for file in FOLDER.iterdir()} == {"rules.yml", "dashboard.json"}
+
+
+def test_grafana_can_take_it() -> None:
+    """What Grafana needs of a dashboard, and what one by hand gets wrong."""
+    text = (FOLDER / "dashboard.json").read_text()
+    dashboard = json.loads(text)
+    assert dashboard["schemaVersion"] >= 36 and dashboard["uid"] and "id" not in dashboard
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken and max(x for x, _ in cells) < 24
+        taken |= cells
+        assert panel["type"] in ("stat", "timeseries")
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    used = set(re.findall(r"\$\{?([a-z]\w+)", text))
+    assert used == variables

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from memwal_airflow.operators.outcomes import summarize
 from memwal_airflow.operators.task_runs import describe_task
 from memwal_airflow.operators.tries import (
@@ -68,15 +69,22 @@ def moved(summary: dict[str, Any]) -> list[str]:
     return [found["table"] for found in summary["tables"] if found["progress"]]
 
 
-def test_tries_that_all_failed_tell_of_nothing() -> None:
+@pytest.mark.parametrize(
+    ("tries", "told"),
+    [
+        ([report(AWAY)] * 4, []),
+        # Nothing to do after a try that failed is no progress.
+        ([report(AWAY), report(IDLE)], []),
+        # A job that left no report is as good as unseen.
+        ([None, report(IDLE)], ["t"]),
+        # A dry run moved nothing, whatever comes after it.
+        ([{**report(HALF), "dry_run": True}, None], []),
+    ],
+)
+def test_what_moved_is_told(tries: list[dict[str, Any] | None], told: list[str]) -> None:
     task = Task()
-    assert [moved(task.try_once(report(AWAY))) for _ in range(4)] == [[]] * 4
-
-
-def test_nothing_to_do_after_a_try_that_failed_is_no_progress() -> None:
-    task = Task()
-    task.try_once(report(AWAY))
-    assert moved(task.try_once(report(IDLE), is_last=True)) == []
+    found = [moved(task.try_once(each, is_last=n == len(tries))) for n, each in enumerate(tries, 1)]
+    assert found[-1] == told
 
 
 def test_what_an_earlier_try_did_is_told_however_the_last_one_ended() -> None:
@@ -127,12 +135,6 @@ def test_each_try_that_was_lost_is_had_back_once() -> None:
     assert not take_lost_try(task.context)
 
 
-def test_a_job_that_left_no_report_is_as_good_as_unseen() -> None:
-    task = Task()
-    task.try_once(None)
-    assert moved(task.try_once(report(IDLE), is_last=True)) == ["t"]
-
-
 def test_each_job_of_a_backfill_for_itself() -> None:
     merged = {"job": "merge", **table("done", 3, 4)}
     caught_up = {"job": "index-catchup", **table("done", 4, 5)}
@@ -158,12 +160,6 @@ def test_once_it_is_over_nothing_is_kept() -> None:
     assert moved(task.try_once(report(IDLE), is_last=True)) == []
 
 
-def test_a_dry_run_moved_nothing_whatever_comes_after_it() -> None:
-    task = Task()
-    task.try_once({**report(HALF), "dry_run": True})
-    assert moved(task.try_once(None)) == []
-
-
 def test_how_long_a_lease_is_held_is_counted_over_all_looks_and_tries() -> None:
     task = Task()
     held = {**report(table("held", None, None)), "outcome": "held"}
@@ -181,10 +177,7 @@ def test_how_long_a_lease_is_held_is_counted_over_all_looks_and_tries() -> None:
     assert measure_hold(task.context, 9000.0) == 0
     task.try_once(report(IDLE), is_last=True)
     assert task.kept == {}
-
-
-def test_a_clock_that_was_ahead_makes_no_look_wait_for_it() -> None:
-    task = Task()
+    # A clock that was ahead makes no look wait for it.
     assert measure_hold(task.context, 1e9) == 0
     assert [measure_hold(task.context, now) for now in (100.0, 160.0)] == [0, 60]
 

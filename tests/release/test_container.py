@@ -30,7 +30,6 @@ from tests.support.builders import Put
 from tests.support.containerfile import STAGES, last, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ("memwal", "spark")
 # What belongs to the system below, which is the base image's affair.
 SYSTEM = ("apt-get", "groupadd")
 TOOLS = re.compile(r"\b(gcc|g\+\+|make|build-essential|pip|venv|\w+-dev)\b")
@@ -135,20 +134,16 @@ def run(image: Image, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.integration
-def test_commands_run(image: Image) -> None:
+@pytest.mark.nightly
+def test_it_is_the_wheel_that_runs(image: Image) -> None:
     assert run(image, "--version").startswith("memwal ")
     assert "--dry-run" in run(image, "merge", "--help")
-
-
-@pytest.mark.integration
-def test_it_is_the_wheel_that_runs(image: Image) -> None:
     (packages,) = (image.folder / "opt" / "memwal").glob("lib/python*/site-packages")
     assert (packages / "memwal" / "cli" / "__init__.py").is_file()
     assert list(packages.glob("lance_memwal-*.dist-info/licenses/LICENSE"))
 
 
-@pytest.mark.integration
+@pytest.mark.nightly
 def test_a_watch_merges_and_stops(image: Image) -> None:
     lake = image.folder / "lake"
     table = builders.make_table(lake, rows=range(20))
@@ -170,14 +165,10 @@ def test_a_watch_merges_and_stops(image: Image) -> None:
     builders.check_merged(table)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_nobody_is_root(target: str) -> None:
-    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", STAGES[target].values("USER")[-1])
+@pytest.mark.parametrize("target", ["memwal", "spark"])
+def test_a_target_has_no_root_and_no_build_tools(target: str) -> None:
     assert STAGES[target].steps[-1][0] == "USER"
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_target_has_no_build_tools(target: str) -> None:
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", STAGES[target].values("USER")[-1])
     own = [*STAGES[target].values("RUN"), *STAGES["base"].values("RUN")]
     assert not [found for value in own for found in TOOLS.findall(value)]
 
