@@ -25,20 +25,23 @@ if importlib.util.find_spec("airflow") is None:
 from jsonschema import Draft202012Validator
 from local_airflow.home import JOBS_BIN, ROOT, AirflowHome
 
+from playwright.sync_api import Browser
+
 from tests.airflow.airflow_server import (
     DAGS,
     EXAMPLES,
     PASSWORDS,
     InProcessAirflow,
     TestAirflow,
-    empty_database,
-    make_template,
+    copy_database,
     server_settings,
 )
+from tests.airflow.page_browser import launched
+from tests.airflow.stand_in import StandIn
 from tests.airflow.tables import TableMaker, Tables
 from tests.support.warm_command import script as warm_script
 
-pytest_plugins = ["tests.support.durations", "tests.support.levels"]
+pytest_plugins = ["tests.support.durations"]
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="memwal-airflow-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
@@ -60,8 +63,8 @@ Draft202012Validator.check_schema = lambda schema: _check_schema(json.dumps(sche
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole Airflows share two cores with the other suite: tried once more.
 
-    Those that share one come last, as it works at its own pace for as long as it is there, and in
-    one process, which has it; the tests of any other file stay together.
+    Those that share one come last, as it works at its own pace for as long as it is there. They are
+    in one process, which has it; the tests of any other file stay together.
     """
     items.sort(key=_needs_server)
     for item in items:
@@ -77,8 +80,16 @@ def _needs_server(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated Airflow database."""
-    return make_template(tmp_path_factory.mktemp("template") / "home")
+    """A migrated Airflow database, to start others from."""
+    from airflow.utils.db import initdb
+
+    # An empty file is a database without tables; a process of its own would import Airflow again.
+    template = tmp_path_factory.mktemp("template") / "airflow.db"
+    template.touch()
+    _IN_PROCESS.prepare(PASSWORDS, template)
+    initdb()
+    copy_database(_IN_PROCESS.database, template)
+    return template
 
 
 @pytest.fixture(scope="session")
@@ -104,15 +115,8 @@ def warm_command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     nursery.communicate(timeout=60)
 
 
-@pytest.fixture(scope="session")
-def _in_process(database_template: Path) -> AirflowHome:
-    _IN_PROCESS.prepare(PASSWORDS, database_template)
-    return _IN_PROCESS
-
-
 @pytest.fixture
 def airflow_home(
-    _in_process: AirflowHome,
     database_template: Path,
     table_maker: TableMaker,
     warm_command: Path,
@@ -120,7 +124,7 @@ def airflow_home(
     monkeypatch: pytest.MonkeyPatch,
 ) -> InProcessAirflow:
     """For `dag.test()`: an empty migrated database, and no tables yet (`.tables.make(...)`)."""
-    empty_database(database_template, _in_process.database)
+    copy_database(database_template, _IN_PROCESS.database)
     tables = Tables(table_maker, tmp_path / "tables", tmp_path / "memwal.toml")
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(tables.config_file))
     monkeypatch.setenv("AIRFLOW__MEMWAL__RUN_DIRECTORY", str(tmp_path / "runs"))
@@ -128,7 +132,24 @@ def airflow_home(
     for module in ("sensors.backlog", "operators.base", "triggers.jobs"):
         # No scheduler runs here, which could be slow to learn of a deferral.
         monkeypatch.setattr(f"memwal_airflow.{module}.SETTLE_SECONDS", 0.0)
-    return InProcessAirflow(folder=_in_process.folder, tables=tables)
+    return InProcessAirflow(folder=_IN_PROCESS.folder, tables=tables, command=warm_command)
+
+
+@pytest.fixture
+def stand_in(
+    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> StandIn:
+    """In memwal's place, in that Airflow."""
+    made = StandIn(tmp_path / "stand-in")
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(made.program))
+    return made
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium."""
+    with launched() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -1,90 +1,101 @@
-"""Documents as `memwal status` and `memwal runs` print them, and a stand-in for the command.
-
-The stand-in is a real program: it answers from a folder that holds one JSON file a table and
-command, so that a test can change what "memwal" says while the page looks. Names lead to
-behaviours, which is how one table of a batch hangs, floods or talks nonsense.
-"""
+"""Documents as `memwal status` and `memwal runs` print them, and who answers the page with them."""
 
 from __future__ import annotations
 
 import json
-import sys
+import threading
 import zlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.page.source import Order, read_order
+from memwal_airflow.processes.process import Output
+
 Json = dict[str, Any]
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MIB = 1 << 20
 
-# Without site-packages it starts in a fraction of the time: much may run beside it.
-COMMAND = """#!{python} -IS
-import json, os, pathlib, subprocess, sys, time
-folder = pathlib.Path({folder!r})
-arguments = sys.argv[1:]
-job = arguments[0]
-names = arguments[arguments.index("--") + 1:]
-with open(folder / "calls.txt", "a") as calls:
-    calls.write(json.dumps([job, names, os.getpid()]) + "\\n")
-tables = []
-for name in names:
-    if name.startswith("hangs") or name.startswith("late") and job == "runs":
-        # Ignores TERM, as does its child, which holds on to the pipes.
-        child = subprocess.Popen(
-            ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], stdin=subprocess.DEVNULL)
-        with open(folder / "children.txt", "a") as children:
-            children.write(f"{{child.pid}}\\n")
-        import signal
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while True:
-            time.sleep(1)
-    if name.startswith("floods"):
-        while True:
-            sys.stdout.write("x" * 65536)
-    if name.startswith("garbles"):
-        print("{{not json")
-        print("secret hunter2-hunter2 at s3://user:pass@lake/x", file=sys.stderr)
-        sys.exit(1)
-    if name.startswith("sleeps"):
-        time.sleep(float(name.split("-")[1]))
-    file = folder / f"{{name}}.{{job}}.json"
-    if file.exists():
-        table = json.loads(file.read_text())
-        for limit in (a.partition("=")[2] for a in arguments if a.startswith("--limit=")):
-            table["runs"] = table["runs"][:int(limit)]
-        tables.append(table)
-print(json.dumps({{"job": job, "outcome": "done", "seconds": 0.1, "tables": tables}}))
-"""
 
+class Answers:
+    """The page's `Runner`, without a process: what was put for a table, asked for by any job.
 
-def make_command(folder: Path) -> Path:
-    """Write the stand-in; it answers from `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = folder / "memwal"
-    command.write_text(COMMAND.format(python=sys.executable, folder=str(folder)))
-    command.chmod(0o755)
-    return command
+    Names lead to behaviours: a look at `hangs-x` takes all of its time, which is over as soon as
+    `gate` is set; `late-x` only hangs when it is asked for its runs; `garbles` makes no sense.
+    """
 
+    def __init__(self, folder: Path) -> None:
+        self.config = folder / "memwal.toml"
+        self.options: dict[str, str] = {}
+        self.documents: dict[tuple[str, str], Json] = {}
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self.is_there = True
+        self.is_closed = False
+        self.gate = threading.Event()
+        self.gate.set()
+        self.hanging_at_once: list[int] = []
+        self._hanging = 0
 
-def put(folder: Path, status_table: Json, runs: list[Json] | None = None) -> None:
-    """Let the stand-in answer for a table."""
-    name = status_table["table"]
-    for job, document in (
-        ("status", status_table),
-        ("runs", {"table": name, "outcome": "done", "error": None, "runs": runs or []}),
-    ):
-        partial = folder / f"{name}.{job}.partial"
-        partial.write_text(json.dumps(document))
-        partial.replace(folder / f"{name}.{job}.json")
+    def name_tables(self, *names: str, **uris: str) -> None:
+        """What the configuration file names from here on."""
+        places = {**{name: f"s3://lake/{name}" for name in names}, **uris}
+        # JSON's texts are TOML's too.
+        lines = [f"[tables.{json.dumps(name)}]\nuri = {json.dumps(at)}" for name, at in places.items()]
+        self.config.write_text("\n".join(lines))
 
+    def put(self, table: Json, runs: Sequence[Json] = ()) -> None:
+        """Let it answer for a table."""
+        name = table["table"]
+        self.documents["status", name] = table
+        history = {"table": name, "outcome": "done", "error": None, "runs": list(runs)}
+        self.documents["runs", name] = history
 
-def calls(folder: Path) -> list[tuple[str, tuple[str, ...]]]:
-    """The stand-in's calls so far."""
-    file = folder / "calls.txt"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return [(job, tuple(names)) for job, names, _ in map(json.loads, lines)]
+    def order(self) -> Order:
+        """For a feed: the tables of the file, and how to ask for them."""
+        found = {"command": "memwal", "config_file": str(self.config)}
+        return read_order(lambda: JobsEnvironment(**found, storage_options=self.options))  # type: ignore[arg-type]
+
+    def asked(self, job: str = "status") -> list[tuple[str, ...]]:
+        """The tables of each look so far."""
+        return [names for called, names in self.calls if called == job]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        seconds_max: float,
+        stdout_bytes_max: int,
+    ) -> Output:
+        """As `Runner.run`."""
+        job, names = argv[1], tuple(argv[argv.index("--") + 1 :])
+        if not self.is_there:
+            return Output(why="can't start memwal: No such file or directory", started=False)
+        self.calls.append((job, names))
+        if any(name.startswith("hangs") or name.startswith("late") and job == "runs" for name in names):
+            self._hang()
+            return Output(why=f"no answer within {seconds_max:g} s", late=True)
+        if "garbles" in names:
+            said = b"secret hunter2-hunter2 at s3://user:pass@lake/x"
+            return Output(stdout=b"{not json", stderr=said, exit_code=1)
+        tables = [self.documents[job, n] for n in names if (job, n) in self.documents]
+        for limit in (int(a.partition("=")[2]) for a in argv if a.startswith("--limit=")):
+            tables = [{**table, "runs": table["runs"][:limit]} for table in tables]
+        document = {"job": job, "outcome": "done", "seconds": 0.1, "tables": tables}
+        return Output(stdout=json.dumps(document).encode(), exit_code=0)
+
+    def _hang(self) -> None:
+        self._hanging += 1
+        self.hanging_at_once.append(self._hanging)
+        self.gate.wait(60)
+        self._hanging -= 1
+
+    def close(self) -> None:
+        """As `Runner.close`, which ends what runs."""
+        self.is_closed = True
+        self.gate.set()
 
 
 def shard(number: int, **changes: Any) -> Json:
