@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,8 +25,6 @@ if importlib.util.find_spec("airflow") is None:
 
 from jsonschema import Draft202012Validator
 from local_airflow.home import JOBS_BIN, ROOT, AirflowHome
-
-from playwright.sync_api import Browser
 
 from tests.airflow.airflow_server import (
     DAGS,
@@ -36,10 +35,12 @@ from tests.airflow.airflow_server import (
     copy_database,
     server_settings,
 )
-from tests.airflow.page_browser import launched
 from tests.airflow.stand_in import StandIn
 from tests.airflow.tables import TableMaker, Tables
 from tests.support.warm_command import script as warm_script
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytest_plugins = ["tests.support.durations"]
 
@@ -59,23 +60,25 @@ _CHECK_SCHEMA = Draft202012Validator.check_schema
 Draft202012Validator.check_schema = lambda schema: _check_schema(json.dumps(schema))
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole Airflows share two cores with the other suite: tried once more.
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # xdist reads the groups in its own
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Whole Airflows are tried once more; those tests that share one or a browser come last.
 
-    Those that share one come last, as it works at its own pace for as long as it is there. They are
-    in one process, which has it; the tests of any other file stay together.
+    The Airflow works at its own pace for as long as it is there, and no event loop starts beside
+    the browser's. Under xdist they are in one process each; so are the tests of any other file.
     """
-    items.sort(key=_needs_server)
     for item in items:
-        group = "airflow_server" if _needs_server(item) else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
-        if _needs_server(item) or item.path.stem == "test_airflow_demo":
+        item.add_marker(pytest.mark.xdist_group(_shared(item) or item.path.stem))
+        if _shared(item) == "airflow_server" or item.path.stem == "test_airflow_demo":
             item.add_marker(pytest.mark.flaky(reruns=1))
+    yield
+    items.sort(key=lambda item: ("", "browser", "airflow_server").index(_shared(item)))
 
 
-def _needs_server(item: pytest.Item) -> bool:
-    return "airflow_server" in getattr(item, "fixturenames", ())
+def _shared(item: pytest.Item) -> str:
+    """What it shares with others that is started once."""
+    needed = getattr(item, "fixturenames", ())
+    return next((name for name in ("airflow_server", "browser") if name in needed), "")
 
 
 @pytest.fixture(scope="session")
@@ -148,6 +151,8 @@ def stand_in(
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A headless Chromium."""
+    from tests.airflow.page_browser import launched
+
     with launched() as found:
         yield found
 

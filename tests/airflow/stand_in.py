@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,15 @@ with open(folder / "words", "a") as file:
     print(json.dumps(words), file=file)
 answers = json.loads((folder / "answers").read_text())
 answer = answers[min(len((folder / "words").read_text().splitlines()), len(answers)) - 1]
-if "program" in answer:
+if answer["program"]:
     os.execvp("sh", ["sh", "-c", answer["program"], *sys.argv])
+os.system(answer["first"])
 print(answer["log"], end="", flush=True)
 report, tables = answer["report"], answer["tables"]
+named = words[words.index("--") + 1:]
 if tables is not None:
-    named = words[words.index("--") + 1:]
+    if any(tables.get(name) == "hangs" for name in named):
+        os.execvp("sleep", ["sleep", "600"])
     report["tables"] += [tables[name] for name in named if name in tables]
 if "--json" in words:
     print(json.dumps(report))
@@ -29,6 +31,7 @@ elif report is not None:
     pathlib.Path(words[words.index("--report") + 1]).write_text(json.dumps(report))
 sys.exit(answer["code"])
 """
+DONE: dict[str, Any] = {"outcome": "done", "tables": []}
 
 
 class StandIn:
@@ -45,12 +48,13 @@ class StandIn:
     def answer(self, *answers: dict[str, Any]) -> None:
         """What it does from here on: one answer after the other, the last one again and again.
 
-        An answer has a `report`, or None; `tables` by name, of which those that are asked for
-        come into it; a `code`, a `log`; or a `program`, for a shell with the words in "$@".
+        A `report`, or None, with those of the `tables` that are asked for; one that "hangs" does
+        so. An exit `code`, a `log`. Shell commands that are run `first`, or a `program` of a shell
+        instead of all that, with the words in "$@".
         """
-        known = {"report": {"outcome": "done", "tables": []}, "tables": None, "code": 0, "log": ""}
+        rest = {"tables": None, "code": 0, "log": "", "first": "", "program": ""}
         new = self._folder / "answers.new"
-        new.write_text(json.dumps([{**known, **answer} for answer in answers]))
+        new.write_text(json.dumps([{"report": DONE, **rest, **answer} for answer in answers]))
         new.replace(self._folder / "answers")
         (self._folder / "words").unlink(missing_ok=True)
 
@@ -66,7 +70,3 @@ class StandIn:
         """The tables of each run."""
         return [tuple(words[words.index("--") + 1 :]) for words in self.words]
 
-
-def real(code: str = "") -> str:
-    """For an answer's `program`: the real command."""
-    return f'{code}exec {os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@"'

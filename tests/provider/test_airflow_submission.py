@@ -131,7 +131,7 @@ def test_a_folder_is_found_again_by_a_name_that_is_its_own(made: Submission, tmp
         assert find_folder(runs, name) is None
 
 
-# ---- the process
+# ---- the process: all of it is nightly, as the smoke test of a DAG runs jobs
 
 
 def run(made: Submission, script: str, seconds_max: float = 60) -> subprocess.Popen[bytes]:
@@ -154,7 +154,7 @@ def is_gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.integration
+@pytest.mark.nightly
 def test_it_runs_to_its_end(made: Submission) -> None:
     run(made, "echo hello; echo oops >&2; exit 5")
     assert wait_for(made.read_end) == Ended(exit_code=5)
@@ -162,14 +162,14 @@ def test_it_runs_to_its_end(made: Submission) -> None:
     assert made.read_last_line() == "oops"
 
 
-@pytest.mark.integration
+@pytest.mark.nightly
 def test_a_command_that_is_missing(made: Submission) -> None:
     start(made, ["/no/such/memwal"], dict(os.environ), seconds_max=9)
     assert wait_for(made.read_end).exit_code == 127
     assert "/no/such/memwal" in str(made.read_last_line())
 
 
-@pytest.mark.integration
+@pytest.mark.nightly
 def test_a_job_ends_with_the_one_that_waits_for_it(made: Submission) -> None:
     process, child = run_tree(made, released=False)
     assert process.stdin is not None
@@ -258,7 +258,7 @@ def look(script: str, bytes_max: int = 1 << 20, monotonic: Any = time.monotonic)
     return Runner(monotonic).run(["sh", "-c", script], os.environ, 30, bytes_max)
 
 
-@pytest.mark.integration
+@pytest.mark.nightly
 def test_a_look_tells_what_came_of_it() -> None:
     found = look("echo out; echo err >&2; exit 3")
     assert (found.stdout, found.stderr, found.exit_code, found.why) == (b"out\n", b"err\n", 3, None)
@@ -272,7 +272,7 @@ def test_a_look_tells_what_came_of_it() -> None:
     assert closed.run(["true"], {}, 1, 1).started is False
 
 
-@pytest.mark.integration
+@pytest.mark.nightly
 def test_a_look_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     told = tmp_path / "child"
 
