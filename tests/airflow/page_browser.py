@@ -107,14 +107,16 @@ class Doorman:
 class Running:
     """The page on a port of its own: `with Running(folder) as running:`."""
 
-    def __init__(self, folder: Path, feed: Any = None) -> None:
+    def __init__(self, folder: Path, refresh_seconds: float = 1) -> None:
         self.doorman = Doorman()
         self.answers = samples.Answers(folder)
         self.rejection: Rejected | None = None
         self.run: dict[str, Any] = {"state": "queued", "ended": False}
         clock, runner = make_clock(), self.answers
-        limits = FeedLimits(refresh_seconds=1, seconds_max=4, refresh_pause_seconds_min=0.5)
-        self.feed = feed or Feed(runner.order, runner, clock, limits)  # type: ignore[arg-type]
+        limits = FeedLimits(
+            refresh_seconds=refresh_seconds, seconds_max=4, refresh_pause_seconds_min=0.5
+        )
+        self.feed = Feed(runner.order, runner, clock, limits)  # type: ignore[arg-type]
         self.details = Details(runner.order, runner, clock)  # type: ignore[arg-type]
         page = create_app(
             feed=self.feed,

@@ -69,4 +69,3 @@ class StandIn:
     def asked(self) -> list[tuple[str, ...]]:
         """The tables of each run."""
         return [tuple(words[words.index("--") + 1 :]) for words in self.words]
-

@@ -15,6 +15,9 @@ from memwal.config import AirflowDags
 from memwal.errors import Usage
 from tests.airflow.airflow_server import DAGS, InProcessAirflow
 from tests.airflow.dag_runs import run_shipped
+from tests.airflow.stand_in import StandIn
+
+pytestmark = pytest.mark.integration
 
 MODULE = """
 import json
@@ -53,12 +56,12 @@ def name_of(told: Path) -> str:
 
 
 def test_a_failed_table_is_told_of_and_a_healthy_one_is_not(
-    airflow_home: InProcessAirflow, told: Path
+    airflow_home: InProcessAirflow, stand_in: StandIn, told: Path
 ) -> None:
     tables = airflow_home.tables
     tables.set_head(f'[airflow]\non_failure = "{name_of(told)}.tell_failure"\nretries = 0\n')
-    tables.make("orders", generations=1)
-    tables.make("events", generations=1).break_shard()
+    tables.name("orders", "events")
+    stand_in.answer({}, {"report": None, "code": 8, "log": "error: torn\n"})
     ran = run_shipped(airflow_home, "memwal_merge", {"tables": ["orders", "events"]})
     assert ran.state == "failed"
     (line,) = told.read_text().splitlines()

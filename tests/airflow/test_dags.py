@@ -168,7 +168,9 @@ def test_schedules_come_from_the_configuration(home: InProcessAirflow) -> None:
     assert home.load_dag("memwal_backup").schedule is None  # off until a table has a place
     home.tables.name("orders")
     home.tables.name("users", **{"backup.uri": "s3://copies/users"})
-    found = {job: home.load_dag(f"memwal_{job}").schedule for job in ("merge", "garbage", "snapshot")}
+    found = {
+        job: home.load_dag(f"memwal_{job}").schedule for job in ("merge", "garbage", "snapshot")
+    }
     catchup = home.load_dag("memwal_index_catchup").schedule
     assert home.load_dag("memwal_backup").schedule.expression == "0 1 * * *"
     clocks = found["merge"].timetable, catchup.timetable, found["garbage"].timetable
@@ -200,6 +202,7 @@ def test_events_that_piled_up_name_each_table_once() -> None:
 # ---- what a run's conf makes of a job
 
 
+PLAIN = ("index_catchup", "snapshot", "compaction", "merge")
 OWN = {"execute": False, "retention": "9d", "grace": "2h", "wal": False}
 EVERYTHING = {"shards": ["0f", "a1"], "idle": "1h", "drop_torn": True}
 AS_CONFIGURED = ["--retention=7d", "--execute", "--as-configured", "--wal"]
@@ -209,7 +212,10 @@ AS_CONFIGURED = ["--retention=7d", "--execute", "--as-configured", "--wal"]
     ("job", "conf", "expected"),
     [
         *((job, {}, []) for job in ("index_catchup", "snapshot", "compaction", "verify", "merge")),
-        *((job, {"dry_run": True}, ["--dry-run"]) for job in ("index_catchup", "snapshot", "merge")),
+        *(
+            (job, {"dry_run": True}, ["--dry-run"])
+            for job in ("index_catchup", "snapshot", "merge")
+        ),
         ("compaction", {"dry_run": True}, ["--dry-run"]),
         ("garbage", {}, AS_CONFIGURED),
         ("garbage", {"dry_run": True}, [*AS_CONFIGURED, "--dry-run"]),

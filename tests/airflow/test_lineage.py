@@ -20,6 +20,8 @@ from openlineage.client.serde import Serde
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_tasks
 
+pytestmark = pytest.mark.integration
+
 HEAD = '[defaults]\nengine = "local"\n[airflow]\nretries = 0\n'
 
 
@@ -46,6 +48,7 @@ def lineage_of(home: InProcessAirflow, operator: Callable[..., Any], **fields: A
     return {kind: [Serde.to_dict(each) for each in some] for kind, some in datasets.items()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_a_merge(home: InProcessAirflow, deferrable: bool) -> None:
     orders = home.tables.make("orders", rows=10)
@@ -64,6 +67,7 @@ def test_a_merge(home: InProcessAirflow, deferrable: bool) -> None:
     assert statistics["size"] > 0
 
 
+@pytest.mark.nightly
 def test_a_compaction_and_what_failed(home: InProcessAirflow) -> None:
     orders = home.tables.make("orders", rows=10)
     told = lineage_of(home, MemWalCompactionOperator, tables="orders", skip_when_idle=False)
@@ -74,6 +78,7 @@ def test_a_compaction_and_what_failed(home: InProcessAirflow) -> None:
     assert [output["name"] for output in told["outputs"]] == [orders.uri]
 
 
+@pytest.mark.nightly
 def test_an_ingest_writes_to_the_mem_wal(home: InProcessAirflow, tmp_path: Path) -> None:
     orders = home.tables.make("orders", rows=20)
     orders.land(tmp_path / "a.parquet", range(5))

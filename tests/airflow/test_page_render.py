@@ -125,28 +125,15 @@ class TestStates:
         gone = samples.shard(2, abandoned=True, unflushed_wal_entries=5, idle_seconds=7200.0)
         error = "shard manifest 7 can't be read: bad magic (MW-M01)"
         broken = samples.shard(1, outcome="failed", error=error)
-        held = "the lease is held by worker-1:7 for merge since 04:05; wait, or `memwal lease break`"
+        held = (
+            "the lease is held by worker-1:7 for merge since 04:05; wait, or `memwal lease break`"
+        )
         hole = f"shard {gone['shard_id']}: generation 7 is neither merged nor listed (MW-H01)"
-        checkpoint = {
-            "name": "monday",
-            "state": "kept",
-            "version": 7,
-            "generations": 12,
-            "cut": {},
-            "holder": "export job",
-            "created_at": samples.ago(days=3),
-            "expires_at": samples.ago(days=-4),
-            "tag": "x",
-        }
-        cursor = {
-            "name": "mart",
-            "version": 1203,
-            "behind": 4,
-            "moved_at": samples.ago(days=15),
-            "holder": f"loader@{'warehouse.' * 6}internal",
-            "transaction": None,
-        }
-        backup = {"uri": "s3://copies/users", "name": "monday", "version": 7, "bytes": 5 << 20}
+        kept = {"created_at": samples.ago(days=3), "expires_at": samples.ago(days=-4)}
+        checkpoint = {**samples.SAMPLES["checkpoint"], **kept}
+        slow = {"moved_at": samples.ago(days=15), "holder": f"loader@{'warehouse.' * 6}internal"}
+        cursor = {**samples.SAMPLES["cursor"], **slow}
+        backup = {**samples.SAMPLES["backup"], "made_at": samples.ago(days=3)}
         status = samples.status(
             "users",
             [samples.shard(0, pending=5), broken, gone],
@@ -155,7 +142,7 @@ class TestStates:
             warnings=[hole],
             checkpoints=[checkpoint],
             cursors=[cursor],
-            backup={**backup, "made_at": samples.ago(days=3)},
+            backup=backup,
             backup_age_seconds=3 * 86_400.0,
         )
         failed = [
@@ -258,7 +245,9 @@ class TestStates:
         section = page.locator("section", has=page.locator("#garbage-title"))
         expect(section).to_contain_text("12 generations (36 MiB) merged and indexed")
         piles = "Nothing deletes them: the table has no retention"
-        (expect(section).not_to_contain_text if retention else expect(section).to_contain_text)(piles)
+        (expect(section).not_to_contain_text if retention else expect(section).to_contain_text)(
+            piles
+        )
         page.get_by_role("button", name="List what is held, and why").click()
         rows = page.locator(".garbage tbody tr")
         expect(rows).to_have_count(3)
@@ -298,7 +287,9 @@ class TestStates:
             ):
                 if stored:
                     # As Airflow 3.3 stores it.
-                    page.evaluate("z => localStorage.setItem('timezone', JSON.stringify(z))", stored)
+                    page.evaluate(
+                        "z => localStorage.setItem('timezone', JSON.stringify(z))", stored
+                    )
                     page.reload()
                 expect(time).to_have_text(shown)
             assert re.search("GMT|EST", str(time.get_attribute("title")))

@@ -13,6 +13,8 @@ from local_airflow.rest import AirflowClient, wait_until
 
 from tests.airflow.airflow_server import TestAirflow
 
+pytestmark = pytest.mark.nightly
+
 PASSWORD = "pw-5d08e1bb42"
 EVENT_DAGS = ("memwal_index_catchup", "memwal_snapshot", "memwal_garbage")
 

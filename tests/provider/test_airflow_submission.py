@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -120,7 +119,9 @@ def test_old_folders_go_when_a_new_one_comes(tmp_path: Path) -> None:
     assert not ended.folder.exists()
 
 
-def test_a_folder_is_found_again_by_a_name_that_is_its_own(made: Submission, tmp_path: Path) -> None:
+def test_a_folder_is_found_again_by_a_name_that_is_its_own(
+    made: Submission, tmp_path: Path
+) -> None:
     runs = str(tmp_path / "runs")
     found = find_folder(runs, made.folder.name)
     assert found is not None
@@ -263,7 +264,11 @@ def test_a_look_tells_what_came_of_it() -> None:
     found = look("echo out; echo err >&2; exit 3")
     assert (found.stdout, found.stderr, found.exit_code, found.why) == (b"out\n", b"err\n", 3, None)
     flood = look("exec yes")
-    assert (flood.exit_code, flood.why, flood.late) == (None, "answered with more than 1 MiB", False)
+    assert (flood.exit_code, flood.why, flood.late) == (
+        None,
+        "answered with more than 1 MiB",
+        False,
+    )
     missing = Runner(time.monotonic).run(["/no/such"], {}, 1, 1)
     assert missing.started is False
     assert "can't start /no/such: No such file" in missing.why
