@@ -6,7 +6,8 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from memwal_airflow.page.actions import Rejected
-from memwal_airflow.page.app import Actions, create_app, make_clock
+from memwal_airflow.page.app import Actions, create_app
 from memwal_airflow.page.details import Details
-from memwal_airflow.page.feed import Feed, FeedLimits
+from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.airflow import page_samples as samples
@@ -34,7 +35,6 @@ ARGUMENTS = [
 ]
 WAIT_MS = 60_000
 WIDTHS = {"wide": 1360, "narrow": 360}
-Snap = Callable[[Page, str], None]
 
 
 @contextmanager
@@ -73,18 +73,18 @@ def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     assert faults == []
 
 
-def snap(page: Page, folder: Path, name: str) -> None:
-    """Pictures of the whole page for people to look at, wide and narrow, light and dark: in
-    MEMWAL_SCREENSHOTS, if that names a folder. Nothing of it is cut off.
+def snap(page: Page, name: str) -> None:
+    """See that nothing is cut off, wide and narrow; a picture of each, light and dark, for people
+    to look at, if MEMWAL_SCREENSHOTS names a folder.
     """
-    kept = Path(os.environ.get("MEMWAL_SCREENSHOTS") or folder)
+    folder = os.environ.get("MEMWAL_SCREENSHOTS")
     for size, width in reversed(WIDTHS.items()):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_function("w => document.documentElement.clientWidth <= w", arg=width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        for scheme in ("dark", "light"):
+        for scheme in ("dark", "light") if folder else ():
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            page.screenshot(path=kept / f"{name}-{size}-{scheme}.png", full_page=True)
+            page.screenshot(path=f"{folder}/{name}-{size}-{scheme}.png", full_page=True)
 
 
 class Doorman:
@@ -112,7 +112,8 @@ class Running:
         self.answers = samples.Answers(folder)
         self.rejection: Rejected | None = None
         self.run: dict[str, Any] = {"state": "queued", "ended": False}
-        clock, runner = make_clock(), self.answers
+        # What is looked at again and is the same stays so to the last digit.
+        clock, runner = Clock(now=lambda: samples.NOW, monotonic=time.monotonic), self.answers
         limits = FeedLimits(
             refresh_seconds=refresh_seconds, seconds_max=4, refresh_pause_seconds_min=0.5
         )

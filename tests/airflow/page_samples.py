@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -100,6 +101,14 @@ class Answers:
         """As `Runner.close`, which ends what runs."""
         self.is_closed = True
         self.gate.set()
+
+
+def settle() -> None:
+    """Wait until feeds and details have nothing left to do."""
+    deadline = time.monotonic() + 60
+    while any(thread.name.startswith("memwal-page") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.002)
 
 
 def shard(number: int, **changes: Any) -> Json:

@@ -138,19 +138,14 @@ def check_that_it_is_up(demo: Demo) -> None:
     assert httpx.get(f"{demo.base_url}/memwal/", timeout=30).status_code == 401
     passwords = demo.folder / "airflow" / "passwords.json"
     assert stat.S_IMODE(passwords.stat().st_mode) == 0o600
-    assert listening(demo.processes()) == {"127.0.0.1"}
-
-
-def listening(processes: list[psutil.Process]) -> set[str]:
-    """The addresses that these listen on."""
-    found = set()
-    for process in processes:
-        try:
-            connections = process.net_connections(kind="inet")
-        except psutil.NoSuchProcess:
-            continue
-        found |= {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
-    return found
+    listening = {
+        connection.laddr.ip
+        for process in demo.processes()
+        if process.is_running()
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
 
 
 def check_that_tables_are_written(folder: Path) -> None:

@@ -13,7 +13,7 @@ from memwal_airflow.alerts import build_deadlines, build_failure_callbacks
 
 from memwal.config import AirflowDags
 from memwal.errors import Usage
-from tests.airflow.airflow_server import DAGS, InProcessAirflow
+from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_shipped
 from tests.airflow.stand_in import StandIn
 
@@ -129,13 +129,3 @@ def test_a_wrong_path_names_its_key(
         build_deadlines(dags)
     assert str(wrong.value).startswith(f"/etc/memwal.toml: airflow.{key}: {name} ")
     assert why in str(wrong.value)
-
-
-def test_the_import_error_of_a_dag_ends_with_the_key(airflow_home: InProcessAirflow) -> None:
-    from airflow.dag_processing.dagbag import DagBag
-
-    airflow_home.tables.set_head('[airflow]\non_failure = "no_such_module.tell"\n')
-    bag = DagBag(dag_folder=DAGS / "memwal_merge.py", bundle_path=DAGS)
-    (text,) = bag.import_errors.values()
-    last = text.strip().splitlines()[-1]
-    assert f"{airflow_home.config_file}: airflow.on_failure: no_such_module.tell can't be" in last

@@ -9,7 +9,6 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, task
 from memwal_airflow.assets.events import INGESTED, build_asset
-from memwal_airflow.operators.base import SUMMARY_KEY
 from memwal_airflow.operators.jobs import MemWalIngestOperator
 from memwal_airflow.task_groups import memwal_ingest_group
 
@@ -95,21 +94,6 @@ def test_bad_rows_fail_a_check_and_are_set_aside(
 
 
 @pytest.mark.nightly
-def test_a_dry_run_writes_and_announces_nothing(
-    airflow_home: InProcessAirflow, orders: TestTable, tmp_path: Path
-) -> None:
-    before = orders.read()
-    orders.land(tmp_path / "a.parquet", [1, 200])
-    ran = run_tasks(
-        airflow_home,
-        lambda: memwal_ingest_group("orders", str(tmp_path / "a.parquet"), dry_run=True),
-    )
-    assert ran.state == "success"
-    assert ran.xcom("memwal_ingest.ingest", SUMMARY_KEY)["dry_run"] is True
-    assert (orders.read(), asset_events()) == (before, [])
-
-
-@pytest.mark.nightly
 def test_files_land_are_ingested_and_merged(
     airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +106,10 @@ def test_files_land_are_ingested_and_merged(
     example = bag.dags["orders_ingest"]
     assert [asset.name for asset in example.schedule] == ["orders_landed"]
     wanted = orders.read()
+    orders.land(tmp_path / "a.parquet", [1, 200])
+    dry = {"table": "orders", "sources": str(tmp_path / "a.parquet"), "dry_run": True}
+    assert run_tasks(airflow_home, lambda: memwal_ingest_group(**dry)).state == "success"
+    assert (orders.read(), asset_events()) == (wanted, [])
 
     @task(outlets=[Asset("orders_landed")])
     def export() -> None:

@@ -24,7 +24,6 @@ from memwal_airflow.operators.jobs import (
     MemWalGarbageOperator,
     MemWalIndexCatchupOperator,
     MemWalMergeOperator,
-    MemWalSnapshotOperator,
 )
 from memwal_airflow.operators.page_links import MemWalPageLink
 from memwal_airflow.operators.plan import MemWalPlanOperator
@@ -32,7 +31,7 @@ from memwal_airflow.processes.submission import Submission
 from memwal_airflow.triggers.jobs import MemWalJobTrigger
 
 from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.dag_runs import run_one, run_tasks
+from tests.airflow.dag_runs import run_one
 from tests.airflow.stand_in import StandIn
 
 pytestmark = pytest.mark.integration
@@ -167,33 +166,6 @@ def test_execution_timeout_ends_the_job(
     ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=0, **fields)
     assert ran.states == {("job", -1): "failed"}
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
-
-
-@pytest.mark.nightly
-def test_catchup_snapshot_and_garbage(airflow_home: InProcessAirflow) -> None:
-    table = airflow_home.tables.make("orders", generations=2)
-
-    def build() -> None:
-        merge = MemWalMergeOperator(task_id="merge", tables="orders")
-        indexes = MemWalIndexCatchupOperator(
-            task_id="indexes", tables=["orders"], indexes="key_idx"
-        )
-        snapshot = MemWalSnapshotOperator(task_id="snapshot", tables="orders")
-        garbage = MemWalGarbageOperator(
-            task_id="garbage",
-            tables="orders",
-            execute=True,
-            retention="1s",
-            grace="1s",
-            wal=True,
-            arguments=["--allow-short-retention"],
-        )
-        merge >> indexes >> snapshot >> garbage
-
-    ran = run_tasks(airflow_home, build)
-    assert ran.state == "success", ran.states
-    assert ran.xcom("indexes")["tables"][0]["watermark"] == table.flushed()
-    table.check()
 
 
 @pytest.mark.nightly

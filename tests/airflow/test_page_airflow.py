@@ -152,6 +152,8 @@ def audit() -> list[Any]:
 def test_every_field_of_the_form_is_a_parameter_of_the_dag(airflow_home: InProcessAirflow) -> None:
     dag = airflow_home.load_dag(actions.DAG_ID)
     assert set(Backfill.model_fields) == set(dag.params)
+    # It is on unless somebody takes it off.
+    assert dag.params["dry_run"] is Backfill.model_fields["dry_run"].default is True
     jobs = dag.params.get_param("jobs").schema["items"]["enum"]
     whole = Backfill(
         tables=["orders"],
@@ -183,11 +185,6 @@ def test_every_option_of_the_command_is_a_field_of_the_form(warm_command: Path) 
     fields = {name.replace("_", "-") for name in Backfill.model_fields}
     # The form has two things more: jobs that come after a backfill, and garbage's own option.
     assert options - {"shard"} | {"shards", "tables", "execute"} == fields
-
-
-def test_dry_run_is_on_unless_it_is_taken_off(airflow_home: InProcessAirflow) -> None:
-    dag = airflow_home.load_dag(actions.DAG_ID)
-    assert dag.params["dry_run"] is Backfill.model_fields["dry_run"].default is True
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class World:
         return self.settle()
 
     def settle(self) -> dict[str, Look]:
-        wait_for(lambda: not [t for t in threading.enumerate() if t.name == "memwal-page-feed"])
+        samples.settle()
         return self.known()
 
     def known(self) -> dict[str, Look]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from memwal_airflow.page.app import make_clock
@@ -239,11 +238,11 @@ VIEWS = {
 }
 
 
-def test_it_fits_and_its_heads_stay(visit: Callable[..., Page], tmp_path: Path) -> None:
+def test_it_fits_and_its_heads_stay(visit: Callable[..., Page]) -> None:
     for name, place in VIEWS.items():
         page = visit(place)
         expect(page.locator(".none .empty, tr[data-table] >> nth=0")).to_be_visible()
-        snap(page, tmp_path, f"list-{name}")
+        snap(page, f"list-{name}")
     page = visit()
     page.locator("tr[data-table] >> nth=45").scroll_into_view_if_needed()
     expect(page.locator("#refresh")).to_be_in_viewport()

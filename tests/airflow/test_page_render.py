@@ -15,7 +15,7 @@ from memwal_airflow.page.app import make_clock
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.airflow import page_samples as samples
-from tests.airflow.page_browser import Running, Snap, opened, snap
+from tests.airflow.page_browser import Running, opened, snap
 
 SCRIPT = "<img src=x onerror=\"window.caught = 'yes'\"><script>window.caught = 'yes'</script>"
 TO = "\N{EN DASH}"
@@ -45,12 +45,6 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
 def page(browser: Browser, running: Running) -> Iterator[Page]:
     with opened(browser) as found:
         yield found
-
-
-@pytest.fixture
-def taken(tmp_path: Path) -> Snap:
-    """Takes pictures for people to look at."""
-    return lambda page, name: snap(page, tmp_path, name)
 
 
 def rows_shown(page: Page) -> dict[str, Any]:
@@ -120,7 +114,7 @@ class TestStates:
         assert page.evaluate("window.caught") is None
 
     def test_trouble_is_told_first_with_its_age_and_what_to_do(
-        self, page: Page, running: Running, taken: Snap
+        self, page: Page, running: Running
     ) -> None:
         gone = samples.shard(2, abandoned=True, unflushed_wal_entries=5, idle_seconds=7200.0)
         error = "shard manifest 7 can't be read: bad magic (MW-M01)"
@@ -167,11 +161,9 @@ class TestStates:
         assert all(text in lines.inner_text() for text in ("1,203", "4 versions", "loader@ware"))
         expect(lines.locator(".warn")).to_have_count(1)  # nobody moved it for too long
         expect(page.locator("[data-checkpoint=monday]")).to_contain_text("export job")
-        taken(page, "table-in-trouble")
+        snap(page, "table-in-trouble")
 
-    def test_nothing_yet_is_told_in_every_place(
-        self, page: Page, running: Running, taken: Snap
-    ) -> None:
+    def test_nothing_yet_is_told_in_every_place(self, page: Page, running: Running) -> None:
         page.goto(f"{running.url}#/table/inventory")
         expect(page.locator("[data-plot=throughput-rows] .empty")).to_have_text(
             "No merge has been recorded yet."
@@ -189,7 +181,7 @@ class TestStates:
         running.answers.name_tables("hangs-b")
         page.goto(f"{running.url}#/table/hangs-b")
         expect(page.locator("[data-state=first-look]")).to_be_visible()
-        taken(page, "first-look")
+        snap(page, "first-look")
         running.answers.gate.set()
         running.answers.config.write_text("")
         page.goto(running.url)
@@ -197,12 +189,12 @@ class TestStates:
         expect(empty).to_contain_text(f"Add this to {running.answers.config}")
         expect(empty.locator("pre")).to_have_text('[tables.orders]\nuri = "s3://lake/orders"')
         expect(page.locator("#notices")).to_be_empty()
-        taken(page, "empty")
+        snap(page, "empty")
         running.answers.name_tables("orders")
         expect(page.locator("tr[data-table=orders]")).to_be_visible()
 
     def test_trouble_with_the_page_itself_is_told_beside_the_last_data(
-        self, page: Page, running: Running, taken: Snap
+        self, page: Page, running: Running
     ) -> None:
         page.goto(f"{running.url}#/table/orders")
         expect(page.locator(".tiles")).to_be_visible()
@@ -211,21 +203,21 @@ class TestStates:
         link = link.get_by_role("link", name="Log in to Airflow")
         expect(link).to_be_visible()
         assert "%23%2Ftable%2Forders" in str(link.get_attribute("href"))
-        taken(page, "session-ended")
+        snap(page, "session-ended")
         running.doorman.open = True
         notices = page.locator("#notices")
         expect(notices).to_be_empty()
         running.answers.config.write_text("[tables.orders]\nurl = 'x'\n")
         expect(notices).to_contain_text("unknown key 'tables.orders.url'")
         expect(page.locator(".tiles")).to_be_visible()
-        taken(page, "error")
+        snap(page, "error")
         running.stop()
         expect(notices).to_contain_text("did not answer. What is shown may be old.")
         expect(page.locator(".tiles")).to_be_visible()
 
     @pytest.mark.parametrize("retention", [False, True])
     def test_what_garbage_holds_and_what_piles_up(
-        self, page: Page, running: Running, taken: Snap, retention: bool
+        self, page: Page, running: Running, retention: bool
     ) -> None:
         """With a retention, jobs delete it."""
 
@@ -253,7 +245,7 @@ class TestStates:
         expect(rows).to_have_count(3)
         held = re.compile(r"generation.*12.*36 MiB.*held.*monday", re.S)
         expect(rows.first).to_contain_text(held)
-        taken(page, f"garbage-{retention}")
+        snap(page, f"garbage-{retention}")
 
     def test_the_freshness_target_is_shown_where_there_is_one(
         self, page: Page, running: Running
@@ -346,9 +338,7 @@ class TestUse:
         nothing = page.locator("[data-part=shards] .empty")
         expect(nothing).to_have_text("None of the 1,000 shards fits.")
 
-    def test_history_goes_back_to_all_run_records(
-        self, page: Page, running: Running, taken: Snap
-    ) -> None:
+    def test_history_goes_back_to_all_run_records(self, page: Page, running: Running) -> None:
         past = samples.history(300, every_minutes=7)
         past[400].update(outcome="failed", exit_code=1, error="the store did not answer in time")
         running.answers.put(samples.status("orders"), past)
@@ -363,7 +353,7 @@ class TestUse:
         expect(rows).to_have_count(1)
         expect(rows).to_contain_text("the store did not answer in time")
         assert page.url.endswith("#/table/orders?outcome=failed")
-        taken(page, "runs-that-failed")
+        snap(page, "runs-that-failed")
         page.get_by_label("Outcome").select_option("")
         page.get_by_label("Job").select_option("index-catchup")
         expect(count).to_have_text(f"1{TO}25 of 300 runs")
@@ -471,7 +461,7 @@ class TestBackfill:
     """The form, and what comes of it."""
 
     def test_options_that_have_no_effect_are_off_and_say_what_they_need(
-        self, page: Page, running: Running, taken: Snap
+        self, page: Page, running: Running
     ) -> None:
         dialog = open_dialog(page, running)
         for summary in dialog.locator("summary").all():
@@ -488,9 +478,9 @@ class TestBackfill:
             field = dialog.locator(f"[name={name}]")
             expect(field).to_have_accessible_description("needs Merge")
         expect(dialog.locator("[name=deadline]")).to_be_enabled()
-        taken(page, "backfill-dialog")
+        snap(page, "backfill-dialog")
 
-    def test_what_comes_of_it_is_told(self, page: Page, running: Running, taken: Snap) -> None:
+    def test_what_comes_of_it_is_told(self, page: Page, running: Running) -> None:
         running.rejection = Rejected(409, "the DAG memwal_backfill is paused; unpause it")
         running.run = {"state": "running", "ended": False, "failed": [], "tables": []}
         page.goto(f"{running.url}#/table/orders")
@@ -511,7 +501,7 @@ class TestBackfill:
         expect(dialog).to_have_count(0)
         started = page.locator("[data-part=started]")
         expect(started).to_contain_text("Dry run of a backfill is under way · manual__1")
-        taken(page, "backfill-under-way")
+        snap(page, "backfill-under-way")
         page.reload()
         expect(started).to_contain_text("is under way")
         table = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
@@ -519,6 +509,6 @@ class TestBackfill:
         expect(started).to_contain_text("Dry run of a backfill failed")
         expect(started).to_contain_text("failed: no such bucket; failed: backfill")
         expect(started.get_by_role("link", name="manual__1")).to_have_attribute("href", run)
-        taken(page, "backfill-failed")
+        snap(page, "backfill-failed")
         started.get_by_role("button", name="Dismiss").click()
         expect(started).to_be_empty()

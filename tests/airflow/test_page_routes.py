@@ -112,21 +112,15 @@ class Site:
         cookies = {} if user is None else {"_token": user}
         return TestClient(self.app, cookies=cookies, raise_server_exceptions=False)
 
-    def settle(self) -> None:
-        deadline = time.monotonic() + 30
-        while any(t.name.startswith("memwal-page") for t in threading.enumerate()):
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path)
     made.feed.seen()
-    made.settle()
+    samples.settle()
     yield made
     made.feed.close()
-    made.settle()
+    samples.settle()
 
 
 def paths(app: FastAPI) -> set[str]:
@@ -140,7 +134,7 @@ def paths(app: FastAPI) -> set[str]:
 
 
 def everything(app: FastAPI) -> list[str]:
-    odd = (
+    odd = [
         "/docs",
         "/redoc",
         "/openapi.json",
@@ -148,22 +142,14 @@ def everything(app: FastAPI) -> list[str]:
         "/static",
         "/static/",
         "/static/../app.py",
-    )
+    ]
     return sorted({*paths(app), *odd, *(f"/static/{name}" for name in read_static_files())})
 
 
 def test_the_routes_are_these(site: Site) -> None:
-    assert paths(site.app) == {
-        "/",
-        "/static/app.js",
-        "/data/tables.json",
-        "/data/table.json",
-        "/data/garbage.json",
-        "/data/backfill.json",
-        "/data/session.json",
-        "/actions/refresh",
-        "/actions/backfill",
-    }
+    data = {f"/data/{name}.json" for name in ["tables", "table", "garbage", "backfill", "session"]}
+    actions = {"/actions/refresh", "/actions/backfill"}
+    assert paths(site.app) == {"/", "/static/app.js"} | data | actions
 
 
 @pytest.mark.parametrize(("user", "status"), [(None, 401), ("outsider", 403)])
@@ -283,7 +269,7 @@ def test_before_the_first_look_a_table_is_not_missing(tmp_path: Path) -> None:
     assert first.json()["waiting"] is True
     assert client.get("/data/tables.json").json()["tables"] == []
     site.gate.set()
-    site.settle()
+    samples.settle()
     assert client.get("/data/table.json", params={"name": "orders"}).status_code == 200
     assert client.get("/data/table.json", params={"name": "nope"}).status_code == 404
     site.feed.close()
@@ -369,7 +355,7 @@ def test_behind_a_proxy_the_public_address_is_our_own_and_a_forged_one_is_not(
     """A name that was made to lead here, as whoever owns it may: host and origin agree."""
     site = Site(tmp_path, base_url=base_url)
     site.feed.seen()
-    site.settle()
+    samples.settle()
     client = site.client("admin")
     for own, status in (("evil.example", 403), ("airflow.example", 201)):
         headers = {**ACTION, "host": own, "origin": f"https://{own}"}
@@ -435,7 +421,7 @@ def test_a_viewer_may_ask_for_a_refresh_but_not_all_the_time(site: Site) -> None
     again = client.post("/actions/refresh", json={}, headers=ACTION)
     assert again.status_code == 429
     assert 1 <= int(again.headers["retry-after"]) <= 6
-    site.settle()
+    samples.settle()
     assert ("status", ("orders",)) in site.answers.calls[before:]
     wrong: Any = client.post("/actions/refresh", json={"table": "nope"}, headers=ACTION)
     assert wrong.status_code == 400

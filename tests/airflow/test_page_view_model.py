@@ -36,6 +36,11 @@ def look(name: str = "orders", runs: list[Any] | None = None, **changes: Any) ->
     return add_runs(known, {"table": name, "runs": runs or []}, CLEAN)
 
 
+def shown(known: Look, **query: Any) -> Any:
+    """A table's own part of the page."""
+    return show_table(known, NOW, LIMITS, ShardQuery(**query))
+
+
 def seen(*looks: Look, **changes: Any) -> Seen:
     found = Seen(looks=looks, problem=None, planned_at=NOW, tables_left_out=0, busy=False)
     return replace(found, **changes)
@@ -146,15 +151,15 @@ def test_a_shard_that_looks_abandoned_is_lagging_and_is_found() -> None:
     health = judge_health(seen, NOW, LIMITS)
     assert health.state == "lagging"
     assert health.reasons[0].startswith(f"shard {gone['shard_id'][:8]} looks abandoned: 5 WAL")
-    page = show_table(seen, NOW, LIMITS, ShardQuery(only="abandoned"))["shard_page"]
+    page = shown(seen, only="abandoned")["shard_page"]
     assert [(s["shard_id"], s["unflushed"]) for s in page["shards"]] == [(gone["shard_id"], 5)]
 
 
 def test_a_backup_is_shown_without_secrets() -> None:
-    assert show_table(backed_up(1), NOW, LIMITS, ShardQuery())["backup"]["name"] == "monday"
+    assert shown(backed_up(1))["backup"]["name"] == "monday"
     failed = samples.status("orders", backup={"uri": "x", "error": "hunter2-hunter2 is refused"})
     secret = add_status(Look(name="orders"), failed, NOW, Redactor(["hunter2-hunter2"]))
-    assert "hunter2" not in str(show_table(secret, NOW, LIMITS, ShardQuery()))
+    assert "hunter2" not in str(shown(secret))
 
 
 def test_reasons_are_bounded() -> None:
@@ -165,29 +170,16 @@ def test_reasons_are_bounded() -> None:
 
 
 def test_the_overview_has_the_worst_first_and_counts_them() -> None:
-    found = show_overview(
-        seen(
-            look("well"),
-            look("some", shards=[samples.shard(0, pending=4)]),
-            look("more", shards=[samples.shard(0, pending=9)]),
-            Look(name="unseen"),
-            look("bad", shards=[samples.shard(0, outcome="failed")]),
-            look("at-work", lease=samples.lease()),
-        ),
-        NOW,
-        LIMITS,
+    well, unseen, busy = look("well"), Look(name="unseen"), look("at-work", lease=samples.lease())
+    some, more = (
+        look(n, shards=[samples.shard(0, pending=p)]) for n, p in (("some", 4), ("more", 9))
     )
+    bad = look("bad", shards=[BAD])
+    found = show_overview(seen(well, some, more, unseen, bad, busy), NOW, LIMITS)
     names = [line["name"] for line in found["tables"]]
     assert names == ["bad", "unseen", "more", "some", "at-work", "well"]
-    assert found["counts"] == {
-        "broken": 1,
-        "unreachable": 0,
-        "unknown": 1,
-        "lagging": 0,
-        "due": 2,
-        "held": 1,
-        "ok": 1,
-    }
+    counted = {"broken": 1, "unknown": 1, "due": 2, "held": 1, "ok": 1}
+    assert found["counts"] == {**dict.fromkeys(STATES, 0), **counted}
     assert list(found["counts"]) == list(STATES)
 
 
@@ -205,21 +197,16 @@ def test_the_overview_is_as_old_as_its_oldest_look_that_went_well() -> None:
 
 
 def test_every_trouble_is_marked_beside_the_state() -> None:
-    waiting = samples.ago(minutes=31)
-    late = [samples.shard(0, pending=4, oldest_pending_flushed_at=waiting)]
-    gone = [samples.shard(1, abandoned=True, unflushed_wal_entries=5, idle_seconds=9000)]
-    failed = samples.run("merge", 1, outcome="failed", exit_code=6, error="timed out")
+    late = samples.shard(0, pending=4, oldest_pending_flushed_at=OLD)
+    gone = samples.shard(1, abandoned=True, unflushed_wal_entries=5, idle_seconds=9000)
 
     def marks(seen: Look) -> list[str]:
         return list(show_line(seen, NOW, LIMITS)["health"]["marks"])
 
     assert marks(look()) == []
-    assert marks(look(shards=[*late, *gone], runs=[failed], lease=samples.lease())) == [
-        *("late", "failing", "abandoned", "held")
-    ]
-    answer = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
-    assert marks(add_status(look(), answer, NOW, CLEAN)) == ["failing"]
-    assert marks(look(shards=[samples.shard(0, outcome="failed")])) == ["failing"]
+    all_at_once = look(shards=[late, gone], runs=[failed(6)], lease=samples.lease())
+    assert marks(all_at_once) == ["late", "failing", "abandoned", "held"]
+    assert marks(UNREADABLE) == marks(look(shards=[BAD])) == ["failing"]
     # What is old says nothing.
     assert marks(replace(look(lease=samples.lease()), status_at=NOW - timedelta(hours=1))) == []
 
@@ -241,7 +228,7 @@ def test_totals_say_when_they_are_only_partly_known() -> None:
 
 
 def test_a_shard_tells_merged_against_flushed() -> None:
-    page = show_table(look(shards=[samples.shard(0, pending=3)]), NOW, LIMITS, ShardQuery())
+    page = shown(look(shards=[samples.shard(0, pending=3)]))
     shard = page["shard_page"]["shards"][0]
     assert (shard["merged_generation"], shard["flushed_generation"]) == (6, 9)
     assert (shard["pending"], shard["pending_from"], shard["pending_to"]) == (3, 7, 9)
@@ -251,9 +238,8 @@ def test_a_shard_tells_merged_against_flushed() -> None:
 def test_a_thousand_shards_come_in_pages() -> None:
     many = look(shards=[samples.shard(n, pending=n % 7) for n in range(1000)])
 
-    def page(**query: Any) -> dict[str, Any]:
-        found: dict[str, Any] = show_table(many, NOW, LIMITS, ShardQuery(**query))["shard_page"]
-        return found
+    def page(**query: Any) -> Any:
+        return shown(many, **query)["shard_page"]
 
     first = page()
     assert (first["total"], first["fitting"], len(first["shards"])) == (1000, 1000, 50)
@@ -279,13 +265,9 @@ def test_the_backlog_is_drawn_before_and_after_each_run_up_to_now() -> None:
         samples.run("garbage", 30, backlog={}),
     ]
     points = plots.backlog(look(runs=runs).runs, NOW.isoformat(), TWO)
-    assert [(p["generations"], p["bytes"]) for p in points] == [
-        (4, None),
-        (1, None),
-        (6, 18 * samples.MIB),
-        (0, 0),
-        (2, None),
-    ]
+    before = (6, 18 * samples.MIB)
+    expected = [(4, None), (1, None), before, (0, 0), (2, None)]
+    assert [(p["generations"], p["bytes"]) for p in points] == expected
     assert [p["at"] for p in points] == sorted(p["at"] for p in points)
 
 
@@ -303,13 +285,8 @@ def test_series_are_bounded() -> None:
 
 
 def test_what_a_run_did_is_told() -> None:
-    page = show_table(
-        look(runs=[samples.run("compaction", 1), samples.run("snapshot", 2)]),
-        NOW,
-        LIMITS,
-        ShardQuery(),
-    )
-    compaction, snapshot = page["run_page"]["runs"]
+    runs = [samples.run("compaction", 1), samples.run("snapshot", 2)]
+    compaction, snapshot = shown(look(runs=runs))["run_page"]["runs"]
     assert compaction["did"][0] == {"value": 14, "unit": "fragments:to", "to": 3}
     assert snapshot["did"] == [{"value": 3, "unit": "shards"}]
 
@@ -371,18 +348,18 @@ def test_secrets_do_not_get_through() -> None:
     known = add_status(Look(name="x"), table, NOW, redactor)
     known = add_runs(known, {"runs": runs, "error": "hunter2-hunter2"}, redactor)
     known = add_error(known, "hunter2-hunter2", NOW, redactor)
-    assert "hunter2" not in str(show_table(known, NOW, LIMITS, ShardQuery()))
+    assert "hunter2" not in str(shown(known))
 
 
 def test_checkpoints_are_listed_without_their_cut() -> None:
     times = {"created_at": samples.ago(minutes=6), "expires_at": None}
     kept = {**samples.SAMPLES["checkpoint"], **times}
-    (shown,) = show_table(look(checkpoints=[kept]), NOW, LIMITS, ShardQuery())["checkpoints"]
-    assert shown == {name: kept[name] for name in kept.keys() - {"cut", "tag"}}
+    (found,) = shown(look(checkpoints=[kept]))["checkpoints"]
+    assert found == {name: kept[name] for name in kept.keys() - {"cut", "tag"}}
 
 
 def test_cursors_are_listed_with_when_they_cease_to_keep_versions() -> None:
     cursor = {**samples.SAMPLES["cursor"], "moved_at": samples.ago(days=1)}
-    (shown,) = show_table(look(cursors=[cursor]), NOW, LIMITS, ShardQuery())["cursors"]
-    assert shown.pop("expires_at").startswith("2026-12-04T12:00:00")
-    assert shown == {name: cursor[name] for name in cursor.keys() - {"transaction"}}
+    (found,) = shown(look(cursors=[cursor]))["cursors"]
+    assert found.pop("expires_at").startswith("2026-12-04T12:00:00")
+    assert found == {name: cursor[name] for name in cursor.keys() - {"transaction"}}
