@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,11 @@ class TestAirflow(AirflowServer):
 
 @dataclass(frozen=True, kw_only=True)
 class InProcessAirflow:
-    """What a `dag.test()` has to work with: an empty database, and the configuration file."""
+    """What a `dag.test()` has to work with: an empty database, tables, and memwal's command."""
 
     folder: Path
     tables: Tables
+    command: Path
 
     @property
     def config_file(self) -> Path:
@@ -97,19 +99,10 @@ def server_settings(folder: Path) -> dict[str, str]:
     }
 
 
-def make_template(folder: Path) -> Path:
-    """A migrated database, to start others from."""
-    home = AirflowHome(folder=folder, dags=folder / "dags", config_file=folder / "memwal.toml")
-    home.prepare(PASSWORDS)
-    return home.database
-
-
-def empty_database(template: Path, database: Path) -> None:
-    """Make the database as the template is, under whoever has it open in this process."""
+def copy_database(source: Path, target: Path) -> None:
+    """Make the target as the source is, under whoever has one of them open in this process."""
     from airflow import settings
 
     settings.Session.remove()
-    with sqlite3.connect(template) as source, sqlite3.connect(database) as target:
-        source.backup(target)
-    source.close()
-    target.close()
+    with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(target)) as copy:
+        opened.backup(copy)

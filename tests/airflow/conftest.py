@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -31,14 +32,17 @@ from tests.airflow.airflow_server import (
     PASSWORDS,
     InProcessAirflow,
     TestAirflow,
-    empty_database,
-    make_template,
+    copy_database,
     server_settings,
 )
+from tests.airflow.stand_in import StandIn
 from tests.airflow.tables import TableMaker, Tables
 from tests.support.warm_command import script as warm_script
 
-pytest_plugins = ["tests.support.durations", "tests.support.levels"]
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytest_plugins = ["tests.support.durations"]
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="memwal-airflow-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
@@ -56,29 +60,39 @@ _CHECK_SCHEMA = Draft202012Validator.check_schema
 Draft202012Validator.check_schema = lambda schema: _check_schema(json.dumps(schema))
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole Airflows share two cores with the other suite: tried once more.
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # xdist reads the groups in its own
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Whole Airflows are tried once more; those tests that share one or a browser come last.
 
-    Those that share one come last, as it works at its own pace for as long as it is there, and in
-    one process, which has it; the tests of any other file stay together.
+    The Airflow works at its own pace for as long as it is there, and no event loop starts beside
+    the browser's. Under xdist they are in one process each; so are the tests of any other file.
     """
-    items.sort(key=_needs_server)
     for item in items:
-        group = "airflow_server" if _needs_server(item) else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
-        if _needs_server(item) or item.path.stem == "test_airflow_demo":
+        item.add_marker(pytest.mark.xdist_group(_shared(item) or item.path.stem))
+        if _shared(item) == "airflow_server" or item.path.stem == "test_airflow_demo":
             item.add_marker(pytest.mark.flaky(reruns=1))
+    yield
+    items.sort(key=lambda item: ("", "browser", "airflow_server").index(_shared(item)))
 
 
-def _needs_server(item: pytest.Item) -> bool:
-    return "airflow_server" in getattr(item, "fixturenames", ())
+def _shared(item: pytest.Item) -> str:
+    """What it shares with others that is started once."""
+    needed = getattr(item, "fixturenames", ())
+    return next((name for name in ("airflow_server", "browser") if name in needed), "")
 
 
 @pytest.fixture(scope="session")
 def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated Airflow database."""
-    return make_template(tmp_path_factory.mktemp("template") / "home")
+    """A migrated Airflow database, to start others from."""
+    from airflow.utils.db import initdb
+
+    # An empty file is a database without tables; a process of its own would import Airflow again.
+    template = tmp_path_factory.mktemp("template") / "airflow.db"
+    template.touch()
+    _IN_PROCESS.prepare(PASSWORDS, template)
+    initdb()
+    copy_database(_IN_PROCESS.database, template)
+    return template
 
 
 @pytest.fixture(scope="session")
@@ -104,15 +118,8 @@ def warm_command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     nursery.communicate(timeout=60)
 
 
-@pytest.fixture(scope="session")
-def _in_process(database_template: Path) -> AirflowHome:
-    _IN_PROCESS.prepare(PASSWORDS, database_template)
-    return _IN_PROCESS
-
-
 @pytest.fixture
 def airflow_home(
-    _in_process: AirflowHome,
     database_template: Path,
     table_maker: TableMaker,
     warm_command: Path,
@@ -120,7 +127,7 @@ def airflow_home(
     monkeypatch: pytest.MonkeyPatch,
 ) -> InProcessAirflow:
     """For `dag.test()`: an empty migrated database, and no tables yet (`.tables.make(...)`)."""
-    empty_database(database_template, _in_process.database)
+    copy_database(database_template, _IN_PROCESS.database)
     tables = Tables(table_maker, tmp_path / "tables", tmp_path / "memwal.toml")
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(tables.config_file))
     monkeypatch.setenv("AIRFLOW__MEMWAL__RUN_DIRECTORY", str(tmp_path / "runs"))
@@ -128,7 +135,26 @@ def airflow_home(
     for module in ("sensors.backlog", "operators.base", "triggers.jobs"):
         # No scheduler runs here, which could be slow to learn of a deferral.
         monkeypatch.setattr(f"memwal_airflow.{module}.SETTLE_SECONDS", 0.0)
-    return InProcessAirflow(folder=_in_process.folder, tables=tables)
+    return InProcessAirflow(folder=_IN_PROCESS.folder, tables=tables, command=warm_command)
+
+
+@pytest.fixture
+def stand_in(
+    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> StandIn:
+    """In memwal's place, in that Airflow."""
+    made = StandIn(tmp_path / "stand-in")
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(made.program))
+    return made
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium."""
+    from tests.airflow.page_browser import launched
+
+    with launched() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

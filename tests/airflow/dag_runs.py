@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG
@@ -29,6 +30,11 @@ class Ran:
     def task(self, task_id: str, map_index: int = -1) -> Any:
         return self.run.get_task_instance(task_id, map_index=map_index)
 
+    @property
+    def tried(self) -> tuple[str, int]:
+        """How the task `job` ended, and after how many tries."""
+        return self.states[("job", -1)] or "", int(self.task("job").try_number)
+
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         found = self.task(task_id, map_index)
         return found.xcom_pull(task_ids=task_id, key=key, map_indexes=map_index)
@@ -47,6 +53,12 @@ def run_tasks(home: InProcessAirflow, build: Callable[[], Any], dag_id: str = "o
         build()
     home.register(dag)
     return Ran(run=dag.test())
+
+
+def run_one(home: InProcessAirflow, kind: type[Any], **fields: Any) -> Ran:
+    """One task called `job`, without a worker's pause between tries."""
+    fields = {"retry_delay": timedelta(0), **fields}
+    return run_tasks(home, lambda: kind(task_id="job", **fields))
 
 
 def asset_events(*, of_tables: bool = False) -> list[tuple[str, dict[str, Any]]]:

@@ -1,14 +1,27 @@
-"""A headless Chromium for the tests of the page."""
+"""The page in a headless Chromium: over answers from memory, or wherever a test goes."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request
+from memwal_airflow.page.actions import Rejected
+from memwal_airflow.page.app import Actions, create_app
+from memwal_airflow.page.details import Details
+from memwal_airflow.page.feed import Clock, Feed, FeedLimits
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.airflow import page_samples as samples
+from tests.airflow.test_page_routes import User
 
 ARGUMENTS = [
     "--headless=new",
@@ -20,6 +33,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+WAIT_MS = 60_000
+WIDTHS = {"wide": 1360, "narrow": 360}
 
 
 @contextmanager
@@ -27,15 +42,117 @@ def launched() -> Iterator[Browser]:
     """CHROMIUM, or what is on PATH."""
     program = shutil.which(os.environ.get("CHROMIUM") or "chromium")
     assert program is not None, "no Chromium here; scripts/chromium.sh brings one"
+    # On a machine that runs an Airflow besides.
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield browser
         browser.close()
 
 
-def shoot(page: Page, folder: Path, name: str) -> None:
-    """Pictures of the window, light and dark: in MEMWAL_SCREENSHOTS, if that names a folder."""
-    kept = Path(os.environ.get("MEMWAL_SCREENSHOTS") or folder)
-    for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        page.screenshot(path=kept / f"{name}-{scheme}.png")
+@contextmanager
+def opened(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A window of its own. What our page does wrong in it fails the test."""
+    known = {"viewport": {"width": WIDTHS["wide"], "height": 900}, "color_scheme": "light"}
+    context = browser.new_context(**{**known, **options})
+    context.set_default_timeout(WAIT_MS)
+    page, faults = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on(
+        "console",
+        lambda message: (
+            message.type == "error"
+            and "/memwal/" in message.location.get("url", "")
+            # The browser itself logs every answer of 4xx.
+            and "Failed to load resource" not in message.text
+            and faults.append(message.text)
+        ),
+    )
+    yield page
+    context.close()
+    assert faults == []
+
+
+def snap(page: Page, name: str) -> None:
+    """See that nothing is cut off, wide and narrow; a picture of each, light and dark, for people
+    to look at, if MEMWAL_SCREENSHOTS names a folder.
+    """
+    folder = os.environ.get("MEMWAL_SCREENSHOTS")
+    for size, width in reversed(WIDTHS.items()):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("w => document.documentElement.clientWidth <= w", arg=width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        for scheme in ("dark", "light") if folder else ():
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.screenshot(path=f"{folder}/{name}-{size}-{scheme}.png", full_page=True)
+
+
+class Doorman:
+    """Lets everybody in as an admin, until told not to."""
+
+    open = True
+
+    async def user(self, request: Request) -> User:
+        if not self.open:
+            raise HTTPException(401, "Token Expired")
+        return User("admin")
+
+    def require_view(self, request: Request, user: Any) -> None:
+        return
+
+    def require_trigger(self, request: Request, user: Any) -> None:
+        return
+
+
+class Running:
+    """The page on a port of its own: `with Running(folder) as running:`."""
+
+    def __init__(self, folder: Path, refresh_seconds: float = 1) -> None:
+        self.doorman = Doorman()
+        self.answers = samples.Answers(folder)
+        self.rejection: Rejected | None = None
+        self.run: dict[str, Any] = {"state": "queued", "ended": False}
+        # What is looked at again and is the same stays so to the last digit.
+        clock, runner = Clock(now=lambda: samples.NOW, monotonic=time.monotonic), self.answers
+        limits = FeedLimits(
+            refresh_seconds=refresh_seconds, seconds_max=4, refresh_pause_seconds_min=0.5
+        )
+        self.feed = Feed(runner.order, runner, clock, limits)  # type: ignore[arg-type]
+        self.details = Details(runner.order, runner, clock)  # type: ignore[arg-type]
+        page = create_app(
+            feed=self.feed,
+            details=self.details,
+            access=self.doorman,
+            actions_allowed=Actions(
+                find_obstacle=lambda: None, trigger=self.trigger, read_run=lambda run_id: self.run
+            ),
+            clock=clock,
+        )
+        root = FastAPI()
+        root.mount("/memwal", page)
+        self._server = uvicorn.Server(uvicorn.Config(root, log_level="warning"))
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}/memwal/"
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [listening]}, daemon=True
+        )
+
+    def trigger(self, order: Any, user: Any) -> str:
+        if self.rejection is not None:
+            raise self.rejection
+        return "manual__1"
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server; doing it twice is harmless."""
+        self.answers.close()
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(20)
+        self.feed.close()
+        self.details.close()

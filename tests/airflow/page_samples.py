@@ -1,117 +1,132 @@
-"""Documents as `memwal status` and `memwal runs` print them, and a stand-in for the command.
-
-The stand-in is a real program: it answers from a folder that holds one JSON file a table and
-command, so that a test can change what "memwal" says while the page looks. Names lead to
-behaviours, which is how one table of a batch hangs, floods or talks nonsense.
-"""
+"""Documents as `memwal status` and `memwal runs` print them, and who answers the page with them."""
 
 from __future__ import annotations
 
 import json
-import sys
+import threading
+import time
 import zlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from memwal_airflow.hooks.command import JobsEnvironment
+from memwal_airflow.page.source import Order, read_order
+from memwal_airflow.processes.process import Output
+
 Json = dict[str, Any]
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MIB = 1 << 20
-
-# Without site-packages it starts in a fraction of the time: much may run beside it.
-COMMAND = """#!{python} -IS
-import json, os, pathlib, subprocess, sys, time
-folder = pathlib.Path({folder!r})
-arguments = sys.argv[1:]
-job = arguments[0]
-names = arguments[arguments.index("--") + 1:]
-with open(folder / "calls.txt", "a") as calls:
-    calls.write(json.dumps([job, names, os.getpid()]) + "\\n")
-tables = []
-for name in names:
-    if name.startswith("hangs") or name.startswith("late") and job == "runs":
-        # Ignores TERM, as does its child, which holds on to the pipes.
-        child = subprocess.Popen(
-            ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], stdin=subprocess.DEVNULL)
-        with open(folder / "children.txt", "a") as children:
-            children.write(f"{{child.pid}}\\n")
-        import signal
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while True:
-            time.sleep(1)
-    if name.startswith("floods"):
-        while True:
-            sys.stdout.write("x" * 65536)
-    if name.startswith("garbles"):
-        print("{{not json")
-        print("secret hunter2-hunter2 at s3://user:pass@lake/x", file=sys.stderr)
-        sys.exit(1)
-    if name.startswith("sleeps"):
-        time.sleep(float(name.split("-")[1]))
-    file = folder / f"{{name}}.{{job}}.json"
-    if file.exists():
-        table = json.loads(file.read_text())
-        for limit in (a.partition("=")[2] for a in arguments if a.startswith("--limit=")):
-            table["runs"] = table["runs"][:int(limit)]
-        tables.append(table)
-print(json.dumps({{"job": job, "outcome": "done", "seconds": 0.1, "tables": tables}}))
-"""
+SAMPLES: Json = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
-def make_command(folder: Path) -> Path:
-    """Write the stand-in; it answers from `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = folder / "memwal"
-    command.write_text(COMMAND.format(python=sys.executable, folder=str(folder)))
-    command.chmod(0o755)
-    return command
+class Answers:
+    """The page's `Runner`, without a process: what was put for a table, asked for by any job.
+
+    Names lead to behaviours: a look at `hangs-x` takes all of its time, which is over as soon as
+    `gate` is set; `late-x` only hangs when it is asked for its runs; `garbles` makes no sense.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.config = folder / "memwal.toml"
+        self.options: dict[str, str] = {}
+        self.documents: dict[tuple[str, str], Json] = {}
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self.is_there = True
+        self.is_closed = False
+        self.gate = threading.Event()
+        self.gate.set()
+        self.hanging_at_once: list[int] = []
+        self._hanging = 0
+
+    def name_tables(self, *names: str, **uris: str) -> None:
+        """What the configuration file names from here on."""
+        places = {**{name: f"s3://lake/{name}" for name in names}, **uris}
+        # JSON's texts are TOML's too.
+        lines = [
+            f"[tables.{json.dumps(name)}]\nuri = {json.dumps(at)}" for name, at in places.items()
+        ]
+        self.config.write_text("\n".join(lines))
+
+    def put(self, table: Json, runs: Sequence[Json] = ()) -> None:
+        """Let it answer for a table."""
+        name = table["table"]
+        self.documents["status", name] = table
+        history = {"table": name, "outcome": "done", "error": None, "runs": list(runs)}
+        self.documents["runs", name] = history
+
+    def order(self) -> Order:
+        """For a feed: the tables of the file, and how to ask for them."""
+        found = {"command": "memwal", "config_file": str(self.config)}
+        return read_order(lambda: JobsEnvironment(**found, storage_options=self.options))  # type: ignore[arg-type]
+
+    def asked(self, job: str = "status") -> list[tuple[str, ...]]:
+        """The tables of each look so far."""
+        return [names for called, names in self.calls if called == job]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        seconds_max: float,
+        stdout_bytes_max: int,
+    ) -> Output:
+        """As `Runner.run`."""
+        job, names = argv[1], tuple(argv[argv.index("--") + 1 :])
+        if not self.is_there:
+            return Output(why="can't start memwal: No such file or directory", started=False)
+        self.calls.append((job, names))
+        hanging = ("hangs", "late") if job == "runs" else "hangs"
+        if any(name.startswith(hanging) for name in names):
+            self._hang()
+            return Output(why=f"no answer within {seconds_max:g} s", late=True)
+        if "garbles" in names:
+            said = b"secret hunter2-hunter2 at s3://user:pass@lake/x"
+            return Output(stdout=b"{not json", stderr=said, exit_code=1)
+        tables = [self.documents[job, n] for n in names if (job, n) in self.documents]
+        for limit in (int(a.partition("=")[2]) for a in argv if a.startswith("--limit=")):
+            tables = [{**table, "runs": table["runs"][:limit]} for table in tables]
+        document = {"job": job, "outcome": "done", "seconds": 0.1, "tables": tables}
+        return Output(stdout=json.dumps(document).encode(), exit_code=0)
+
+    def _hang(self) -> None:
+        self._hanging += 1
+        self.hanging_at_once.append(self._hanging)
+        self.gate.wait(60)
+        self._hanging -= 1
+
+    def close(self) -> None:
+        """As `Runner.close`, which ends what runs."""
+        self.is_closed = True
+        self.gate.set()
 
 
-def put(folder: Path, status_table: Json, runs: list[Json] | None = None) -> None:
-    """Let the stand-in answer for a table."""
-    name = status_table["table"]
-    for job, document in (
-        ("status", status_table),
-        ("runs", {"table": name, "outcome": "done", "error": None, "runs": runs or []}),
-    ):
-        partial = folder / f"{name}.{job}.partial"
-        partial.write_text(json.dumps(document))
-        partial.replace(folder / f"{name}.{job}.json")
-
-
-def calls(folder: Path) -> list[tuple[str, tuple[str, ...]]]:
-    """The stand-in's calls so far."""
-    file = folder / "calls.txt"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return [(job, tuple(names)) for job, names, _ in map(json.loads, lines)]
+def settle() -> None:
+    """Wait until feeds and details have nothing left to do."""
+    deadline = time.monotonic() + 60
+    while any(thread.name.startswith("memwal-page") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.002)
 
 
 def shard(number: int, **changes: Any) -> Json:
     """A shard that is merged up to generation 6, with `pending` generations above."""
-    pending = changes.pop("pending", 0)
+    pending, number_of_entries = changes.pop("pending", 0), 20 + number % 7
     found: Json = {
-        "outcome": "done",
-        "error": None,
         "shard_id": str(UUID(int=(number * 0x9E3779B97F4A7C15F39CC0605CEDC834) % (1 << 128))),
-        "status": "ACTIVE",
         "writer_epoch": 3 + number % 4,
-        "manifest_version": 17,
         "current_generation": 7 + pending,
-        "merged_generation": 6,
         "pending_generations": list(range(7, 7 + pending)),
         "pending_rows": 400 * pending,
         "pending_bytes": 3 * MIB * pending,
         "oldest_pending_flushed_at": ago(minutes=4) if pending else None,
-        "replay_after_wal_entry_position": 17,
-        "wal_entries": 20 + number % 7,
-        "wal_bytes": (20 + number % 7) * 31_000,
-        "unflushed_wal_entries": 0,
-        "idle_seconds": 20.0,
-        "abandoned": False,
+        "wal_entries": number_of_entries,
+        "wal_bytes": number_of_entries * 31_000,
         "due_reasons": [f"{pending} pending generations >= 4"] if pending >= 4 else [],
     }
-    return {**found, **changes}
+    return {**SAMPLES["shard"], **found, **changes}
 
 
 def unreachable(name: str) -> Json:
@@ -124,138 +139,65 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
     """One table of a status document."""
     shards = [shard(n) for n in range(3)] if shards is None else shards
     due = [f"shard {s['shard_id'][:8]}: {r}" for s in shards for r in s["due_reasons"]]
+    sums = {key: sum(s[key] or 0 for s in shards) for key in ("pending_bytes", "wal_bytes")}
     found: Json = {
-        "outcome": "done",
-        "error": None,
         "table": name,
-        "version_before": 9,
-        "version_after": 9,
-        "version": 9,
-        "rows": 20_282,
-        "primary_key": ["id"],
         "uri": f"s3://lake/{name}",
         "due": bool(due),
         "due_reasons": due,
-        "storage": {
-            "base_bytes": 812 * MIB,
-            "pending_bytes": sum(s["pending_bytes"] or 0 for s in shards),
-            "reclaimable_bytes": 36 * MIB,
-            "wal_bytes": sum(s["wal_bytes"] or 0 for s in shards),
-        },
+        "storage": {"base_bytes": 812 * MIB, "reclaimable_bytes": 36 * MIB, **sums},
         "shards": shards,
-        "indexes": [
-            {"name": "id_idx", "caught_up": {}, "lag_generations": 0, "unindexed_rows": 0},
-            {"name": "note_idx", "caught_up": {}, "lag_generations": 0, "unindexed_rows": 0},
-        ],
         "snapshot": {"taken_at": ago(minutes=6), "num_shards": len(shards)},
-        "reclaimable": {"generations": 12, "bytes": 36 * MIB},
-        "lease": None,
-        "warnings": [],
     }
-    return {**found, **changes}
+    return {**SAMPLES["status"], **found, **changes}
 
 
 def lease(state: str = "held", **changes: Any) -> Json:
     """A claim on a table's lease."""
-    found = {
-        "state": state,
-        "token": 41,
-        "holder": "spark@worker-3:20117 (start 460620, boot 47c0aa11bb22cc33)",
-        "job": "merge",
-        "acquired_at": ago(minutes=1),
-        "expires_at": ago(minutes=-4),
-        "reason": None,
-    }
-    return {**found, **changes}
+    times = {"acquired_at": ago(minutes=1), "expires_at": ago(minutes=-4)}
+    return {**SAMPLES["lease"], "state": state, **times, **changes}
 
 
 def run(job: str = "merge", minutes_ago: float = 5, **changes: Any) -> Json:
     """A run record."""
-    seconds = float(changes.get("seconds", 8.4))
-    summaries: dict[str, Json] = {
-        "merge": {
-            "generations": 6,
-            "commits": 1,
-            "rows_inserted": 1800,
-            "rows_updated": 560,
-            "rows_deleted": 40,
-            "bytes_read": 18 * MIB,
-        },
-        "index-catchup": {"indexes": 2, "rows_indexed": 2360},
-        "garbage": {"dropped": 6, "deleted": 6, "bytes_freed": 18 * MIB, "versions_expired": 2},
-        "compaction": {"fragments_before": 14, "fragments_after": 3, "bytes_rewritten": 80 * MIB},
-        "snapshot": {"num_shards": 3, "repairs": 0},
-    }
+    seconds, task = float(changes.get("seconds", 8.4)), job.replace("-", "_")
+    of_airflow = {"dag_id": f"memwal_{task}", "task_id": task, "map_index": 3, "try_number": 1}
     found: Json = {
-        "format": 1,
         "run_id": f"{zlib.crc32(f'{job}{minutes_ago}'.encode()):032x}",
-        "airflow": {
-            "dag_id": f"memwal_{job.replace('-', '_')}",
-            "run_id": "scheduled__2026-11-21T12:00:00+00:00",
-            "task_id": job.replace("-", "_"),
-            "map_index": 3,
-            "try_number": 1,
-        },
+        "airflow": {**of_airflow, "run_id": "scheduled__2026-11-21T12:00:00+00:00"},
         "job": job,
         "started_at": ago(minutes=minutes_ago, seconds=seconds),
         "finished_at": ago(minutes=minutes_ago),
         "seconds": seconds,
-        "outcome": "done",
-        "exit_code": 0,
-        "error": None,
-        "engine": "spark",
-        "holder": "spark@worker-3:20117 (start 460620, boot 47c0aa11bb22cc33)",
-        "version_before": 8,
-        "version_after": 9,
-        "summary": summaries.get(job, {}),
-        "backlog": {
-            "generations_before": 6,
-            "bytes_before": 18 * MIB,
-            "generations_after": 0,
-            "bytes_after": 0,
-        },
-        "requests": {"get": 11},
+        "summary": SAMPLES["summaries"].get(job, {}),
     }
-    return {**found, **changes}
+    return {**SAMPLES["run"], **found, **changes}
+
+
+def backlog(before: int, after: int) -> Json:
+    """What waited before a run and after it."""
+    sizes = {"bytes_before": before * 3 * MIB, "bytes_after": after * 3 * MIB}
+    return {"generations_before": before, "generations_after": after, **sizes}
 
 
 def history(count: int = 24, every_minutes: float = 5, first: float = 2) -> list[Json]:
     """Merges at a steady pace beside busy writers, each with its catch-up; newest first."""
     found: list[Json] = []
     for n in range(count):
-        before = 5 + (n * 7) % 11
-        after = 0 if n % 9 else 3
-        rows = 380 * (before - after)
-        seconds = 5.5 + (n * 5) % 7 * 0.9 + before * 0.3
-        minutes = first + n * every_minutes
-        found.append(run("index-catchup", minutes - 0.5, seconds=2.5 + n % 3))
-        found[-1]["backlog"] = {
-            "generations_before": after,
-            "bytes_before": after * 3 * MIB,
-            "generations_after": after + 1,
-            "bytes_after": (after + 1) * 3 * MIB,
+        before, after, minutes = 5 + (n * 7) % 11, 0 if n % 9 else 3, first + n * every_minutes
+        rows, seconds = 380 * (before - after), 5.5 + (n * 5) % 7 * 0.9 + before * 0.3
+        idle = backlog(after, after + 1)
+        found.append(run("index-catchup", minutes - 0.5, seconds=2.5 + n % 3, backlog=idle))
+        summary = {
+            "generations": before - after,
+            "commits": 1,
+            "rows_inserted": rows // 2,
+            "rows_updated": rows // 3,
+            "rows_deleted": rows // 30,
+            "bytes_read": (before - after) * 3 * MIB,
         }
-        found.append(
-            run(
-                "merge",
-                minutes,
-                seconds=seconds,
-                summary={
-                    "generations": before - after,
-                    "commits": 1,
-                    "rows_inserted": rows // 2,
-                    "rows_updated": rows // 3,
-                    "rows_deleted": rows // 30,
-                    "bytes_read": (before - after) * 3 * MIB,
-                },
-                backlog={
-                    "generations_before": before,
-                    "bytes_before": before * 3 * MIB,
-                    "generations_after": after,
-                    "bytes_after": after * 3 * MIB,
-                },
-            )
-        )
+        more = {"seconds": seconds, "summary": summary, "backlog": backlog(before, after)}
+        found.append(run("merge", minutes, **more))
     return found
 
 
@@ -273,9 +215,7 @@ def _lake_table(n: int) -> tuple[Json, list[Json]]:
     if n % 70 == 17:
         return unreachable(name), []
     shards = [shard(k, pending=(n // 6 + k) % 9 if n % 6 == 0 else n % 3) for k in range(3)]
-    indexes = [
-        {"name": "id_idx", "caught_up": {}, "lag_generations": n % 5, "unindexed_rows": 37 * n}
-    ]
+    behind = {"lag_generations": n % 5, "unindexed_rows": 37 * n}
     changes: Json = {"uri": f"s3://lake/{group.strip('._-') or 'misc'}/{name}"}
     if n % 40 == 7:
         waiting = ago(minutes=40 + n)
@@ -287,10 +227,10 @@ def _lake_table(n: int) -> tuple[Json, list[Json]]:
     if n % 25 == 13:
         changes["lease"] = lease()
     if n % 4 == 0:
-        changes["indexes"] = indexes
+        changes["indexes"] = [{"name": "id_idx", "caught_up": {}, **behind}]
     return status(name, shards, **changes), runs
 
 
-def ago(base: datetime | None = None, **parts: float) -> str:
+def ago(**parts: float) -> str:
     """The ISO text of a moment before NOW."""
-    return ((base or NOW) - timedelta(**parts)).isoformat()
+    return (NOW - timedelta(**parts)).isoformat()

@@ -175,11 +175,16 @@ class Tables:
         for shard in range(shards):
             table.fill(generations, shard)
         self._tables[name] = table
-        # JSON's texts, numbers and truth values are TOML's too.
-        lines = {"uri": uri, **(settings or {})}
-        self._sections[name] = "\n".join(f"{k} = {json.dumps(v)}" for k, v in lines.items())
-        self._write()
+        self.name(name, **(settings or {}))
         return table
+
+    def name(self, *names: str, **settings: str | int | float | bool) -> None:
+        """Name tables in the file, whether they are there or not."""
+        for name in names:
+            # JSON's texts, numbers and truth values are TOML's too.
+            lines = {"uri": str(self.folder / name), **settings}
+            self._sections[name] = "\n".join(f"{k} = {json.dumps(v)}" for k, v in lines.items())
+        self._write()
 
     def set_head(self, text: str) -> None:
         """What stands before the tables: `[defaults]`, `[airflow]`."""

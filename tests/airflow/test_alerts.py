@@ -13,8 +13,11 @@ from memwal_airflow.alerts import build_deadlines, build_failure_callbacks
 
 from memwal.config import AirflowDags
 from memwal.errors import Usage
-from tests.airflow.airflow_server import DAGS, InProcessAirflow
+from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_shipped
+from tests.airflow.stand_in import StandIn
+
+pytestmark = pytest.mark.integration
 
 MODULE = """
 import json
@@ -53,12 +56,12 @@ def name_of(told: Path) -> str:
 
 
 def test_a_failed_table_is_told_of_and_a_healthy_one_is_not(
-    airflow_home: InProcessAirflow, told: Path
+    airflow_home: InProcessAirflow, stand_in: StandIn, told: Path
 ) -> None:
     tables = airflow_home.tables
     tables.set_head(f'[airflow]\non_failure = "{name_of(told)}.tell_failure"\nretries = 0\n')
-    tables.make("orders", generations=1)
-    tables.make("events", generations=1).break_shard()
+    tables.name("orders", "events")
+    stand_in.answer({}, {"report": None, "code": 8, "log": "error: torn\n"})
     ran = run_shipped(airflow_home, "memwal_merge", {"tables": ["orders", "events"]})
     assert ran.state == "failed"
     (line,) = told.read_text().splitlines()
@@ -126,13 +129,3 @@ def test_a_wrong_path_names_its_key(
         build_deadlines(dags)
     assert str(wrong.value).startswith(f"/etc/memwal.toml: airflow.{key}: {name} ")
     assert why in str(wrong.value)
-
-
-def test_the_import_error_of_a_dag_ends_with_the_key(airflow_home: InProcessAirflow) -> None:
-    from airflow.dag_processing.dagbag import DagBag
-
-    airflow_home.tables.set_head('[airflow]\non_failure = "no_such_module.tell"\n')
-    bag = DagBag(dag_folder=DAGS / "memwal_merge.py", bundle_path=DAGS)
-    (text,) = bag.import_errors.values()
-    last = text.strip().splitlines()[-1]
-    assert f"{airflow_home.config_file}: airflow.on_failure: no_such_module.tell can't be" in last

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.models.asset import AssetDagRunQueue
+from airflow.models.asset import AssetDagRunQueue, AssetModel
 from airflow.sdk import DAG, Asset, AssetAlias
 from airflow.settings import Session
 from memwal_airflow.assets.addresses import find_address
@@ -24,8 +24,12 @@ from sqlalchemy import select
 from memwal.config import Config
 from memwal.errors import Usage
 from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.dag_runs import asset_events, run_shipped, run_tasks
+from tests.airflow.dag_runs import asset_events, run_one, run_shipped, run_tasks
+from tests.airflow.stand_in import DONE, StandIn
 
+pytestmark = pytest.mark.integration
+
+SHARD = "0fd630f1-f29d-4da9-953f-48f1a09f76b5"
 HEAD = '[defaults]\nengine = "local"\ndue_generations_min = 1\n[airflow]\nretries = 0\n'
 
 
@@ -33,6 +37,13 @@ HEAD = '[defaults]\nengine = "local"\ndue_generations_min = 1\n[airflow]\nretrie
 def home(airflow_home: InProcessAirflow) -> InProcessAirflow:
     airflow_home.tables.set_head(HEAD)
     return airflow_home
+
+
+def merged(**more: Any) -> dict[str, Any]:
+    """What a merge of `orders` reports."""
+    table = {"table": "orders", "outcome": "done", "version_before": 3, "version_after": 4}
+    table |= {"shards": [{"shard_id": SHARD, "to_generation": 2, "rows_updated": 5}]}
+    return {"report": {"job": "merge", "outcome": "done", "tables": [table], **more}}
 
 
 def listen(home: InProcessAirflow, schedule: Any, dag_id: str = "reads_orders") -> None:
@@ -53,42 +64,47 @@ def started() -> set[str]:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_merge_starts_who_waits_for_the_table(home: InProcessAirflow, named: bool) -> None:
-    orders = home.tables.make("orders", shards=2, generations=2)
-    home.tables.make("idle")
-    uri = f"file://{orders.uri}"
+def test_a_merge_starts_who_waits_for_the_table(
+    home: InProcessAirflow, stand_in: StandIn, named: bool
+) -> None:
+    home.tables.name("orders", "idle")
+    uri = f"file://{home.tables.folder}/orders"
     listen(home, Asset("our orders", uri) if named else Asset(uri))
     listen(home, Asset.ref(uri=uri), "refers_to_orders")
-    assert run_shipped(home, "memwal_merge").state == "success"
+    stand_in.answer(merged(), {"report": {**DONE, "outcome": "nothing_to_do"}})
+    assert run_shipped(home, "memwal_merge", {"tables": ["orders", "idle"]}).state == "success"
     assert started() == {"reads_orders", "refers_to_orders"}
     ((name, extra),) = asset_events(of_tables=True)
     assert name == ("our orders" if named else uri)
-    assert (extra["table"], extra["step"]) == ("orders", "merged")
-    assert extra["watermark"] == orders.flushed()
-    assert extra["generation"] == max(orders.flushed().values())
-    assert extra["version"] > 1
+    assert extra.pop("at")
+    assert extra == {
+        "table": "orders",
+        "step": "merged",
+        "version_before": 3,
+        "version": 4,
+        "counts": {"rows_updated": 5},
+        "generation": 2,
+        "watermark": {SHARD: 2},
+        "watermark_shards": 1,
+    }
     # Whoever waits for the step is told as before.
     assert [name for name, _ in asset_events()] == ["memwal merged orders"]
 
 
-def test_a_group_announces_what_moved_and_nothing_else(home: InProcessAirflow) -> None:
-    orders = home.tables.make("orders", generations=1)
-    for _ in range(2):
-        assert run_tasks(home, lambda: memwal_task_group("orders")).state == "success"
-    ((name, _),) = asset_events(of_tables=True)
-    assert name == f"file://{orders.uri}"
-
-
-def test_an_operator_alone_announces_its_table(home: InProcessAirflow) -> None:
-    orders = home.tables.make("orders", generations=1)
-    fields: dict[str, Any] = {"task_id": "m", "tables": "orders", "skip_when_idle": False}
-    for dry in (True, False, False):
-        ran = run_tasks(home, partial(MemWalMergeOperator, dry_run=dry, **fields))
+def test_an_operator_alone_announces_its_table_when_it_moved(
+    home: InProcessAirflow, stand_in: StandIn
+) -> None:
+    home.tables.name("orders")
+    idle = {"report": {**DONE, "outcome": "nothing_to_do"}}
+    for answer in (merged(dry_run=True), merged(), idle):
+        stand_in.answer(answer)
+        ran = run_one(home, MemWalMergeOperator, tables="orders", skip_when_idle=False)
         assert ran.state == "success"
     ((name, extra),) = asset_events(of_tables=True)
-    assert (name, extra["watermark"]) == (f"file://{orders.uri}", orders.flushed())
+    assert (name, extra["watermark"]) == (f"file://{home.tables.folder}/orders", {SHARD: 2})
 
 
+@pytest.mark.nightly
 def test_files_that_came_in_are_no_news_to_readers_of_the_base_table(
     home: InProcessAirflow, tmp_path: Path
 ) -> None:
@@ -109,17 +125,9 @@ def test_files_that_came_in_are_no_news_to_readers_of_the_base_table(
     assert found == [f"file://{orders.uri}"] * 2
 
 
-def test_a_backfill_announces_the_tables_that_it_merged(home: InProcessAirflow) -> None:
-    orders = home.tables.make("orders", generations=1)
-    home.tables.make("idle")
-    conf = {"tables": ["orders", "idle"], "dry_run": False}
-    assert run_shipped(home, "memwal_backfill", conf).state == "success"
-    assert [name for name, _ in asset_events(of_tables=True)] == [f"file://{orders.uri}"]
-
-
 def test_tasks_show_what_they_make_and_what_they_go_on_from(home: InProcessAirflow) -> None:
-    home.tables.make("orders")
-    uri = f"file://{home.tables['orders'].uri}"
+    home.tables.name("orders")
+    uri = f"file://{home.tables.folder}/orders"
     assert uri in uris_of(home.load_dag("memwal_merge").get_task("announce").outlets)
     assert uri in uris_of(home.load_dag("memwal_backfill").get_task("announce_merged").outlets)
     with DAG("own", schedule=None) as dag:
@@ -139,14 +147,9 @@ def test_tasks_show_what_they_make_and_what_they_go_on_from(home: InProcessAirfl
 
 
 def test_every_steps_assets_are_in_one_group_and_only_what_moved_has_an_event(
-    home: InProcessAirflow,
+    home: InProcessAirflow, stand_in: StandIn
 ) -> None:
-    from airflow.models.asset import AssetModel
-    from airflow.settings import Session
-    from sqlalchemy import select
-
-    for name in ("orders", "users"):
-        home.tables.make(name)
+    home.tables.name("orders", "users")
     ran = run_shipped(home, "memwal_garbage", {"tables": ["orders"]})
     announced = [state for (task_id, _), state in ran.states.items() if "announce" in task_id]
     assert announced == ["success"]
@@ -195,7 +198,7 @@ def test_an_address_is_an_assets_uri_without_secrets(table: str) -> None:
 
 
 def test_an_asset_by_name(home: InProcessAirflow) -> None:
-    orders = home.tables.make("orders")
-    assert build_table_asset("orders") == Asset(f"file://{orders.uri}")
+    home.tables.name("orders")
+    assert build_table_asset("orders") == Asset(f"file://{home.tables.folder}/orders")
     with pytest.raises(Usage, match="'nobody' has no fixed address"):
         build_table_asset("nobody")

@@ -12,71 +12,53 @@ from typing import Any
 import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
-from local_airflow.home import JOBS_BIN, ROOT
+from local_airflow.home import JOBS_BIN
 from memwal_airflow.hooks.command import JobsEnvironment, read_environment
 from memwal_airflow.hooks.memwal import MemWalHook, choose_tables
 from memwal_airflow.hooks.spark_connection import read_spark_target
-from memwal_airflow.operators.base import MemWalJobOperator
+from memwal_airflow.operators.jobs import MemWalMergeOperator
 from memwal_airflow.page.source import read_order
-from memwal_airflow.processes.process import read_messages
 from memwal_airflow.provider import get_provider_info
 from memwal_airflow.settings import read_dag_config, read_settings
 
 from memwal.config import STORAGE_OPTIONS_VARIABLE, Config
 from memwal.errors import Usage
 from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.dag_runs import run_tasks
+from tests.airflow.dag_runs import run_one
+from tests.airflow.stand_in import StandIn
+
+pytestmark = pytest.mark.integration
 
 PASSWORD = "pw-4f1c9d27e8"
 TOKEN = "tok-77aa01b3c5"
-# A job that tells everything it knows.
-TALKER = f"""#!{ROOT}/.venv/bin/python
-import json, os, sys
-print("SEEN", json.loads(os.environ["{STORAGE_OPTIONS_VARIABLE}"]), sys.argv, flush=True)
-print("AIRFLOW KNOWN", [k for k in os.environ if k.startswith(("AIRFLOW", "_AIRFLOW"))])
-open({{marker!r}}, "w").write(os.environ["{STORAGE_OPTIONS_VARIABLE}"])
-report = sys.argv[sys.argv.index("--report") + 1]
-json.dump({{{{"job": "merge", "outcome": "done", "tables": []}}}}, open(report, "w"))
-"""
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_secrets_reach_the_job_and_not_the_database(
     airflow_home: InProcessAirflow,
+    stand_in: StandIn,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     deferrable: bool,
 ) -> None:
-    talker, marker = tmp_path / "talker", tmp_path / "seen"
-    talker.write_text(TALKER.format(marker=str(marker)))
-    talker.chmod(0o755)
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(talker))
+    # A job that tells everything it knows.
+    tells = f"env > {tmp_path}/known; echo SEEN ${STORAGE_OPTIONS_VARIABLE}"
+    stand_in.answer({"first": tells})
     extra = {
         "storage_options": json.dumps({"aws_region": "eu-central-1"}),
         "secret_storage_options": json.dumps({"aws_session_token": TOKEN}),
     }
-    connection = {
-        "conn_type": "memwal",
-        "host": "http://127.0.0.1:9",
-        "login": "an-access-key",
-        "password": PASSWORD,
-        "extra": extra,
-    }
+    store = {"host": "http://127.0.0.1:9", "login": "an-access-key", "password": PASSWORD}
+    connection = {"conn_type": "memwal", **store, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
-    ran = run_tasks(
-        airflow_home,
-        lambda: MemWalJobOperator(
-            task_id="job",
-            job="merge",
-            tables="s3://lake/orders",
-            conn_id="store",
-            deferrable=deferrable,
-            poll_seconds=0.2,
-        ),
+    fields = {"tables": "s3://lake/orders", "conn_id": "store", "deferrable": deferrable}
+    waits = {"defer_after_seconds": 0, "poll_seconds": 0.1}
+    assert run_one(airflow_home, MemWalMergeOperator, **fields, **waits).state == "success"
+    known = dict(
+        line.split("=", 1) for line in (tmp_path / "known").read_text().splitlines() if "=" in line
     )
-    assert ran.state == "success"
-    assert json.loads(marker.read_text()) == {
+    assert json.loads(known[STORAGE_OPTIONS_VARIABLE]) == {
         "aws_endpoint": "http://127.0.0.1:9",
         "allow_http": "true",
         "aws_access_key_id": "an-access-key",
@@ -84,10 +66,9 @@ def test_secrets_reach_the_job_and_not_the_database(
         "aws_session_token": TOKEN,
         "aws_region": "eu-central-1",
     }
-    log = "".join(capfd.readouterr())
-    assert "SEEN" in log
+    assert not [name for name in known if name.startswith(("AIRFLOW", "_AIRFLOW"))]
     # Masked in a task's log (test_running_airflow.py); this process has no such log.
-    assert "AIRFLOW KNOWN []" in log
+    assert "SEEN" in "".join(capfd.readouterr())
     assert_secretless(everything_in(airflow_home.folder / "airflow.db"))
 
 
@@ -187,14 +168,13 @@ def test_only_a_file_that_is_named_is_the_configuration(
 
 
 def test_a_job_reads_no_file_of_the_folder_that_it_runs_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_command: Path
 ) -> None:
     (tmp_path / "memwal.toml").write_text('[tables.orders]\nuri = "/data/orders"\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MEMWAL_CONFIG", raising=False)
-    command = str(JOBS_BIN / "memwal")
-    named = JobsEnvironment(command=command, config_file="memwal.toml")
-    unnamed = JobsEnvironment(command=command)
+    named = JobsEnvironment(command=str(warm_command), config_file="memwal.toml")
+    unnamed = JobsEnvironment(command=str(warm_command))
     said = ("/data/orders: no such table", "no such table: not in /dev/null")
     for jobs, text in zip((named, unnamed), said, strict=True):
         argv = jobs.memwal("status", ["--json"], ["orders"])
@@ -202,26 +182,18 @@ def test_a_job_reads_no_file_of_the_folder_that_it_runs_in(
         assert done.stderr.startswith(f"error: orders: {text}")
 
 
-def test_storage_options_that_are_no_json_are_not_repeated() -> None:
-    with pytest.raises(Usage) as caught:
-        read_environment({"storage_options": "{secret"})
-    assert "secret" not in str(caught.value)
-    with pytest.raises(Usage, match="not a JSON object"):
-        read_environment({"storage_options": "[1]"})
-
-
-def test_secrets_are_not_in_its_text() -> None:
-    jobs = JobsEnvironment(command="memwal", storage_options={"aws_secret_access_key": PASSWORD})
-    assert PASSWORD not in repr(jobs)
-
-
-def test_which_options_are_secrets() -> None:
+def test_which_options_are_secrets_and_that_no_text_has_them() -> None:
     extra = {
         "storage_options": {"aws_region": "r", "google_service_account_key": "g"},
         "secret_storage_options": {"custom_header": "h"},
     }
     jobs = read_environment(extra, login="an-id", password=PASSWORD)
     assert set(jobs.secrets) == {"g", "h", "an-id", PASSWORD}
+    assert PASSWORD not in repr(jobs)
+    for text, says in (("{secret", "not valid JSON"), ("[1]", "not a JSON object")):
+        with pytest.raises(Usage, match=says) as caught:
+            read_environment({"storage_options": text})
+        assert "secret" not in str(caught.value)
 
 
 def test_what_jobs_inherit() -> None:
@@ -239,11 +211,6 @@ def test_what_jobs_inherit() -> None:
     assert named == {"MEMWAL_RUN_ID": "merge/1"}
     found = jobs.variables({"MEMWAL_AIRFLOW_TASK": "Airflow's own"}, task={"dag_id": "merge"})
     assert found == {"MEMWAL_AIRFLOW_TASK": '{"dag_id": "merge"}'}
-
-
-def test_json_lines_are_read_as_what_they_say() -> None:
-    said = 'a line\n\n{"level": "error", "message": "t: gone"}\n{"message": 1}\n{torn'
-    assert read_messages(said) == ["a line", "t: gone", '{"message": 1}', "{torn"]
 
 
 def test_the_application_is_found_in_the_jobs_environment() -> None:

@@ -18,6 +18,8 @@ from local_airflow import keeper, leftovers
 from local_airflow.home import MARK
 from local_airflow.rest import wait_until
 
+pytestmark = pytest.mark.nightly
+
 # A child of its own in a session of its own whose parent is gone: what a daemon does.
 RUNAWAY = "(setsid sh -c 'echo $$ >runaway; {inner}' &) ; echo $$ >parent; {outer}"
 SLEEP = "exec sleep 600"

@@ -20,6 +20,8 @@ from openlineage.client.serde import Serde
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_tasks
 
+pytestmark = pytest.mark.integration
+
 HEAD = '[defaults]\nengine = "local"\n[airflow]\nretries = 0\n'
 
 
@@ -46,14 +48,15 @@ def lineage_of(home: InProcessAirflow, operator: Callable[..., Any], **fields: A
     return {kind: [Serde.to_dict(each) for each in some] for kind, some in datasets.items()}
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_merge(home: InProcessAirflow, deferrable: bool) -> None:
+@pytest.mark.nightly
+def test_a_merge_of_a_table_that_is_well_and_one_that_is_broken(home: InProcessAirflow) -> None:
     orders = home.tables.make("orders", rows=10)
+    home.tables.make("broken", generations=1).break_shard()
     orders.flush([1, 2, 500])
-    told = lineage_of(home, MemWalMergeOperator, tables="orders", deferrable=deferrable)
-    assert [(i["namespace"], i["name"]) for i in told["inputs"]] == [
-        ("file", f"{orders.uri}/_mem_wal")
-    ]
+    tables = ["orders", "broken"]
+    told = lineage_of(home, MemWalMergeOperator, tables=tables, deferrable=True)
+    names = [(i["namespace"], i["name"]) for i in told["inputs"]]
+    assert names == [("file", f"{orders.uri}/_mem_wal")]
     (output,) = told["outputs"]
     assert (output["namespace"], output["name"]) == ("file", orders.uri)
     assert int(output["facets"]["version"]["datasetVersion"]) > 1
@@ -62,18 +65,12 @@ def test_a_merge(home: InProcessAirflow, deferrable: bool) -> None:
     statistics = output["outputFacets"]["outputStatistics"]
     assert statistics["rowCount"] == 3
     assert statistics["size"] > 0
-
-
-def test_a_compaction_and_what_failed(home: InProcessAirflow) -> None:
-    orders = home.tables.make("orders", rows=10)
-    told = lineage_of(home, MemWalCompactionOperator, tables="orders", skip_when_idle=False)
+    idle = {"tables": "orders", "skip_when_idle": False}
+    told = lineage_of(home, MemWalCompactionOperator, **idle)
     assert told == {"inputs": [], "outputs": []}
-    home.tables.make("broken", generations=1).break_shard()
-    orders.flush([1])
-    told = lineage_of(home, MemWalMergeOperator, tables=["orders", "broken"])
-    assert [output["name"] for output in told["outputs"]] == [orders.uri]
 
 
+@pytest.mark.nightly
 def test_an_ingest_writes_to_the_mem_wal(home: InProcessAirflow, tmp_path: Path) -> None:
     orders = home.tables.make("orders", rows=20)
     orders.land(tmp_path / "a.parquet", range(5))

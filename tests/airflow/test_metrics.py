@@ -13,6 +13,8 @@ from memwal_airflow.operators.task_metrics import measure_backlog, measure_job
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_shipped
 
+pytestmark = pytest.mark.integration
+
 Hear = Callable[[], dict[str, str]]
 
 
@@ -43,6 +45,7 @@ def hear(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hear]:
         stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
 
 
+@pytest.mark.nightly
 def test_a_run_tells_what_waited_and_what_came_of_it(
     airflow_home: InProcessAirflow, hear: Hear
 ) -> None:

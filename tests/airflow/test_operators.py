@@ -1,12 +1,9 @@
-"""Operators run real jobs on real tables; what Airflow is told of it."""
+"""Operators: what they ask of memwal, and what Airflow is told of the answer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +24,6 @@ from memwal_airflow.operators.jobs import (
     MemWalGarbageOperator,
     MemWalIndexCatchupOperator,
     MemWalMergeOperator,
-    MemWalSnapshotOperator,
 )
 from memwal_airflow.operators.page_links import MemWalPageLink
 from memwal_airflow.operators.plan import MemWalPlanOperator
@@ -35,47 +31,26 @@ from memwal_airflow.processes.submission import Submission
 from memwal_airflow.triggers.jobs import MemWalJobTrigger
 
 from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.dag_runs import Ran, run_tasks
+from tests.airflow.dag_runs import run_one
+from tests.airflow.stand_in import StandIn
+
+pytestmark = pytest.mark.integration
+
+WAITS: dict[str, Any] = {"deferrable": True, "defer_after_seconds": 0, "poll_seconds": 0.1}
+IDLE = {"report": {"job": "merge", "outcome": "nothing_to_do", "tables": []}}
 
 
-def run_one(home: InProcessAirflow, kind: type[Any], **fields: Any) -> Ran:
-    """One task called `job`, without a worker's pause between tries."""
-    fields = {"retry_delay": timedelta(0), **fields}
-    return run_tasks(home, lambda: kind(task_id="job", **fields))
-
-
-def tries(ran: Ran) -> int:
-    return int(ran.task("job").try_number)
-
-
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_merge_then_nothing_to_do(airflow_home: InProcessAirflow, deferrable: bool) -> None:
+def test_merge_in_the_triggerer_then_nothing_to_do(
+    airflow_home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task and its run lead to each other, also for a table that goes by its address."""
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://lake.example/airflow")
     table = airflow_home.tables.make("orders", shards=2, generations=2)
-    waits: dict[str, Any] = {"defer_after_seconds": 0, "poll_seconds": 0.2}
-    fields = {"tables": "orders", "deferrable": deferrable, **waits}
-    ran = run_one(airflow_home, MemWalMergeOperator, **fields)
-    assert ran.states == {("job", -1): "success"}
+    ran = run_one(airflow_home, MemWalMergeOperator, tables=[table.uri], **WAITS)
     found = ran.xcom("job")
     assert found["tables"][0]["watermark"] == table.flushed() == table.progress()
     assert ran.xcom("job", SUMMARY_KEY) == found
     table.check()
-
-    again = run_one(airflow_home, MemWalMergeOperator, **fields)
-    assert again.states == {("job", -1): "skipped"}
-    kept = run_one(airflow_home, MemWalMergeOperator, skip_when_idle=False, **fields)
-    assert kept.states == {("job", -1): "success"}
-    assert list((airflow_home.tables.config_file.parent / "runs").iterdir()) == []
-
-
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_task_and_its_run_lead_to_each_other(
-    airflow_home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch, deferrable: bool
-) -> None:
-    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://lake.example/airflow")
-    table = airflow_home.tables.make("orders", generations=1)
-    # By its address, which the page does not know.
-    fields = {"tables": [table.uri], "deferrable": deferrable, "poll_seconds": 0.2}
-    ran = run_one(airflow_home, MemWalMergeOperator, **fields)
     (file,) = Path(table.uri, "_maintenance/runs").glob("*.json")
     record = json.loads(file.read_text())
     ids = {"dag_id": "own", "run_id": ran.run.run_id, "task_id": "job"}
@@ -87,80 +62,38 @@ def test_a_task_and_its_run_lead_to_each_other(
     assert table_place == "/table/orders"
     assert unquote(run) == record["run_id"]
 
+    again = run_one(airflow_home, MemWalMergeOperator, tables="orders", **WAITS)
+    assert again.states == {("job", -1): "skipped"}
+    assert list((airflow_home.config_file.parent / "runs").iterdir()) == []
+
+
+def test_an_idle_job_is_skipped_or_not_and_so_is_one_that_is_not_asked_for(
+    airflow_home: InProcessAirflow, stand_in: StandIn
+) -> None:
+    stand_in.answer(IDLE)
+    for fields, state in (
+        ({}, "skipped"),
+        ({"skip_when_idle": False}, "success"),
+        ({"enabled": "{{ 1 > 2 }}"}, "skipped"),
+    ):
+        ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", **fields)
+        assert ran.states == {("job", -1): state}
+    assert len(stand_in.words) == 2
+
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_held_lease_is_waited_for_within_one_try(
-    airflow_home: InProcessAirflow,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    deferrable: bool,
+def test_a_held_lease_is_waited_for_within_one_try_and_then_costs_one(
+    airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
 ) -> None:
-    table = airflow_home.tables.make("orders", generations=1)
-    # Twice somebody else is at work on it.
-    held = {"outcome": "held", "error": "the lease is held"}
-    report = {"job": "merge", "outcome": "held", "tables": [{"table": "orders", **held}]}
-    command = tmp_path / "memwal"
-    command.write_text(
-        f"#!/bin/sh\nmkdir {tmp_path}/first 2>/dev/null || mkdir {tmp_path}/second 2>/dev/null "
-        f'|| exec {os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@"\n'
-        'while [ "$1" != --report ]; do shift; done\n'
-        f"echo '{json.dumps(report)}' > \"$2\"\nexit 4\n"
-    )
-    command.chmod(0o755)
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
-    waits = {"defer_after_seconds": 0, "poll_seconds": 0.2}
-    fields: dict[str, Any] = {"deferrable": deferrable, "retries": 0, **waits}
-    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", **fields)
-    assert (tmp_path / "second").exists()
-    assert ran.states == {("job", -1): "success"}
-    assert tries(ran) == 1
-    assert table.progress() == table.flushed()
-
-
-def test_a_lease_that_is_held_for_long_costs_a_try(airflow_home: InProcessAirflow) -> None:
-    table = airflow_home.tables.make("orders", generations=1)
-    fields = {"tables": "orders", "retries": 1, "held_seconds_max": 0}
-    table.maker.ask("hold_lease", uri=table.uri)
-    try:
-        held = run_one(airflow_home, MemWalMergeOperator, **fields)
-    finally:
-        table.maker.ask("release_lease", uri=table.uri)
-    assert held.states == {("job", -1): "failed"}
-    assert tries(held) == 2
-    assert table.progress() == {}
-
-    free = run_one(airflow_home, MemWalMergeOperator, **fields)
-    assert free.states == {("job", -1): "success"}
-    assert tries(free) == 1
-
-
-def test_corruption_fails_at_once_and_the_other_shard_is_merged(
-    airflow_home: InProcessAirflow,
-) -> None:
-    table = airflow_home.tables.make("orders", shards=2, generations=1)
-    table.break_shard(1)
-    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=3)
-    assert ran.states == {("job", -1): "failed"}
-    assert tries(ran) == 1
-    summary = ran.xcom("job", SUMMARY_KEY)
-    assert summary["outcome"] == "partial"
-    assert summary["tables"][0]["progress"] is True
-    assert table.progress() == {table.shards[0]: 1}
-
-
-def test_a_guard_and_a_wrong_request_fail_at_once(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("orders", generations=1)
-    refused = run_one(
-        airflow_home,
-        MemWalGarbageOperator,
-        tables="orders",
-        retention="1h",
-        execute=True,
-        retries=3,
-    )
-    assert (refused.state, tries(refused)) == ("failed", 1)
-    missing = run_one(airflow_home, MemWalMergeOperator, tables="/no/such/table", retries=3)
-    assert (missing.state, tries(missing)) == ("failed", 1)
+    table = {"table": "orders", "outcome": "held", "error": "the lease is held"}
+    held = {"report": {"job": "merge", "outcome": "held", "tables": [table]}, "code": 4}
+    stand_in.answer(held, held, {})
+    fields = {"tables": "orders", **WAITS, "deferrable": deferrable}
+    ran = run_one(airflow_home, MemWalMergeOperator, retries=0, **fields)
+    assert (ran.tried, len(stand_in.words)) == (("success", 1), 3)
+    stand_in.answer(held)
+    fields |= {"held_seconds_max": 0}
+    assert run_one(airflow_home, MemWalMergeOperator, retries=1, **fields).tried == ("failed", 2)
 
 
 @pytest.mark.parametrize(
@@ -169,244 +102,149 @@ def test_a_guard_and_a_wrong_request_fail_at_once(airflow_home: InProcessAirflow
         (MemWalMergeOperator, {"tables": ["orders", "--master=spark://elsewhere"]}, "a dash"),
         (MemWalMergeOperator, {"tables": "{{ '--dry-run' }}"}, "a dash"),
         (MemWalMergeOperator, {"tables": []}, "no table is named"),
-        (MemWalMergeOperator, {"tables": [""]}, "expected a name"),
         (MemWalMergeOperator, {"tables": "or\nders"}, "control characters"),
-        (MemWalMergeOperator, {"tables": "orders", "shards": "--no-lease"}, "a dash"),
         (MemWalMergeOperator, {"tables": "orders", "shards": ["../x"]}, "expected a UUID"),
         (MemWalIndexCatchupOperator, {"tables": "orders", "indexes": ["-i"]}, "a dash"),
-        (MemWalIndexCatchupOperator, {"tables": "orders", "indexes": ["a\x1b"]}, "control"),
         (
             MemWalMergeOperator,
             {"tables": "/data/other", "configured_only": True},
             "not in the configuration",
         ),
+        (
+            MemWalPlanOperator,
+            {"tables": ["orders", "s3://elsewhere/x"], "configured_only": True},
+            "not in the configuration",
+        ),
+        (
+            MemWalPlanOperator,
+            {"tables": ["s3://elsewhere/x"], "configured_only": True, "due_only": False},
+            "not in the configuration",
+        ),
+        # With deploy mode cluster nobody here would see the job's end.
+        (MemWalMergeOperator, {"tables": "orders", "spark_conn_id": "yarn"}, "use client mode"),
     ],
 )
 def test_what_can_not_be_asked_for_starts_nothing(
     airflow_home: InProcessAirflow,
-    tmp_path: Path,
+    stand_in: StandIn,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     kind: type[Any],
     fields: dict[str, Any],
     says: str,
 ) -> None:
-    airflow_home.tables.make("orders")
-    command = tmp_path / "memwal"
-    command.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
-    command.chmod(0o755)
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
-    ran = run_one(airflow_home, kind, retries=2, **fields)
-    assert (ran.state, tries(ran)) == ("failed", 1)
-    assert says in capfd.readouterr().out
-    assert not (tmp_path / "started").exists()
+    yarn = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_YARN", json.dumps(yarn))
+    airflow_home.tables.name("orders")
+    assert run_one(airflow_home, kind, retries=2, **fields).tried == ("failed", 1)
+    assert says in "".join(capfd.readouterr())
+    assert stand_in.words == []
 
 
-def test_in_a_dag_of_ones_own_an_address_is_the_authors(airflow_home: InProcessAirflow) -> None:
-    table = airflow_home.tables.make("orders", generations=1)
-    ran = run_one(airflow_home, MemWalMergeOperator, tables=table.uri)
-    assert ran.state == "success"
-    assert table.progress() == table.flushed()
-
-
-def test_fields_are_templates(airflow_home: InProcessAirflow) -> None:
-    table = airflow_home.tables.make("orders", shards=2, generations=2)
+def test_fields_are_templates(airflow_home: InProcessAirflow, stand_in: StandIn) -> None:
     ran = run_one(
         airflow_home,
         MemWalMergeOperator,
         tables="{{ 'ord' ~ 'ers' }}",
-        shards=[f"{{{{ '{table.shards[1]}' }}}}"],
+        shards=["{{ 'a' }}1"],
         until_generation="{{ 3 - 2 }}",
         generations_per_commit_max="{{ none }}",
         dry_run="{{ false }}",
     )
     assert ran.state == "success"
-    assert table.progress() == {table.shards[1]: 1}
-
-
-def test_a_dry_run_changes_nothing(airflow_home: InProcessAirflow) -> None:
-    table = airflow_home.tables.make("orders", generations=1)
-    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", dry_run=True)
-    assert ran.state == "success"
-    assert ran.xcom("job")["dry_run"] is True
-    assert table.progress() == {}
-
-
-def test_a_job_that_is_not_asked_for_is_skipped(airflow_home: InProcessAirflow) -> None:
-    table = airflow_home.tables.make("orders", generations=1)
-    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", enabled="{{ 1 > 2 }}")
-    assert ran.states == {("job", -1): "skipped"}
-    assert table.progress() == {}
-
-
-def test_catchup_snapshot_and_garbage(airflow_home: InProcessAirflow) -> None:
-    table = airflow_home.tables.make("orders", generations=2)
-
-    def build() -> None:
-        merge = MemWalMergeOperator(task_id="merge", tables="orders")
-        indexes = MemWalIndexCatchupOperator(
-            task_id="indexes", tables=["orders"], indexes="key_idx"
-        )
-        snapshot = MemWalSnapshotOperator(task_id="snapshot", tables="orders")
-        garbage = MemWalGarbageOperator(
-            task_id="garbage",
-            tables="orders",
-            execute=True,
-            retention="1s",
-            grace="1s",
-            wal=True,
-            arguments=["--allow-short-retention"],
-        )
-        merge >> indexes >> snapshot >> garbage
-
-    ran = run_tasks(airflow_home, build)
-    assert ran.state == "success", ran.states
-    assert ran.xcom("indexes")["tables"][0]["watermark"] == table.flushed()
-    table.check()
+    (words,) = stand_in.words
+    assert words[:3] == ["merge", "--shard=a1", "--until-generation=1"]
+    assert words[3:] == ["--report", words[4], "--config", words[6], "--", "orders"]
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_execution_timeout_ends_the_job(
-    airflow_home: InProcessAirflow, tmp_path: Path, deferrable: bool
+    airflow_home: InProcessAirflow, stand_in: StandIn, tmp_path: Path, deferrable: bool
 ) -> None:
-    slow = tmp_path / "slow"
-    slow.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
-    slow.chmod(0o755)
-    airflow_home.tables.make("orders", generations=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW__MEMWAL__COMMAND", str(slow))
-        ran = run_one(
-            airflow_home,
-            MemWalJobOperator,
-            job="merge",
-            tables="orders",
-            deferrable=deferrable,
-            defer_after_seconds=1,
-            poll_seconds=0.2,
-            execution_timeout=timedelta(seconds=4),
-            retries=0,
-        )
+    stand_in.answer({"program": f"echo $$ > {tmp_path}/pid; exec sleep 600"})
+    fields = {**WAITS, "deferrable": deferrable, "execution_timeout": timedelta(seconds=2)}
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=0, **fields)
     assert ran.states == {("job", -1): "failed"}
-    pid = int((tmp_path / "pid").read_text())
-    assert not Path(f"/proc/{pid}").exists()
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
-def test_through_spark_submit(airflow_home: InProcessAirflow) -> None:
+@pytest.mark.nightly
+def test_corruption_guards_and_wrong_requests_fail_at_once(airflow_home: InProcessAirflow) -> None:
     table = airflow_home.tables.make("orders", shards=2, generations=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW__MEMWAL__COMMAND", str(JOBS_BIN / "memwal"))
-        for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
-            patch.setenv(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        patch.setenv(
-            "AIRFLOW_CONN_SPARK_HERE",
-            '{"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client", '
-            '"conf": {"spark.ui.enabled": "false"}}}',
-        )
-        ran = run_one(
-            airflow_home,
-            MemWalMergeOperator,
-            tables="orders",
-            spark_conn_id="spark_here",
-            arguments=["--engine", "spark"],
-            deferrable=True,
-            defer_after_seconds=0,
-            poll_seconds=0.2,
-        )
+    table.break_shard(1)
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=3)
+    assert ran.tried == ("failed", 1)
+    summary = ran.xcom("job", SUMMARY_KEY)
+    assert summary["outcome"] == "partial"
+    # The other shard is merged.
+    assert summary["tables"][0]["progress"] is True
+    assert table.progress() == {table.shards[0]: 1}
+    short = {"tables": "orders", "retention": "1h", "execute": True}
+    assert run_one(airflow_home, MemWalGarbageOperator, retries=3, **short).tried == ("failed", 1)
+    missing = {"tables": "/no/such/table", "retries": 3}
+    assert run_one(airflow_home, MemWalMergeOperator, **missing).tried == ("failed", 1)
+
+
+@pytest.mark.nightly
+def test_through_spark_submit(
+    airflow_home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = airflow_home.tables.make("orders", shards=2, generations=1)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(JOBS_BIN / "memwal"))
+    for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.setenv(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    extra = {"deploy-mode": "client", "conf": {"spark.ui.enabled": "false"}}
+    here = {"conn_type": "spark", "host": "local[2]", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps(here))
+    fields = {"spark_conn_id": "spark_here", "arguments": ["--engine", "spark"], **WAITS}
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", **fields)
     assert ran.states == {("job", -1): "success"}
     assert table.progress() == table.flushed()
     table.check()
 
 
-def test_cluster_deploy_mode_is_refused_with_advice(
-    airflow_home: InProcessAirflow, capfd: pytest.CaptureFixture[str]
-) -> None:
-    airflow_home.tables.make("orders", generations=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "AIRFLOW_CONN_YARN",
-            '{"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}',
-        )
-        ran = run_one(
-            airflow_home, MemWalMergeOperator, tables="orders", spark_conn_id="yarn", retries=2
-        )
-    assert (ran.state, tries(ran)) == ("failed", 1)
-    assert "use client mode" in "".join(capfd.readouterr())
+# ---- the plan
 
 
 def test_the_plan_names_due_and_broken_tables_only(airflow_home: InProcessAirflow) -> None:
     tables = airflow_home.tables
-    tables.make("due", generations=1, settings={"due_generations_min": 1})
-    tables.make("idle")
-    tables.make(
-        "early", generations=1, settings={"due_generations_min": 9, "due_age_seconds_min": 3600}
-    )
+    due = tables.make("due", generations=1, settings={"due_generations_min": 1})
+    late = {"due_generations_min": 9, "due_age_seconds_min": 3600}
+    tables.make("early", generations=1, settings=late)
     tables.make("broken", generations=1).break_shard()
-    names = ["due", "idle", "early", "broken", "not-there"]
-    ran = run_one(airflow_home, MemWalPlanOperator, tables=names)
-    assert ran.xcom("job") == ["due", "broken", "not-there"]
-
-
-def test_a_plan_looks_at_no_address_that_is_not_configured(
-    airflow_home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    table = airflow_home.tables.make("orders", generations=1, settings={"due_generations_min": 1})
-    fields = {"configured_only": True, "retries": 2}
-    assert run_one(airflow_home, MemWalPlanOperator, tables=[table.uri], **fields).xcom("job") == [
-        "orders"
-    ]
-    command = tmp_path / "memwal"
-    command.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
-    command.chmod(0o755)
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
-    for due_only in (True, False):
-        tables = ["orders", "s3://elsewhere/x"]
-        ran = run_one(airflow_home, MemWalPlanOperator, tables=tables, due_only=due_only, **fields)
-        assert (ran.state, tries(ran)) == ("failed", 1)
-    assert not (tmp_path / "started").exists()
+    tables.make("held", generations=1)
+    tables.name("odd", **{"storage_options.aws_region": "${NOT_SET_ANYWHERE}"})
+    names = ["odd", due.uri, "held", "early", "broken", "not-there"]
+    tables.maker.ask("hold_lease", uri=tables["held"].uri)
+    try:
+        ran = run_one(airflow_home, MemWalPlanOperator, tables=names)
+    finally:
+        tables.maker.ask("release_lease", uri=tables["held"].uri)
+    # `odd` spoils the answer for all: they are looked at one by one.
+    assert ran.xcom("job") == ["odd", due.uri, "broken", "not-there"]
 
 
 def test_what_is_stored_forges_no_line_of_a_plans_log(
-    airflow_home: InProcessAirflow,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    airflow_home: InProcessAirflow, stand_in: StandIn, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    airflow_home.tables.make("orders")
-    command = tmp_path / "memwal"
-    forged = '"held by \\u001b[31mx\\nINFO - forged"'
-    told = f'{{"table": "orders", "outcome": "failed", "error": {forged}}}'
-    command.write_text(f"#!/bin/sh\ncat <<'E'\n{{\"tables\": [{told}]}}\nE\n")
-    command.chmod(0o755)
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    forged = {"table": "orders", "outcome": "failed", "error": "held by \x1b[31mx\nINFO - forged"}
+    stand_in.answer({"tables": {"orders": forged}})
     assert run_one(airflow_home, MemWalPlanOperator, tables=["orders"]).state == "success"
     said = "".join(capfd.readouterr())
     assert r"held by \x1b[31mx\nINFO - forged" in said.replace("\\\\", "\\")
 
 
-def test_one_table_does_not_spoil_the_plan_for_others(airflow_home: InProcessAirflow) -> None:
-    tables = airflow_home.tables
-    tables.make("due", generations=1)
-    tables.make("held", generations=1)
-    tables.make("odd", settings={"storage_options.aws_region": "${NOT_SET_ANYWHERE}"})
-    tables.maker.ask("hold_lease", uri=tables["held"].uri)
-    try:
-        ran = run_one(airflow_home, MemWalPlanOperator, tables=["odd", "held", "due"])
-    finally:
-        tables.maker.ask("release_lease", uri=tables["held"].uri)
-    assert ran.xcom("job") == ["odd", "due"]
+def test_a_plan_without_tables_is_empty_and_one_without_an_answer_is_tried_again(
+    airflow_home: InProcessAirflow, stand_in: StandIn
+) -> None:
+    assert run_one(airflow_home, MemWalPlanOperator, tables=[]).xcom("job") == []
+    assert stand_in.words == []
+    stand_in.program.unlink()
+    silent = run_one(airflow_home, MemWalPlanOperator, tables=["x"], retries=1)
+    assert silent.tried == ("failed", 2)
 
 
-def test_a_plan_without_tables_is_empty(airflow_home: InProcessAirflow) -> None:
-    ran = run_one(airflow_home, MemWalPlanOperator, tables=[])
-    assert ran.state == "success"
-    assert ran.xcom("job") == []
-
-
-def test_a_plan_that_gets_no_answer_is_tried_again(airflow_home: InProcessAirflow) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW__MEMWAL__COMMAND", str(JOBS_BIN / "no-such-command"))
-        ran = run_one(airflow_home, MemWalPlanOperator, tables=["x"], retries=1)
-    assert (ran.state, tries(ran)) == ("failed", 2)
+# ---- tries that Airflow lost
 
 
 class LosingAirflow:
@@ -432,107 +270,100 @@ class LosingAirflow:
         return operator.execute(self.context)
 
 
-@pytest.fixture
-def counted(
-    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], int]:
-    """How often a job was started; while the file `wait` is there, jobs wait before they begin."""
-    command = tmp_path / "memwal"
-    command.write_text(
-        f"#!/bin/sh\necho >> {tmp_path}/started\nwhile [ -e {tmp_path}/wait ]; do sleep 0.1; done\n"
-        f'exec {os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@"\n'
-    )
-    command.chmod(0o755)
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
-    return lambda: (tmp_path / "started").read_text().count("\n")
-
-
-def deferred_merge(**fields: Any) -> MemWalMergeOperator:
-    waits: dict[str, Any] = {"deferrable": True, "defer_after_seconds": 0}
-    fields = {"tables": "orders", "outlets": [], **waits, **fields}
+def merge(**fields: Any) -> MemWalMergeOperator:
+    fields = {"tables": "orders", "outlets": [], **WAITS, **fields}
     return MemWalMergeOperator(task_id="job", **fields)
+
+
+@pytest.fixture
+def runs(airflow_home: InProcessAirflow) -> Path:
+    """Where jobs' folders are."""
+    airflow_home.tables.name("orders")
+    return airflow_home.config_file.parent / "runs"
+
+
+def until_file(file: Path) -> dict[str, Any]:
+    """A job that waits for a file, and then has merged."""
+    table = {"table": "orders", "outcome": "done", "version_before": 1, "version_after": 2}
+    report = {"job": "merge", "outcome": "done", "tables": [table]}
+    return {"first": f"while [ ! -e {file} ]; do sleep 0.05; done", "report": report}
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_the_job_of_a_lost_try_is_taken_over(
-    airflow_home: InProcessAirflow,
-    tmp_path: Path,
-    counted: Callable[[], int],
-    goes_on: bool,
+    stand_in: StandIn, runs: Path, tmp_path: Path, goes_on: bool
 ) -> None:
-    table = airflow_home.tables.make("orders", generations=2)
-    airflow, folder = LosingAirflow(), tmp_path / "wait"
-    folder.touch()
+    stand_in.answer(until_file(tmp_path / "go"), IDLE)
+    airflow = LosingAirflow()
     with pytest.raises(TaskDeferred) as first:
-        airflow.try_once(deferred_merge())
-    (run,) = (tmp_path / "runs").iterdir()
+        airflow.try_once(merge())
+    (run,) = runs.iterdir()
     if goes_on:
         # Airflow finds its task dead, and this try waits for the job in the triggerer as well.
         with pytest.raises(TaskDeferred) as second:
-            airflow.try_once(deferred_merge())
+            airflow.try_once(merge())
         assert second.value.trigger.folder == first.value.trigger.folder
-    folder.unlink()
-    wait_until("the job's end", Submission(run).read_end, 60)
-    found = airflow.try_once(deferred_merge())
-    assert found["tables"][0]["watermark"] == table.flushed() == table.progress()
+    (tmp_path / "go").touch()
+    wait_until("the job's end", Submission(run).read_end, 60, every=0.02)
+    found = airflow.try_once(merge())
+    assert [(t["table"], t["progress"]) for t in found["tables"]] == [("orders", True)]
     assert airflow.pushed[SUMMARY_KEY] == found
-    assert counted() == 1
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert len(stand_in.words) == 1
+    assert list(runs.iterdir()) == []
     # The next run of the same task is its own.
     with pytest.raises(AirflowSkipException):
-        airflow.try_once(deferred_merge(deferrable=False))
+        airflow.try_once(merge(deferrable=False))
 
 
 def test_a_lost_try_whose_job_is_not_the_same_or_was_ended_counts_for_nothing(
-    airflow_home: InProcessAirflow, tmp_path: Path, counted: Callable[[], int]
+    stand_in: StandIn, runs: Path, tmp_path: Path
 ) -> None:
-    airflow_home.tables.make("orders", generations=2)
+    stand_in.answer(until_file(tmp_path / "never"))
     airflow = LosingAirflow()
-    (tmp_path / "wait").touch()
     with pytest.raises(TaskDeferred):
-        airflow.try_once(deferred_merge())
-    (run,) = (tmp_path / "runs").iterdir()
+        airflow.try_once(merge())
+    (run,) = runs.iterdir()
     # The DAG was changed: the job asks for something else.
     with pytest.raises(TaskDeferred):
-        airflow.try_once(deferred_merge(until_generation=1))
-    assert wait_until("its end", Submission(run).read_end, 60).why == "cancelled"
-    (other,) = (folder for folder in (tmp_path / "runs").iterdir() if folder != run)
+        airflow.try_once(merge(until_generation=1))
+    assert wait_until("its end", Submission(run).read_end, 60, every=0.02).why == "cancelled"
+    (other,) = (folder for folder in runs.iterdir() if folder != run)
     Submission(other).cancel()
-    wait_until("its end", Submission(other).read_end, 60)
-    (tmp_path / "wait").unlink()
-    found = airflow.try_once(deferred_merge(deferrable=False, until_generation=1))
+    wait_until("its end", Submission(other).read_end, 60, every=0.02)
+    stand_in.answer({})
+    found = airflow.try_once(merge(deferrable=False, until_generation=1))
     assert found["outcome"] == "done"
     assert not other.exists()
 
 
 def test_a_try_that_airflow_lost_is_had_back_when_the_job_fails(
-    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_in: StandIn, runs: Path
 ) -> None:
-    airflow_home.tables.make("orders", generations=1)
-    command = tmp_path / "memwal"
-    command.write_text("#!/bin/sh\necho the store is away\nexit 1\n")
-    command.chmod(0o755)
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    stand_in.answer({"report": None, "log": "the store is away", "code": 1})
     airflow = LosingAirflow()
     with pytest.raises(TaskDeferred):
-        airflow.try_once(deferred_merge())
+        airflow.try_once(merge())
     with pytest.raises(AirflowRescheduleException):
-        airflow.try_once(deferred_merge(deferrable=False))
+        airflow.try_once(merge(deferrable=False))
     with pytest.raises(MemWalRetry, match="the store is away"):
-        airflow.try_once(deferred_merge(deferrable=False))
+        airflow.try_once(merge(deferrable=False))
 
 
 def test_no_trigger_fires_before_airflow_can_know_of_the_deferral(
-    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memwal_airflow.triggers.jobs.SETTLE_SECONDS", 1.5)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("memwal_airflow.triggers.jobs.asyncio.sleep", sleep)
     (tmp_path / "exit.json").write_text('{"exit_code": 0, "why": null}')
     trigger = MemWalJobTrigger(folder=str(tmp_path), conn_id="memwal_default")
 
     async def fire() -> TriggerEvent:
         return await anext(trigger.run())
 
-    began = time.monotonic()
-    event = asyncio.run(fire())
-    assert time.monotonic() - began >= 1.5
-    assert event.payload["exit_code"] == 0
+    assert asyncio.run(fire()).payload["exit_code"] == 0
+    (pause,) = slept
+    assert 5 < pause <= 10

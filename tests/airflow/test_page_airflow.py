@@ -6,35 +6,26 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from local_airflow.home import JOBS_BIN
 from memwal_airflow.page import actions
 from memwal_airflow.page.actions import Backfill, Rejected
 from memwal_airflow.plugin import MemWalPlugin, Page
 
+from memwal.errors import EXIT_PARTIAL
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_shipped
+from tests.airflow.stand_in import StandIn
+from tests.airflow.test_page_routes import ACTION, User
 
-ACTION = {
-    "x-memwal-action": "1",
-    "content-type": "application/json",
-    "origin": "http://testserver",
-    "sec-fetch-site": "same-origin",
-}
+pytestmark = pytest.mark.integration
+
+ADA = User("ada")
 ORDER = Backfill(tables=["orders"], jobs=["merge"])
-
-
-class Someone:
-    """A user, as far as triggering looks at one."""
-
-    def get_name(self) -> str:
-        return "ada"
 
 
 @pytest.fixture
@@ -50,14 +41,18 @@ def tokens(airflow_home: InProcessAirflow) -> dict[str, str]:
     }
 
 
+@pytest.fixture(autouse=True)
+def table(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.name("orders")
+
+
 @pytest.fixture
-def mounted(airflow_home: InProcessAirflow) -> Iterator[FastAPI]:
+def mounted(stand_in: StandIn) -> FastAPI:
     """The plugin's page, mounted the way Airflow does."""
-    airflow_home.tables.make("orders", generations=2)
     root = FastAPI()
     for entry in MemWalPlugin.fastapi_apps:
         root.mount(entry["url_prefix"], Page())
-    yield root
+    return root
 
 
 def client(app: FastAPI, token: str | None = None, *, bearer: bool = False) -> TestClient:
@@ -131,11 +126,10 @@ def test_roles_decide_who_may_start_a_backfill(
 
 
 def test_a_backfill_starts_a_run_in_the_users_name(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("orders")
     register(airflow_home)
     assert actions.find_obstacle() is None
     order = ORDER.model_copy(update={"until_generation": 3})
-    run_id = actions.trigger(order, Someone())
+    run_id = actions.trigger(order, ADA)
     [run] = runs()
     assert run.run_id == run_id
     assert run.dag_id == actions.DAG_ID
@@ -156,9 +150,10 @@ def audit() -> list[Any]:
 
 
 def test_every_field_of_the_form_is_a_parameter_of_the_dag(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("orders")
     dag = airflow_home.load_dag(actions.DAG_ID)
     assert set(Backfill.model_fields) == set(dag.params)
+    # It is on unless somebody takes it off.
+    assert dag.params["dry_run"] is Backfill.model_fields["dry_run"].default is True
     jobs = dag.params.get_param("jobs").schema["items"]["enum"]
     whole = Backfill(
         tables=["orders"],
@@ -174,7 +169,7 @@ def test_every_field_of_the_form_is_a_parameter_of_the_dag(airflow_home: InProce
         execute=True,
     )
     register(airflow_home)
-    assert actions.trigger(whole, Someone())
+    assert actions.trigger(whole, ADA)
 
 
 # What whoever runs the command decides, and nobody who fills in a form.
@@ -184,20 +179,12 @@ NOT_IN_THE_FORM = {
 }
 
 
-def test_every_option_of_the_command_is_a_field_of_the_form() -> None:
-    told = subprocess.run(
-        [JOBS_BIN / "memwal", "backfill", "--help"], capture_output=True, text=True, check=True
-    )
-    options = set(re.findall(r"^ +--([a-z-]+)", told.stdout, re.M)) - NOT_IN_THE_FORM
+def test_every_option_of_the_command_is_a_field_of_the_form(warm_command: Path) -> None:
+    told = subprocess.run([warm_command, "backfill", "--help"], capture_output=True, check=True)
+    options = set(re.findall(r"^ +--([a-z-]+)", told.stdout.decode(), re.M)) - NOT_IN_THE_FORM
     fields = {name.replace("_", "-") for name in Backfill.model_fields}
     # The form has two things more: jobs that come after a backfill, and garbage's own option.
     assert options - {"shard"} | {"shards", "tables", "execute"} == fields
-
-
-def test_dry_run_is_on_unless_it_is_taken_off(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("orders")
-    dag = airflow_home.load_dag(actions.DAG_ID)
-    assert dag.params["dry_run"] is Backfill.model_fields["dry_run"].default is True
 
 
 @pytest.mark.parametrize(
@@ -215,9 +202,11 @@ def test_an_option_without_effect_is_refused(changes: dict[str, Any], why: str) 
         actions.parse(Backfill, json.dumps(body).encode())
 
 
-def test_a_run_is_followed_to_its_end(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("orders", generations=2)
-    airflow_home.tables.make("users", generations=2).break_shard()
+def test_a_run_is_followed_to_its_end(airflow_home: InProcessAirflow, stand_in: StandIn) -> None:
+    airflow_home.tables.name("users")
+    tables = [{"table": "orders", "outcome": "done"}, {"table": "users", "outcome": "failed"}]
+    report = {"job": "backfill", "outcome": "partial", "tables": tables}
+    stand_in.answer({"report": report, "code": EXIT_PARTIAL})
     conf = {"tables": ["orders", "users"], "jobs": ["merge"], "dry_run": False}
     ran = run_shipped(airflow_home, actions.DAG_ID, conf)
     found = actions.read_run(ran.run.run_id)
@@ -230,46 +219,24 @@ def test_a_run_is_followed_to_its_end(airflow_home: InProcessAirflow) -> None:
 
 
 def test_parameters_that_the_dag_refuses_are_told(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("orders")
     register(airflow_home)
     odd = ORDER.model_copy(update={"shards": ["not a shard"]})
     with pytest.raises(Rejected, match="not a shard") as rejected:
-        actions.trigger(odd, Someone())
+        actions.trigger(odd, ADA)
     assert rejected.value.status == 400
     assert runs() == []
     assert audit() == []
 
 
-def test_a_paused_dag_is_told(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("orders")
+def test_a_dag_that_is_paused_or_missing_is_told(airflow_home: InProcessAirflow) -> None:
+    with pytest.raises(Rejected, match="there is no DAG memwal_backfill") as rejected:
+        actions.trigger(ORDER, ADA)
+    assert rejected.value.status == 404
     register(airflow_home, paused=True)
     with pytest.raises(Rejected, match="is paused; unpause it") as rejected:
-        actions.trigger(ORDER, Someone())
+        actions.trigger(ORDER, ADA)
     assert rejected.value.status == 409
     assert runs() == []
-
-
-def test_a_missing_dag_is_told(airflow_home: InProcessAirflow) -> None:
-    with pytest.raises(Rejected, match="there is no DAG memwal_backfill") as rejected:
-        actions.trigger(ORDER, Someone())
-    assert rejected.value.status == 404
-
-
-def test_the_plugin_is_light_and_airflow_takes_it() -> None:
-    code = (
-        "import sys, airflow.plugins_manager as manager\n"
-        "before = set(sys.modules)\n"
-        "import memwal_airflow.plugin as plugin\n"
-        "new = set(sys.modules) - before\n"
-        "heavy = [n for n in sorted(new) if n.startswith(('memwal_airflow.page.', 'fastapi', "
-        "'airflow.api_fastapi', 'lance', 'pyspark', 'pyarrow', 'pydantic'))]\n"
-        "assert manager.is_valid_plugin(plugin.MemWalPlugin)\n"
-        "print(heavy)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
 def test_the_navigation_entry_leads_to_the_mounted_page() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from local_airflow.home import ROOT
-from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.redaction import Redactor
 from memwal_airflow.page import plots
 from memwal_airflow.page.alerts import (
@@ -29,8 +28,6 @@ from memwal_airflow.page.details import GROUPS_MAX, Detail, Details, Kind, sum_u
 from memwal_airflow.page.feed import Clock
 from memwal_airflow.page.health import HealthLimits, judge_health
 from memwal_airflow.page.history import RunQuery, run_page
-from memwal_airflow.page.source import read_order
-from memwal_airflow.processes.process import Runner
 
 from tests.airflow import page_samples as samples
 
@@ -167,12 +164,16 @@ def test_a_target_is_kept_by_merges_that_came_in_time_and_left_nothing() -> None
 
 
 @pytest.fixture
-def details(tmp_path: Path) -> Iterator[Details]:
-    command = samples.make_command(tmp_path)
-    (tmp_path / "memwal.toml").write_text('[tables.orders]\nuri = "s3://lake/orders"\n')
-    environment = JobsEnvironment(command=str(command), config_file=str(tmp_path / "memwal.toml"))
+def answers(tmp_path: Path) -> samples.Answers:
+    found = samples.Answers(tmp_path)
+    found.name_tables("orders")
+    return found
+
+
+@pytest.fixture
+def details(answers: samples.Answers) -> Iterator[Details]:
     clock = Clock(now=lambda: NOW, monotonic=time.monotonic)
-    made = Details(lambda: read_order(lambda: environment), Runner(time.monotonic), clock)
+    made = Details(answers.order, answers, clock)  # type: ignore[arg-type]
     yield made
     made.close()
 
@@ -181,21 +182,21 @@ URI = "s3://lake/orders"
 
 
 def settle(details: Details, kind: Kind, name: str) -> Detail:
-    deadline = time.monotonic() + 30
-    while (found := details.look(kind, name, URI)).looking:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
+    details.look(kind, name, URI)
+    samples.settle()
+    return details.look(kind, name, URI)
 
 
-def test_older_runs_are_looked_for_once_and_kept(details: Details, tmp_path: Path) -> None:
-    samples.put(tmp_path, samples.status("orders"), samples.history(700, every_minutes=1))
+def test_older_runs_are_looked_for_once_and_kept(
+    details: Details, answers: samples.Answers
+) -> None:
+    answers.put(samples.status("orders"), samples.history(700, every_minutes=1))
     assert details.recall("runs", "orders", URI) == Detail()
     assert details.look("runs", "orders", URI).looking
     found = settle(details, "runs", "orders")
     assert len(found.runs) == 1000
     assert details.recall("runs", "orders", URI) == details.look("runs", "orders", URI) == found
-    assert samples.calls(tmp_path) == [("runs", ("orders",))]
+    assert answers.calls == [("runs", ("orders",))]
     # The name leads somewhere else now.
     assert details.recall("runs", "orders", "s3://lake/others") == Detail()
     page = run_page(found.runs[:100], found, RunQuery(job="merge", offset=480))
@@ -204,10 +205,10 @@ def test_older_runs_are_looked_for_once_and_kept(details: Details, tmp_path: Pat
     assert page["total"] == 1000
 
 
-def test_what_goes_wrong_with_a_detail_is_told(details: Details, tmp_path: Path) -> None:
+def test_what_goes_wrong_with_a_detail_is_told(details: Details, answers: samples.Answers) -> None:
     assert "memwal runs (exit code 1): secret" in str(settle(details, "runs", "garbles").error)
     assert settle(details, "garbage", "orders").error is None
-    (tmp_path / "memwal.toml").write_text("")
+    answers.config.write_text("")
     assert settle(details, "runs", "orders").at is None
 
 

@@ -15,13 +15,11 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi.testclient import TestClient
-from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.page.actions import Backfill, Rejected
 from memwal_airflow.page.app import Actions, create_app, read_static_files
 from memwal_airflow.page.details import Details
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
-from memwal_airflow.page.source import Order, read_order
-from memwal_airflow.processes.process import Runner
+from memwal_airflow.page.source import Order
 
 from tests.airflow import page_samples as samples
 
@@ -64,7 +62,7 @@ class CookieAccess:
 
 @dataclass
 class Site:
-    """The page over the stand-in command, and clients of it."""
+    """The page over answers from memory, and clients of it."""
 
     folder: Path
     base_url: str = ""
@@ -74,27 +72,20 @@ class Site:
     gate: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        command = samples.make_command(self.folder)
-        config = self.folder / "memwal.toml"
-        config.write_text(
-            '[tables.orders]\nuri = "s3://u:p@lake/orders"\n[tables.events]\nuri = "s3://lake/e"\n'
-        )
-        samples.put(
-            self.folder,
-            samples.status("orders", shards=[samples.shard(n, pending=n) for n in range(6)]),
-            samples.history(5),
-        )
-        samples.put(self.folder, samples.status("events"))
-        jobs = JobsEnvironment(command=str(command), config_file=str(config))
+        self.answers = samples.Answers(self.folder)
+        self.answers.name_tables(orders="s3://u:p@lake/orders", events="s3://lake/e")
+        shards = [samples.shard(n, pending=n) for n in range(6)]
+        self.answers.put(samples.status("orders", shards), samples.history(5))
+        self.answers.put(samples.status("events"))
         clock = Clock(now=lambda: samples.NOW, monotonic=time.monotonic)
         self.gate.set()
 
         def order() -> Order:
             self.gate.wait(30)
-            return read_order(lambda: jobs)
+            return self.answers.order()
 
-        self.feed = Feed(order, Runner(time.monotonic), clock, FeedLimits())
-        self.details = Details(order, Runner(time.monotonic), clock)
+        self.feed = Feed(order, self.answers, clock, FeedLimits())  # type: ignore[arg-type]
+        self.details = Details(order, self.answers, clock)  # type: ignore[arg-type]
         self.app = create_app(
             feed=self.feed,
             details=self.details,
@@ -121,21 +112,15 @@ class Site:
         cookies = {} if user is None else {"_token": user}
         return TestClient(self.app, cookies=cookies, raise_server_exceptions=False)
 
-    def settle(self) -> None:
-        deadline = time.monotonic() + 30
-        while any(t.name.startswith("memwal-page") for t in threading.enumerate()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path)
     made.feed.seen()
-    made.settle()
+    samples.settle()
     yield made
     made.feed.close()
-    made.settle()
+    samples.settle()
 
 
 def paths(app: FastAPI) -> set[str]:
@@ -149,7 +134,7 @@ def paths(app: FastAPI) -> set[str]:
 
 
 def everything(app: FastAPI) -> list[str]:
-    odd = (
+    odd = [
         "/docs",
         "/redoc",
         "/openapi.json",
@@ -157,22 +142,14 @@ def everything(app: FastAPI) -> list[str]:
         "/static",
         "/static/",
         "/static/../app.py",
-    )
+    ]
     return sorted({*paths(app), *odd, *(f"/static/{name}" for name in read_static_files())})
 
 
 def test_the_routes_are_these(site: Site) -> None:
-    assert paths(site.app) == {
-        "/",
-        "/static/app.js",
-        "/data/tables.json",
-        "/data/table.json",
-        "/data/garbage.json",
-        "/data/backfill.json",
-        "/data/session.json",
-        "/actions/refresh",
-        "/actions/backfill",
-    }
+    data = {f"/data/{name}.json" for name in ["tables", "table", "garbage", "backfill", "session"]}
+    actions = {"/actions/refresh", "/actions/backfill"}
+    assert paths(site.app) == {"/", "/static/app.js"} | data | actions
 
 
 @pytest.mark.parametrize(("user", "status"), [(None, 401), ("outsider", 403)])
@@ -263,10 +240,10 @@ def test_every_file_that_the_page_names_is_shipped() -> None:
 
 def test_data_come_from_memory(site: Site) -> None:
     client = site.client("viewer")
-    asked = samples.calls(site.folder)
+    asked = len(site.answers.calls)
     for _ in range(20):
         assert client.get("/data/tables.json").status_code == 200
-    assert samples.calls(site.folder) == asked
+    assert len(site.answers.calls) == asked
     lines = client.get("/data/tables.json").json()["tables"]
     assert [line["name"] for line in lines] == ["orders", "events"]
     assert "u:p@" not in client.get("/data/tables.json").text
@@ -292,7 +269,7 @@ def test_before_the_first_look_a_table_is_not_missing(tmp_path: Path) -> None:
     assert first.json()["waiting"] is True
     assert client.get("/data/tables.json").json()["tables"] == []
     site.gate.set()
-    site.settle()
+    samples.settle()
     assert client.get("/data/table.json", params={"name": "orders"}).status_code == 200
     assert client.get("/data/table.json", params={"name": "nope"}).status_code == 404
     site.feed.close()
@@ -306,8 +283,10 @@ def test_the_session_says_what_the_user_may_do(site: Site) -> None:
     assert (admin["may_trigger"], admin["obstacle"]) == (True, "paused")
 
 
-def test_an_admin_starts_a_backfill(site: Site) -> None:
+def test_an_admin_starts_a_backfill_and_a_viewer_may_not(site: Site) -> None:
     order = {**BACKFILL, "shards": ["s"], "until_generation": 7, "deadline": "2h"}
+    refused = site.client("viewer").post("/actions/backfill", json=order, headers=ACTION)
+    assert (refused.status_code, site.started) == (403, [])
     answer = site.client("admin").post("/actions/backfill", json=order, headers=ACTION)
     assert answer.status_code == 201, answer.text
     assert answer.json() == {
@@ -326,12 +305,6 @@ def test_what_became_of_a_backfill_is_told_to_those_who_may_start_one(site: Site
     assert site.client("viewer").get(path).status_code == 403
     gone = site.client("admin").get("/data/backfill.json?run_id=manual__2")
     assert (gone.status_code, gone.json()["detail"]) == (404, "there is no such run any more")
-
-
-def test_a_viewer_may_not(site: Site) -> None:
-    answer = site.client("viewer").post("/actions/backfill", json=BACKFILL, headers=ACTION)
-    assert answer.status_code == 403
-    assert site.started == []
 
 
 @pytest.mark.parametrize(
@@ -353,16 +326,15 @@ def test_a_viewer_may_not(site: Site) -> None:
         ({"origin": None, "sec-fetch-site": None}, 403),
     ],
 )
-@pytest.mark.parametrize("path", ["/actions/backfill", "/actions/refresh", "/nowhere"])
 def test_requests_from_elsewhere_are_refused(
-    site: Site, path: str, changes: dict[str, str | None], status: int
+    site: Site, changes: dict[str, str | None], status: int
 ) -> None:
     merged: dict[str, str | None] = {**ACTION, **changes}
     headers = {name: value for name, value in merged.items() if value is not None}
-    body = json.dumps(BACKFILL if "backfill" in path else {})
-    answer = site.client("admin").post(path, content=body, headers=headers)
-    assert answer.status_code == status, answer.text
-    assert answer.json()["detail"].startswith("refused: ")
+    for path, body in (("/actions/backfill", BACKFILL), ("/actions/refresh", {}), ("/nowhere", {})):
+        answer = site.client("admin").post(path, content=json.dumps(body), headers=headers)
+        assert answer.status_code == status, answer.text
+        assert answer.json()["detail"].startswith("refused: ")
     assert site.started == []
 
 
@@ -377,38 +349,33 @@ def test_either_sign_of_the_own_site_is_enough(site: Site) -> None:
 @pytest.mark.parametrize(
     "base_url", ["https://airflow.example/team", "https://AIRFLOW.example:443"]
 )
-def test_a_host_that_is_forged_is_not_our_own(tmp_path: Path, base_url: str) -> None:
+def test_behind_a_proxy_the_public_address_is_our_own_and_a_forged_one_is_not(
+    tmp_path: Path, base_url: str
+) -> None:
     """A name that was made to lead here, as whoever owns it may: host and origin agree."""
     site = Site(tmp_path, base_url=base_url)
     site.feed.seen()
-    site.settle()
+    samples.settle()
     client = site.client("admin")
     for own, status in (("evil.example", 403), ("airflow.example", 201)):
         headers = {**ACTION, "host": own, "origin": f"https://{own}"}
         answer = client.post("/actions/backfill", json=BACKFILL, headers=headers)
         assert answer.status_code == status, answer.text
     assert len(site.started) == 1
-    site.feed.close()
-
-
-def test_the_public_address_behind_a_proxy_is_our_own(tmp_path: Path) -> None:
-    site = Site(tmp_path, base_url="https://airflow.example/team")
-    site.feed.seen()
-    site.settle()
+    root = "/team" if base_url.endswith("/team") else ""
+    assert answer.json()["path"].startswith(f"{root}/dags/memwal_backfill/runs/")
+    assert client.get("/data/session.json").json()["airflow_root"] == root
+    # The proxy's name is not that of the host.
     headers = {**ACTION, "origin": "https://airflow.example"}
-    answer = site.client("admin").post("/actions/backfill", json=BACKFILL, headers=headers)
-    assert answer.status_code == 201
-    assert answer.json()["path"].startswith("/team/dags/memwal_backfill/runs/")
-    session = site.client("admin").get("/data/session.json").json()
-    assert session["airflow_root"] == "/team"
+    assert client.post("/actions/backfill", json=BACKFILL, headers=headers).status_code == 201
     site.feed.close()
 
 
-@pytest.mark.parametrize("path", ["/actions/backfill", "/actions/refresh"])
-def test_actions_are_post_only(site: Site, path: str) -> None:
-    for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE"):
-        answer = site.client("admin").request(method, path, headers=ACTION)
-        assert answer.status_code == 405, method
+def test_actions_are_post_only(site: Site) -> None:
+    for path in ("/actions/backfill", "/actions/refresh"):
+        for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE"):
+            answer = site.client("admin").request(method, path, headers=ACTION)
+            assert answer.status_code == 405, method
 
 
 @pytest.mark.parametrize(
@@ -448,13 +415,13 @@ def test_a_body_is_bounded(site: Site) -> None:
 
 def test_a_viewer_may_ask_for_a_refresh_but_not_all_the_time(site: Site) -> None:
     client = site.client("viewer")
-    before = len(samples.calls(site.folder))
+    before = len(site.answers.calls)
     first = client.post("/actions/refresh", json={"table": "orders"}, headers=ACTION)
     assert first.status_code == 202, first.text
     again = client.post("/actions/refresh", json={}, headers=ACTION)
     assert again.status_code == 429
     assert 1 <= int(again.headers["retry-after"]) <= 6
-    site.settle()
-    assert ("status", ("orders",)) in samples.calls(site.folder)[before:]
+    samples.settle()
+    assert ("status", ("orders",)) in site.answers.calls[before:]
     wrong: Any = client.post("/actions/refresh", json={"table": "nope"}, headers=ACTION)
     assert wrong.status_code == 400

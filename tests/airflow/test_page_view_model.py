@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -37,8 +36,9 @@ def look(name: str = "orders", runs: list[Any] | None = None, **changes: Any) ->
     return add_runs(known, {"table": name, "runs": runs or []}, CLEAN)
 
 
-def state(seen: Look) -> str:
-    return judge_health(seen, NOW, LIMITS).state
+def shown(known: Look, **query: Any) -> Any:
+    """A table's own part of the page."""
+    return show_table(known, NOW, LIMITS, ShardQuery(**query))
 
 
 def seen(*looks: Look, **changes: Any) -> Seen:
@@ -46,25 +46,78 @@ def seen(*looks: Look, **changes: Any) -> Seen:
     return replace(found, **changes)
 
 
-def test_a_table_with_nothing_to_do_is_ok() -> None:
-    health = judge_health(look(runs=samples.history(3)), NOW, LIMITS)
-    assert (health.state, health.reasons) == ("ok", ())
+OLD = samples.ago(minutes=31)
+BAD = samples.shard(1, outcome="failed", error="bad magic")
+LAG = {"name": "id_idx", "caught_up": {}, "lag_generations": 3, "unindexed_rows": 9}
+REFUSED = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
+DAY = 86_400.0
 
 
-def test_an_unseen_table_is_unknown() -> None:
-    assert state(Look(name="orders")) == "unknown"
+def failed(code: int, minutes: float = 1) -> Any:
+    return samples.run("merge", minutes, outcome="failed", exit_code=code, error="timed out")
 
 
-def test_a_table_that_never_answered_is_unknown_and_says_why() -> None:
-    silent = add_error(Look(name="orders"), "no answer within 60 s", NOW, CLEAN)
-    assert judge_health(silent, NOW, LIMITS).reasons == ("no answer within 60 s",)
-    assert state(silent) == "unknown"
+def aged(seconds: float) -> Look:
+    return replace(look(), status_at=NOW - LIMITS.stale - timedelta(seconds=seconds))
 
 
-def test_old_data_say_nothing() -> None:
-    stale = replace(look(), status_at=NOW - LIMITS.stale - timedelta(seconds=1))
-    assert state(stale) == "unknown"
-    assert state(replace(stale, status_at=NOW - LIMITS.stale)) == "ok"
+def backed_up(days: float | None) -> Look:
+    """With a backup that is so old, or with a place for one."""
+    made = {} if days is None else {**samples.SAMPLES["backup"], "made_at": samples.ago(days=days)}
+    place = {"uri": "s3://copies/orders", **made}
+    return look(backup=place, backup_age_seconds=None if days is None else days * DAY)
+
+
+def pending(number: int, **changes: Any) -> Look:
+    return look(shards=[samples.shard(0, pending=number, **changes)])
+
+
+PARTLY = {"shards": [samples.shard(0, pending=5), BAD], "outcome": "partial", "error": "x"}
+SILENT = add_error(Look(name="orders"), "no answer within 60 s", NOW, CLEAN)
+UNREADABLE = add_status(look(), REFUSED, NOW, CLEAN)
+MENDED = add_status(UNREADABLE, samples.status("orders"), NOW, CLEAN)
+BEFORE = samples.run("merge", 9)
+EXPIRED = samples.lease(expires_at=samples.ago(minutes=1))
+BUSY = {"shards": [samples.shard(0, pending=5)], "lease": samples.lease()}
+
+
+@pytest.mark.parametrize(
+    ("seen", "state", "reason"),
+    [
+        (look(runs=samples.history(3)), "ok", None),
+        (Look(name="orders"), "unknown", None),
+        (SILENT, "unknown", "no answer within 60 s"),
+        # What is old says nothing.
+        (aged(1), "unknown", None),
+        (aged(0), "ok", None),
+        (UNREADABLE, "broken", "no such bucket"),
+        (MENDED, "ok", None),
+        (look(**PARTLY), "broken", f"shard {BAD['shard_id'][:8]}: bad magic"),
+        (look(**PARTLY), "broken", "5 pending generations"),
+        # A run that needs a person, and one that the next may mend; the newest of a job counts.
+        *((look(runs=[failed(code), BEFORE]), "broken", None) for code in (2, 5, 7, 8)),
+        *((look(runs=[failed(code), BEFORE]), "lagging", None) for code in (1, 4, 6)),
+        (look(runs=[samples.run("merge", 1), failed(8, 9)]), "ok", None),
+        (pending(4), "due", "4 pending generations"),
+        (look(due=True), "due", None),
+        (pending(4, oldest_pending_flushed_at=OLD), "lagging", None),
+        # A backlog below every limit may wait for as long as the limits let it.
+        (pending(1, oldest_pending_flushed_at=OLD), "ok", None),
+        (look(indexes=[LAG], runs=[samples.run("merge", 5)]), "due", None),
+        (look(indexes=[LAG], runs=[samples.run("merge", 45)]), "lagging", None),
+        (look(lease=samples.lease()), "held", "merge is at work: spark@worker-3:20117"),
+        (look(lease=EXPIRED), "ok", None),
+        (look(lease=samples.lease("released")), "ok", None),
+        (look(**BUSY), "due", "merge is at work: spark@worker-3:20117"),
+        (backed_up(1), "ok", None),
+        (backed_up(3), "lagging", "the last backup is 3.0 d old"),
+        (backed_up(None), "lagging", "no backup yet"),
+    ],
+)
+def test_states_and_what_is_said_of_them(seen: Look, state: str, reason: str | None) -> None:
+    found = judge_health(seen, NOW, LIMITS)
+    assert found.state == state
+    assert reason is None or any(reason in text for text in found.reasons)
 
 
 def test_a_failed_look_keeps_the_last_good_data() -> None:
@@ -73,15 +126,6 @@ def test_a_failed_look_keeps_the_last_good_data() -> None:
     assert line["health"]["state"] == "ok"
     assert line["error"] == "timed out"
     assert line["pending"]["generations"] == 2
-
-
-def test_a_table_that_memwal_cannot_read_is_broken() -> None:
-    answer = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
-    broken = add_status(look(), answer, NOW, CLEAN)
-    assert judge_health(broken, NOW, LIMITS).reasons == ("no such bucket",)
-    assert state(broken) == "broken"
-    mended = add_status(broken, samples.status("orders"), NOW, CLEAN)
-    assert state(mended) == "ok"
 
 
 def test_a_table_whose_store_does_not_answer_is_unreachable_not_broken() -> None:
@@ -101,92 +145,21 @@ def test_a_table_whose_store_does_not_answer_is_unreachable_not_broken() -> None
         assert mended.unreachable_since is None
 
 
-def test_a_broken_shard_makes_the_table_broken_and_is_named() -> None:
-    bad = samples.shard(1, outcome="failed", error="bad magic")
-    broken = look(shards=[samples.shard(0, pending=5), bad], outcome="partial", error="x")
-    health = judge_health(broken, NOW, LIMITS)
-    assert health.state == "broken"
-    assert health.reasons[0] == f"shard {bad['shard_id'][:8]}: bad magic"
-    assert any("5 pending generations" in reason for reason in health.reasons)
-
-
-@pytest.mark.parametrize("code", [2, 5, 7, 8])
-def test_a_run_that_needs_a_person_makes_it_broken(code: int) -> None:
-    failed = samples.run("merge", 1, outcome="refused", exit_code=code, error="a hole")
-    assert state(look(runs=[failed, samples.run("merge", 9)])) == "broken"
-
-
-@pytest.mark.parametrize("code", [1, 4, 6])
-def test_a_run_that_the_next_may_mend_makes_it_lagging(code: int) -> None:
-    failed = samples.run("merge", 1, outcome="failed", exit_code=code, error="timed out")
-    assert state(look(runs=[failed, samples.run("merge", 9)])) == "lagging"
-
-
-def test_only_the_newest_run_of_a_job_counts() -> None:
-    failed = samples.run("merge", 9, outcome="failed", exit_code=8)
-    assert state(look(runs=[samples.run("merge", 1), failed])) == "ok"
-
-
-def test_due_comes_from_status() -> None:
-    due = look(shards=[samples.shard(0, pending=4)])
-    assert state(due) == "due"
-    assert "4 pending generations" in judge_health(due, NOW, LIMITS).reasons[0]
-    assert state(look(due=True)) == "due"
-
-
-def test_work_that_waits_too_long_is_lagging() -> None:
-    old = samples.ago(minutes=31)
-    assert state(look(shards=[samples.shard(0, pending=4, oldest_pending_flushed_at=old)])) == (
-        "lagging"
-    )
-    # A backlog below every limit may wait for as long as the limits let it.
-    assert state(look(shards=[samples.shard(0, pending=1, oldest_pending_flushed_at=old)])) == "ok"
-
-
-def test_an_index_behind_is_due_and_lags_long_after_the_merge() -> None:
-    index = {"name": "id_idx", "caught_up": {}, "lag_generations": 3, "unindexed_rows": 9}
-    assert state(look(indexes=[index], runs=[samples.run("merge", 5)])) == "due"
-    assert state(look(indexes=[index], runs=[samples.run("merge", 45)])) == "lagging"
-
-
-def test_a_live_lease_is_held_and_an_expired_one_is_not() -> None:
-    held = look(lease=samples.lease())
-    assert state(held) == "held"
-    over = look(lease=samples.lease(expires_at=samples.ago(minutes=1)))
-    assert state(over) == "ok"
-    assert show_line(over, NOW, LIMITS)["lease"]["state"] == "expired"
-    assert state(look(lease=samples.lease("released"))) == "ok"
-
-
 def test_a_shard_that_looks_abandoned_is_lagging_and_is_found() -> None:
     gone = samples.shard(1, abandoned=True, unflushed_wal_entries=5, idle_seconds=9000)
     seen = look(shards=[samples.shard(0), gone])
     health = judge_health(seen, NOW, LIMITS)
     assert health.state == "lagging"
     assert health.reasons[0].startswith(f"shard {gone['shard_id'][:8]} looks abandoned: 5 WAL")
-    page = show_table(seen, NOW, LIMITS, ShardQuery(only="abandoned"))["shard_page"]
+    page = shown(seen, only="abandoned")["shard_page"]
     assert [(s["shard_id"], s["unflushed"]) for s in page["shards"]] == [(gone["shard_id"], 5)]
 
 
-def test_a_backup_that_is_wanted_and_not_recent_lags_and_its_age_is_shown() -> None:
-    place = {"uri": "s3://copies/orders", "name": "monday", "version": 7, "bytes": 5}
-    fresh = look(backup={**place, "made_at": samples.ago(days=1)}, backup_age_seconds=86_400.0)
-    assert state(fresh) == "ok"
-    assert show_table(fresh, NOW, LIMITS, ShardQuery())["backup"]["name"] == "monday"
-    old = look(backup={**place, "made_at": samples.ago(days=3)}, backup_age_seconds=3 * 86_400.0)
-    none = look(backup={"uri": place["uri"]}, backup_age_seconds=None)
-    for found, says in ((old, "the last backup is 3.0 d old"), (none, "no backup yet")):
-        assert judge_health(found, NOW, LIMITS).state == "lagging"
-        assert judge_health(found, NOW, LIMITS).reasons == (says,)
+def test_a_backup_is_shown_without_secrets() -> None:
+    assert shown(backed_up(1))["backup"]["name"] == "monday"
     failed = samples.status("orders", backup={"uri": "x", "error": "hunter2-hunter2 is refused"})
     secret = add_status(Look(name="orders"), failed, NOW, Redactor(["hunter2-hunter2"]))
-    assert "hunter2" not in str(show_table(secret, NOW, LIMITS, ShardQuery()))
-
-
-def test_worse_states_win() -> None:
-    both = look(shards=[samples.shard(0, pending=5)], lease=samples.lease())
-    assert state(both) == "due"
-    assert judge_health(both, NOW, LIMITS).reasons[-1] == "merge is at work: spark@worker-3:20117"
+    assert "hunter2" not in str(shown(secret))
 
 
 def test_reasons_are_bounded() -> None:
@@ -197,29 +170,16 @@ def test_reasons_are_bounded() -> None:
 
 
 def test_the_overview_has_the_worst_first_and_counts_them() -> None:
-    found = show_overview(
-        seen(
-            look("well"),
-            look("some", shards=[samples.shard(0, pending=4)]),
-            look("more", shards=[samples.shard(0, pending=9)]),
-            Look(name="unseen"),
-            look("bad", shards=[samples.shard(0, outcome="failed")]),
-            look("at-work", lease=samples.lease()),
-        ),
-        NOW,
-        LIMITS,
+    well, unseen, busy = look("well"), Look(name="unseen"), look("at-work", lease=samples.lease())
+    some, more = (
+        look(n, shards=[samples.shard(0, pending=p)]) for n, p in (("some", 4), ("more", 9))
     )
+    bad = look("bad", shards=[BAD])
+    found = show_overview(seen(well, some, more, unseen, bad, busy), NOW, LIMITS)
     names = [line["name"] for line in found["tables"]]
     assert names == ["bad", "unseen", "more", "some", "at-work", "well"]
-    assert found["counts"] == {
-        "broken": 1,
-        "unreachable": 0,
-        "unknown": 1,
-        "lagging": 0,
-        "due": 2,
-        "held": 1,
-        "ok": 1,
-    }
+    counted = {"broken": 1, "unknown": 1, "due": 2, "held": 1, "ok": 1}
+    assert found["counts"] == {**dict.fromkeys(STATES, 0), **counted}
     assert list(found["counts"]) == list(STATES)
 
 
@@ -237,21 +197,16 @@ def test_the_overview_is_as_old_as_its_oldest_look_that_went_well() -> None:
 
 
 def test_every_trouble_is_marked_beside_the_state() -> None:
-    waiting = samples.ago(minutes=31)
-    late = [samples.shard(0, pending=4, oldest_pending_flushed_at=waiting)]
-    gone = [samples.shard(1, abandoned=True, unflushed_wal_entries=5, idle_seconds=9000)]
-    failed = samples.run("merge", 1, outcome="failed", exit_code=6, error="timed out")
+    late = samples.shard(0, pending=4, oldest_pending_flushed_at=OLD)
+    gone = samples.shard(1, abandoned=True, unflushed_wal_entries=5, idle_seconds=9000)
 
     def marks(seen: Look) -> list[str]:
         return list(show_line(seen, NOW, LIMITS)["health"]["marks"])
 
     assert marks(look()) == []
-    assert marks(look(shards=[*late, *gone], runs=[failed], lease=samples.lease())) == [
-        *("late", "failing", "abandoned", "held")
-    ]
-    answer = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
-    assert marks(add_status(look(), answer, NOW, CLEAN)) == ["failing"]
-    assert marks(look(shards=[samples.shard(0, outcome="failed")])) == ["failing"]
+    all_at_once = look(shards=[late, gone], runs=[failed(6)], lease=samples.lease())
+    assert marks(all_at_once) == ["late", "failing", "abandoned", "held"]
+    assert marks(UNREADABLE) == marks(look(shards=[BAD])) == ["failing"]
     # What is old says nothing.
     assert marks(replace(look(lease=samples.lease()), status_at=NOW - timedelta(hours=1))) == []
 
@@ -273,7 +228,7 @@ def test_totals_say_when_they_are_only_partly_known() -> None:
 
 
 def test_a_shard_tells_merged_against_flushed() -> None:
-    page = show_table(look(shards=[samples.shard(0, pending=3)]), NOW, LIMITS, ShardQuery())
+    page = shown(look(shards=[samples.shard(0, pending=3)]))
     shard = page["shard_page"]["shards"][0]
     assert (shard["merged_generation"], shard["flushed_generation"]) == (6, 9)
     assert (shard["pending"], shard["pending_from"], shard["pending_to"]) == (3, 7, 9)
@@ -283,9 +238,8 @@ def test_a_shard_tells_merged_against_flushed() -> None:
 def test_a_thousand_shards_come_in_pages() -> None:
     many = look(shards=[samples.shard(n, pending=n % 7) for n in range(1000)])
 
-    def page(**query: Any) -> dict[str, Any]:
-        found: dict[str, Any] = show_table(many, NOW, LIMITS, ShardQuery(**query))["shard_page"]
-        return found
+    def page(**query: Any) -> Any:
+        return shown(many, **query)["shard_page"]
 
     first = page()
     assert (first["total"], first["fitting"], len(first["shards"])) == (1000, 1000, 50)
@@ -311,13 +265,9 @@ def test_the_backlog_is_drawn_before_and_after_each_run_up_to_now() -> None:
         samples.run("garbage", 30, backlog={}),
     ]
     points = plots.backlog(look(runs=runs).runs, NOW.isoformat(), TWO)
-    assert [(p["generations"], p["bytes"]) for p in points] == [
-        (4, None),
-        (1, None),
-        (6, 18 * samples.MIB),
-        (0, 0),
-        (2, None),
-    ]
+    before = (6, 18 * samples.MIB)
+    expected = [(4, None), (1, None), before, (0, 0), (2, None)]
+    assert [(p["generations"], p["bytes"]) for p in points] == expected
     assert [p["at"] for p in points] == sorted(p["at"] for p in points)
 
 
@@ -335,13 +285,8 @@ def test_series_are_bounded() -> None:
 
 
 def test_what_a_run_did_is_told() -> None:
-    page = show_table(
-        look(runs=[samples.run("compaction", 1), samples.run("snapshot", 2)]),
-        NOW,
-        LIMITS,
-        ShardQuery(),
-    )
-    compaction, snapshot = page["run_page"]["runs"]
+    runs = [samples.run("compaction", 1), samples.run("snapshot", 2)]
+    compaction, snapshot = shown(look(runs=runs))["run_page"]["runs"]
     assert compaction["did"][0] == {"value": 14, "unit": "fragments:to", "to": 3}
     assert snapshot["did"] == [{"value": 3, "unit": "shards"}]
 
@@ -403,51 +348,18 @@ def test_secrets_do_not_get_through() -> None:
     known = add_status(Look(name="x"), table, NOW, redactor)
     known = add_runs(known, {"runs": runs, "error": "hunter2-hunter2"}, redactor)
     known = add_error(known, "hunter2-hunter2", NOW, redactor)
-    assert "hunter2" not in str(show_table(known, NOW, LIMITS, ShardQuery()))
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("no such table s3://lake/orders: 404", "no such table s3://lake/orders: 404"),
-        ("at s3://key:secret@lake/orders now", "at s3://***@lake/orders now"),
-        ("at s3://key:sec/ret@lake/orders now", "at s3://***@lake/orders now"),
-        ("at s3://key@lake/orders now", "at s3://***@lake/orders now"),
-        ("az://lake/x?sv=1&sig=abc failed", "az://lake/x?*** failed"),
-        ("('https://lake/x?sig=abc')", "('https://lake/x?***')"),
-        ("mail me@example.com: why?", "mail me@example.com: why?"),
-    ],
-)
-def test_texts_are_shown_without_credentials(text: str, shown: str) -> None:
-    assert CLEAN.clean(text) == shown
-
-
-@pytest.mark.parametrize("text", ["://a:", "://:", "://?", "://a"])
-def test_no_stored_text_keeps_the_page_busy(text: str) -> None:
-    began = time.process_time()
-    assert CLEAN.clean(text * 20_000) is not None
-    assert time.process_time() - began < 2  # by the square of its length it took 20 s
+    assert "hunter2" not in str(shown(known))
 
 
 def test_checkpoints_are_listed_without_their_cut() -> None:
-    kept = {
-        "name": "monday",
-        "state": "kept",
-        "version": 9,
-        "generations": 3,
-        "cut": {"00000000-0000-4000-8000-000000000001": 7},
-        "holder": "ann",
-        "created_at": samples.ago(minutes=6),
-        "expires_at": None,
-        "tag": "memwal-checkpoint.monday.12345678",
-    }
-    (shown,) = show_table(look(checkpoints=[kept]), NOW, LIMITS, ShardQuery())["checkpoints"]
-    assert shown == {name: kept[name] for name in kept.keys() - {"cut", "tag"}}
+    times = {"created_at": samples.ago(minutes=6), "expires_at": None}
+    kept = {**samples.SAMPLES["checkpoint"], **times}
+    (found,) = shown(look(checkpoints=[kept]))["checkpoints"]
+    assert found == {name: kept[name] for name in kept.keys() - {"cut", "tag"}}
 
 
 def test_cursors_are_listed_with_when_they_cease_to_keep_versions() -> None:
-    cursor = {"name": "mart", "version": 7, "behind": 2, "holder": "ann", "transaction": "t"}
-    cursor["moved_at"] = samples.ago(days=1)
-    (shown,) = show_table(look(cursors=[cursor]), NOW, LIMITS, ShardQuery())["cursors"]
-    assert shown.pop("expires_at").startswith("2026-12-04T12:00:00")
-    assert shown == {name: cursor[name] for name in cursor.keys() - {"transaction"}}
+    cursor = {**samples.SAMPLES["cursor"], "moved_at": samples.ago(days=1)}
+    (found,) = shown(look(cursors=[cursor]))["cursors"]
+    assert found.pop("expires_at").startswith("2026-12-04T12:00:00")
+    assert found == {name: cursor[name] for name in cursor.keys() - {"transaction"}}

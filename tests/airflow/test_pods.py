@@ -10,8 +10,9 @@ from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 from kubernetes.client import ApiClient
 from kubernetes.client import models as k8s
 
-from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.test_parsing import EXAMPLES
+from tests.airflow.airflow_server import EXAMPLES, InProcessAirflow
+
+pytestmark = pytest.mark.integration
 
 JOBS = ("merge", "index_catchup", "snapshot", "garbage")
 

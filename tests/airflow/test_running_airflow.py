@@ -13,6 +13,8 @@ from local_airflow.rest import AirflowClient, wait_until
 
 from tests.airflow.airflow_server import TestAirflow
 
+pytestmark = pytest.mark.nightly
+
 PASSWORD = "pw-5d08e1bb42"
 EVENT_DAGS = ("memwal_index_catchup", "memwal_snapshot", "memwal_garbage")
 
@@ -34,17 +36,6 @@ def backfill(admin: AirflowClient, **conf: object) -> str:
     return admin.trigger("memwal_backfill", {**WHOLE, **conf})
 
 
-def set_connection(admin: AirflowClient, **fields: object) -> None:
-    body = {"connection_id": "memwal_default", "conn_type": "memwal", **fields}
-    admin.post("/connections", body)
-
-
-def drop_connection(admin: AirflowClient) -> None:
-    """Whether it is there or not."""
-    answer = admin.http.delete("/api/v2/connections/memwal_default")
-    assert answer.status_code in (204, 404), answer.text
-
-
 @pytest.fixture
 def own_command(airflow_server: TestAirflow) -> Iterator[None]:
     """The test may change what runs as memwal."""
@@ -53,10 +44,15 @@ def own_command(airflow_server: TestAirflow) -> Iterator[None]:
 
 
 @pytest.fixture
-def no_connection_after(admin: AirflowClient) -> Iterator[None]:
-    drop_connection(admin)  # a test that failed may have left it
+def connection(admin: AirflowClient) -> Iterator[None]:
+    """The default one, with secrets in it."""
+    place, secret = "/api/v2/connections", json.dumps({"aws_session_token": PASSWORD})
+    extra = json.dumps({"secret_storage_options": secret})
+    body = {"connection_id": "memwal_default", "conn_type": "memwal", "extra": extra}
+    admin.http.delete(f"{place}/memwal_default")  # a test that failed may have left it
+    admin.post("/connections", {**body, "password": PASSWORD})
     yield
-    drop_connection(admin)
+    admin.http.delete(f"{place}/memwal_default").raise_for_status()
 
 
 def test_a_merge_sets_the_others_going(airflow_server: TestAirflow, admin: AirflowClient) -> None:
@@ -140,28 +136,21 @@ def test_killing_a_deferred_task_ends_its_job(
 
 
 def test_the_connections_form_and_what_the_api_shows_of_it(
-    admin: AirflowClient, no_connection_after: None
+    admin: AirflowClient, connection: None
 ) -> None:
     answer = admin.http.get("/ui/connections/hook_meta").raise_for_status()
     (form,) = [kind for kind in answer.json() if kind["connection_type"] == "memwal"]
     assert form["standard_fields"]["password"]["title"] == "Secret access key"
     assert set(form["extra_fields"]) == {"storage_options", "secret_storage_options"}
-    secret_options = json.dumps({"aws_session_token": PASSWORD})
-    extra = json.dumps({"secret_storage_options": secret_options})
-    set_connection(admin, password=PASSWORD, extra=extra)
     shown = admin.http.get("/api/v2/connections/memwal_default").raise_for_status().text
     assert "memwal_default" in shown
     assert PASSWORD not in shown
 
 
 def test_no_secret_in_a_log_an_xcom_or_a_template(
-    airflow_server: TestAirflow,
-    admin: AirflowClient,
-    no_connection_after: None,
-    own_command: None,
+    airflow_server: TestAirflow, admin: AirflowClient, connection: None, own_command: None
 ) -> None:
     airflow_server.set_command(f"echo SEEN $MEMWAL_STORAGE_OPTIONS\necho it is {PASSWORD}")
-    set_connection(admin, password=PASSWORD)
     run = backfill(admin)
 
     def tried() -> bool:

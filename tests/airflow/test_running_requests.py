@@ -19,6 +19,8 @@ from local_airflow.rest import AirflowClient, wait_until
 from tests.airflow.airflow_server import TestAirflow
 from tests.airflow.tables import TableMaker, Tables
 
+pytestmark = pytest.mark.nightly
+
 KEY, SECRET, TOKEN = "AKIAUNLUCKY", "sk-90ce1f", "tok-51fe7d"
 DAGS = ("memwal_merge", "memwal_backfill", "memwal_garbage")
 
@@ -163,39 +165,3 @@ def tampered(starter: AirflowClient, tables: list[str]) -> str:
     starter.post(f"{path}/xcomEntries", {"key": "return_value", "value": tables})
     starter.set_paused("memwal_backfill", False)
     return run
-
-
-def test_a_merge_does_what_its_conf_says(
-    airflow_server: TestAirflow, starter: AirflowClient
-) -> None:
-    orders, events = (airflow_server.tables[name] for name in ("orders", "events"))
-    orders.fill(1)
-    events.fill(1)
-    before = orders.progress(), events.progress()
-    run = starter.trigger("memwal_merge", {"tables": ["orders"], "dry_run": True})
-    assert starter.wait_for_run("memwal_merge", run) == "success"
-    assert starter.xcom("memwal_merge", run, "plan") == ["orders"]
-    assert "--dry-run" in starter.log("memwal_merge", run, "merge", map_index=0)
-    assert (orders.progress(), events.progress()) == before
-
-    run = starter.trigger("memwal_merge", {"tables": ["orders"], "dryrun": True})
-    assert starter.wait_for_run("memwal_merge", run) == "failed"
-    states = starter.task_states("memwal_merge", run)
-    assert states[("tables", -1)] == "failed"
-    assert states[("merge", -1)] == "upstream_failed"
-    assert "unknown key 'dryrun'" in starter.log("memwal_merge", run, "tables")
-    assert (orders.progress(), events.progress()) == before
-
-    run = starter.trigger("memwal_merge", {"tables": ["orders"]})
-    assert starter.wait_for_run("memwal_merge", run) == "success"
-    assert orders.progress() == orders.flushed()
-    assert events.progress() == before[1]
-
-
-def test_a_dry_run_of_garbage_deletes_nothing(
-    airflow_server: TestAirflow, starter: AirflowClient
-) -> None:
-    run = starter.trigger("memwal_garbage", {"tables": ["orders"], "dry_run": True})
-    assert starter.wait_for_run("memwal_garbage", run) == "success"
-    log = starter.log("memwal_garbage", run, "garbage", map_index=0)
-    assert "--execute --as-configured --dry-run" in log

@@ -1,13 +1,10 @@
-"""The backlog sensor, on real tables, here and in the triggerer."""
+"""The backlog sensor, here and in the triggerer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,102 +20,109 @@ from memwal_airflow.sensors.backlog import (
 )
 
 from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.dag_runs import Ran, run_tasks
+from tests.airflow.dag_runs import Ran, run_one
+from tests.airflow.stand_in import StandIn
+
+pytestmark = pytest.mark.integration
+
+SHARD = "0fd630f1-f29d-4da9-953f-48f1a09f76b5"
+AWAY = {"tables": {"orders": {"table": "orders", "outcome": "failed", "error": "away"}}, "code": 1}
+FORGED = {"table": "orders", "outcome": "failed", "error": "held by \x1b[31mx\nINFO - forged"}
 
 
 def sense(home: InProcessAirflow, **fields: Any) -> Ran:
-    fields = {"poke_interval": 0.2, "timeout": 60, **fields}
-    return run_tasks(home, lambda: MemWalBacklogSensor(task_id="wait", **fields))
+    fields = {"table": "orders", "poke_interval": 0.05, "timeout": 60, **fields}
+    return run_one(home, MemWalBacklogSensor, **fields)
 
 
-def later(home: InProcessAirflow, *arguments: str) -> Callable[[], None]:
-    """Run a memwal command in a second; the returned function waits for it."""
-    command = [
-        os.environ["AIRFLOW__MEMWAL__COMMAND"],
-        *arguments,
-        "--config",
-        str(home.config_file),
-    ]
-
-    def run() -> None:
-        subprocess.run(command, check=True, capture_output=True)
-
-    timer = threading.Timer(1.0, run)
-    timer.start()
-    return timer.join
+def told(**table: Any) -> dict[str, Any]:
+    """A look at the table that went well."""
+    return {"tables": {"orders": {"table": "orders", "outcome": "done", **table}}}
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_until_a_table_is_due(airflow_home: InProcessAirflow, deferrable: bool) -> None:
-    settings = {"due_generations_min": 2}
-    table = airflow_home.tables.make("orders", generations=1, settings=settings)
-    writer = threading.Timer(3.0, table.flush, kwargs={"puts": [1], "deletes": [2]})
-    writer.start()
-    ran = sense(airflow_home, table="{{ 'orders' }}", deferrable=deferrable)
-    writer.join()
-    assert ran.state == "success"
-    (reason,) = ran.xcom("wait")["due_reasons"]
-    assert "2 pending generations >= 2" in reason
-
-
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_until_it_is_merged(airflow_home: InProcessAirflow, deferrable: bool) -> None:
-    table = airflow_home.tables.make("orders", shards=2, generations=1)
-    join = later(airflow_home, "merge", "orders")
-    ran = sense(airflow_home, table="orders", until="merged", deferrable=deferrable)
-    join()
-    assert ran.state == "success"
-    assert ran.xcom("wait") == {"target": table.flushed(), "missing": {}}
-    assert table.progress() == table.flushed()
-
-
-def test_until_a_generation_that_is_named(airflow_home: InProcessAirflow) -> None:
-    table = airflow_home.tables.make("orders", generations=3)
-    wanted = {table.shards[0]: 2}
-    merge = [os.environ["AIRFLOW__MEMWAL__COMMAND"], "merge", "orders", "--until-generation", "2"]
-    subprocess.run([*merge, "--config", str(airflow_home.config_file)], check=True)
-    fields = {"table": "orders", "until": "merged", "generations": json.dumps(wanted)}
-    assert sense(airflow_home, **fields, mode="reschedule").state == "success"
-
-
-def test_a_broken_table_fails_it_at_once(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("broken", generations=1).break_shard()
-    for until in ("due", "merged"):
-        ran = sense(airflow_home, table="broken", until=until, retries=2)
-        assert (ran.state, ran.task("wait").try_number) == ("failed", 1)
-
-
-def test_a_store_that_is_away_is_asked_again(
-    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_until_a_table_is_due(
+    airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
 ) -> None:
-    airflow_home.tables.make("orders", generations=1, settings={"due_generations_min": 1})
-    # Away at the first look: what `memwal status` says then, and its exit code.
-    away = tmp_path / "memwal"
-    document = {"outcome": "failed", "tables": [{"outcome": "failed", "error": "gave up"}]}
-    away.write_text(
-        f"#!/bin/sh\nif mkdir {tmp_path}/asked 2>/dev/null; then echo '{json.dumps(document)}'; "
-        f'exit 1; fi\nexec {os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@"\n'
-    )
-    away.chmod(0o755)
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(away))
-    assert sense(airflow_home, table="orders").state == "success"
-    assert (tmp_path / "asked").exists()
+    """A store that is away is asked again."""
+    due = told(due=True, due_reasons=["2 pending generations >= 2"])
+    stand_in.answer(AWAY, told(due=False), due)
+    ran = sense(airflow_home, table="{{ 'orders' }}", deferrable=deferrable)
+    assert ran.state == "success"
+    assert ran.xcom("job") == {"due_reasons": ["2 pending generations >= 2"]}
+    assert len(stand_in.words) == 3
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_until_it_is_merged(
+    airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
+) -> None:
+    """What was there at the first look: later flushes don't move the target away."""
+    first = told(reached=False, target={SHARD: 2}, missing={SHARD: 1})
+    stand_in.answer(first, told(reached=True, target={SHARD: 2}))
+    ran = sense(airflow_home, until="merged", deferrable=deferrable)
+    assert ran.state == "success"
+    assert ran.xcom("job") == {"target": {SHARD: 2}, "missing": {}}
+    looks = [words[: words.index("--json")] for words in stand_in.words]
+    look = ["wait", "--until=merged", "--timeout=0s"]
+    assert looks == [look, [*look, f"--generation={SHARD}=2"]]
+
+
+def test_until_a_generation_that_is_named(
+    airflow_home: InProcessAirflow, stand_in: StandIn
+) -> None:
+    stand_in.answer(told(reached=True, target={SHARD: 7}))
+    named = {"until": "merged", "generations": json.dumps({SHARD: 7}), "mode": "reschedule"}
+    assert sense(airflow_home, **named).state == "success"
+    assert f"--generation={SHARD}=7" in stand_in.words[0]
+
+
+def test_what_memwal_says_of_a_real_table(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", shards=2, generations=1)
+    found = {"command": str(airflow_home.command), "config_file": str(airflow_home.config_file)}
+    jobs = JobsEnvironment(**found)
+
+    def look(until: str, **generations: int) -> tuple[bool, dict[str, Any]]:
+        return asyncio.run(check_progress(jobs, "orders", until, generations))
+
+    over, seen = look("due")
+    assert over
+    assert "1 pending generations >= 1" in seen["due_reasons"][0]
+    nowhere = dict.fromkeys(table.shards, 0)
+    assert look("merged") == (False, {"target": table.flushed(), "missing": nowhere})
+    merge = [airflow_home.command, "merge", "orders", "--config", airflow_home.config_file]
+    subprocess.run(merge, check=True, capture_output=True)
+    over, seen = look("merged")
+    assert (over, seen["target"]) == (True, table.flushed())
+    assert look("merged", **{table.shards[0]: 9})[0] is False
+    table.break_shard()
+    with pytest.raises(TableBroken):
+        look("merged")
+
+
+def test_a_broken_table_fails_it_at_once(airflow_home: InProcessAirflow, stand_in: StandIn) -> None:
+    stand_in.answer({**AWAY, "code": 8})
+    for until in ("due", "merged"):
+        assert sense(airflow_home, until=until, retries=2).tried == ("failed", 1)
 
 
 @pytest.mark.parametrize(("code", "kind"), [(8, TableBroken), (1, NoAnswer)])
 def test_what_is_stored_forges_no_text(tmp_path: Path, code: int, kind: type[Exception]) -> None:
-    error = "held by \x1b[31mx\nINFO - forged"
-    table = {"table": "orders", "outcome": "failed", "error": error}
-    (tmp_path / "said").write_text(json.dumps({"tables": [table]}))
-    jobs = command(tmp_path, f"cat {tmp_path}/said; exit {code}")
+    stand_in = StandIn(tmp_path / "stand-in")
+    stand_in.answer({"tables": {"orders": FORGED}, "code": code})
     with pytest.raises(kind) as caught:
-        asyncio.run(check_progress(jobs, "orders", "due", {}))
+        asyncio.run(
+            check_progress(JobsEnvironment(command=str(stand_in.program)), "orders", "due", {})
+        )
     assert str(caught.value) == r"orders: held by \x1b[31mx\nINFO - forged"
 
 
 def test_what_stands_in_for_a_document_is_one_line_without_secrets(tmp_path: Path) -> None:
+    stand_in = StandIn(tmp_path / "stand-in")
     (tmp_path / "said").write_text("\x1b[31mhunter2" + "\n" * (ERROR_CHARACTERS_MAX - 3) + "end")
-    jobs = command(tmp_path, f"cat {tmp_path}/said >&2; exit 1")
+    stand_in.answer({"program": f"cat {tmp_path}/said >&2; exit 1"})
+    secret = {"storage_options": {"key": "hunter2"}, "secret_names": frozenset({"key"})}
+    jobs = JobsEnvironment(command=str(stand_in.program), **secret)  # type: ignore[arg-type]
     with pytest.raises(NoAnswer) as caught:
         asyncio.run(check_progress(jobs, "orders", "due", {}))
     assert str(caught.value).isprintable()
@@ -126,19 +130,10 @@ def test_what_stands_in_for_a_document_is_one_line_without_secrets(tmp_path: Pat
     assert "r2" not in str(caught.value)
 
 
-def command(folder: Path, script: str) -> JobsEnvironment:
-    file = folder / "memwal"
-    file.write_text(f"#!/bin/sh\n{script}\n")
-    file.chmod(0o755)
-    return JobsEnvironment(
-        command=str(file), storage_options={"key": "hunter2"}, secret_names=frozenset({"key"})
-    )
-
-
-def test_the_wait_has_an_end(airflow_home: InProcessAirflow) -> None:
-    airflow_home.tables.make("orders", generations=1)
-    ran = sense(airflow_home, table="orders", until="indexed", timeout=2, soft_fail=True)
-    assert ran.states == {("wait", -1): "skipped"}
+def test_the_wait_has_an_end(airflow_home: InProcessAirflow, stand_in: StandIn) -> None:
+    stand_in.answer(told(reached=False))
+    ran = sense(airflow_home, until="indexed", timeout=0, soft_fail=True)
+    assert ran.states == {("job", -1): "skipped"}
 
 
 @pytest.mark.parametrize(
@@ -151,12 +146,13 @@ def test_the_wait_has_an_end(airflow_home: InProcessAirflow) -> None:
 )
 def test_wrong_fields_fail_with_what_to_do(
     airflow_home: InProcessAirflow,
+    stand_in: StandIn,
     capfd: pytest.CaptureFixture[str],
     fields: dict[str, Any],
     text: str,
 ) -> None:
-    ran = sense(airflow_home, table="orders", retries=1, retry_delay=timedelta(0), **fields)
-    assert (ran.state, ran.task("wait").try_number) == ("failed", 1)
+    ran = sense(airflow_home, retries=1, retry_delay=timedelta(0), **fields)
+    assert (ran.tried, stand_in.words) == (("failed", 1), [])
     assert text in "".join(capfd.readouterr())
 
 

@@ -55,6 +55,7 @@ def merge_elsewhere(ledger: TestTable) -> None:
     subprocess.run([JOBS_BIN / "memwal", "merge", ledger.uri, "--engine", "local"], check=True)
 
 
+@pytest.mark.nightly
 def test_nothing_is_missed_and_nothing_comes_twice(
     airflow_server: TestAirflow, admin: AirflowClient
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,26 @@ def test_what_a_merge_sums_up_is_counted_for_its_task() -> None:
     summed_up = MergeTableReport(table="orders", outcome="done").summary()
     done = {**dict.fromkeys(summed_up, 1), "shard_id": "a"}
     assert count_work({"shards": [done]}).keys() == summed_up.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no such table s3://lake/orders: 404", "no such table s3://lake/orders: 404"),
+        ("at s3://key:secret@lake/orders now", "at s3://***@lake/orders now"),
+        ("at s3://key:sec/ret@lake/orders now", "at s3://***@lake/orders now"),
+        ("at s3://key@lake/orders now", "at s3://***@lake/orders now"),
+        ("az://lake/x?sv=1&sig=abc failed", "az://lake/x?*** failed"),
+        ("('https://lake/x?sig=abc')", "('https://lake/x?***')"),
+        ("mail me@example.com: why?", "mail me@example.com: why?"),
+    ],
+)
+def test_texts_are_shown_without_credentials(text: str, shown: str) -> None:
+    assert Redactor().clean(text) == shown
+
+
+@pytest.mark.parametrize("text", ["://a:", "://:", "://?", "://a"])
+def test_no_stored_text_keeps_the_page_busy(text: str) -> None:
+    began = time.process_time()
+    assert Redactor().clean(text * 20_000) is not None
+    assert time.process_time() - began < 2  # by the square of its length it took 20 s
