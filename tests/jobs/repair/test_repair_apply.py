@@ -27,6 +27,7 @@ from tests.jobs.repair.damages import LOST, WHOLE, keys_of, make_damaged_ground,
 from tests.support.builders import Table
 from tests.support.indexed import resolved
 from tests.support.progress import Quiet
+from tests.support.sampling import many
 
 pytestmark = pytest.mark.integration
 
@@ -60,11 +61,11 @@ def repair(table: Table, steps: Callable[[str], None]) -> TableReport:
 @pytest.mark.parametrize(
     "name",
     [
-        "manifest cut",
-        "three manifests gone",
-        "newest generation gone",
-        "sentinel torn",
         "WAL entry and manifest",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("manifest cut", "three manifests gone", "newest generation gone")
+        ),
     ],
 )
 def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None:
@@ -74,7 +75,7 @@ def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None
     taken: list[str] = []
     repair(whole, taken.append)
     assert taken
-    for stop in range(len(taken)):
+    for stop in range(len(taken))[:: many(1, 5)]:
         table = ground.copied(tmp_path / f"stopped at {stop}")
         damage(table, table.shards[0])
         left = iter(range(stop, -1, -1))
