@@ -49,7 +49,9 @@ pytestmark = pytest.mark.integration
 # ---- all of it, at once
 
 
-@pytest.mark.parametrize(("stable", "version"), [(False, "2.0"), (True, "2.1")])
+@pytest.mark.parametrize(
+    ("stable", "version"), [pytest.param(False, "2.0", marks=pytest.mark.nightly), (True, "2.1")]
+)
 def test_no_byte_of_a_row_is_left(tmp_path: Path, stable: bool, version: str) -> None:
     table = make_people(tmp_path, stable=stable, writes={"data_storage_version": version})
     before = find_marks(table.uri, marks("person-0007"))
@@ -344,6 +346,7 @@ def test_other_places_and_what_cannot_be_read(table: People) -> None:
     check_gone(table, "person-0009")
 
 
+@pytest.mark.nightly
 def test_an_index_that_cannot_be_built_anew_keeps_it_open(tmp_path: Path) -> None:
     table = People(uri=str(tmp_path / "t"))
     dataset = lance.write_dataset(rows_of(named(*range(260)), 0), table.uri, schema=SCHEMA)
@@ -373,6 +376,7 @@ def test_rows_that_compaction_moved_and_files_of_a_column(table: People, tmp_pat
     check_gone(table, *named(7, 150))
 
 
+@pytest.mark.nightly
 def test_copies_are_looked_at_when_asked(table: People, tmp_path: Path) -> None:
     copy, backup, elsewhere = (str(tmp_path / name) for name in ("copy", "backup", "elsewhere"))
     lance.dataset(table.uri).deep_clone(copy, None)

@@ -112,6 +112,7 @@ def test_a_short_retention_is_refused_though_nothing_is_open(
     assert (code, "MW-G01" in found["error"]) == (5, True)
 
 
+@pytest.mark.nightly
 def test_a_cursor_that_keeps_the_versions_is_named(
     people: People, capsys: pytest.CaptureFixture[str]
 ) -> None:
