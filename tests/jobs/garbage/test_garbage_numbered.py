@@ -401,8 +401,9 @@ def test_a_run_that_was_killed_leaves_what_leads_up() -> None:
             assert hinted.latest.version == 9, (survived, version)
 
 
-@pytest.mark.parametrize("limit", [7, 1000])
-@pytest.mark.parametrize("steps", ["CFFDDCFFDCFFFF", "CCDCFDCFFF", "CFDCFFFF"])
+@pytest.mark.parametrize(
+    ("steps", "limit"), [("CFFDDCFFDCFFFF", 7), ("CCDCFDCFFF", 1000), ("CFDCFFFF", 7)]
+)
 def test_names_are_stopped_by_the_runs_after_one_that_was_killed_or_full(
     steps: str, limit: int
 ) -> None:
