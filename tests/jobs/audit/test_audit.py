@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -177,9 +175,8 @@ def test_a_generation_is_followed_from_its_merge_to_its_end(tmp_path: Path, audi
     assert found.documents == search(table, audit, path=f"{table.uri}/{path}").documents
     assert search(table, audit, path=f"{path}0").documents == ()
     assert [d.number for d in search(table, audit, run=merge.run_id).documents] == [1]
-    assert verify(table, audit).findings == ()
-    assert verify(table, audit).unfinished == ()
-    assert verify(table, audit).recorded == 3
+    report = verify(table, audit)
+    assert (report.findings, report.unfinished, report.recorded) == ((), (), 3)
 
 
 def test_all_that_expires_is_named(table: Table, audit: Path) -> None:
@@ -477,64 +474,7 @@ def test_a_trail_that_was_written_anew_is_found(written: Table, audit: Path) -> 
     assert run_audit_verify_place(str(audit), {}).exit_code == 0, "by itself it is whole"
 
 
-def test_a_trail_nobody_wrote(table: Table, audit: Path) -> None:
-    report = verify(table, audit)
-    assert (report.outcome, report.documents, report.newest) == ("done", 0, None)
-    assert search(table, audit).documents == ()
-    assert run_audit_verify_place(str(audit), {}).outcome == "done"
-
-
-@pytest.mark.nightly
-def test_runs_on_two_tables_and_at_one_time(tmp_path: Path, audit: Path) -> None:
-    """Two processes, with no lease between them."""
-    table, other = laid_out(tmp_path / "t", generations=1), laid_out(tmp_path / "u", generations=1)
-    (shard,) = table.shards
-    collect(other, audit)
-    running = []
-    for number in range(4):
-        table.flush(shard, Put([number, 200 + number], number))
-        words = ["merge", table.uri, "--no-lease", "--audit", str(audit), "--engine", "local"]
-        command = [sys.executable, "-m", "memwal", *words]
-        running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
-    for process in running:
-        assert process.wait(120) in (0, 4)
-    assert verify(table, audit).error is None
-    assert verify(other, audit).error is None
-    report = run_audit_verify_place(str(audit), {})
-    assert report.exit_code == 0 and len(report.tables) == 2
-    merged = [i for e, items in documents(table, audit) if e.job == "merge" for i in items]
-    assert merged and max(i.generations[1] for i in merged if i.generations) == 5
-
-
 # ---- where
-
-
-def test_it_costs_a_listing_a_read_and_two_puts(table: Table, audit: Path) -> None:
-    collect(table, audit)
-    before = len(documents(table, audit))
-    calls = _count(lambda: collect(table, audit, wal=False))
-    assert len(documents(table, audit)) == before + 2
-    assert calls == {"list": 1, "get": 1, "put": 2}
-
-
-def _count(work: Callable[[], object]) -> dict[str, int]:
-    """Requests to the place of the trail that `work` makes."""
-    from memwal.run import trail as module
-
-    opened = []
-    real = module.open_objects
-
-    def noting(*args: Any, **more: Any) -> Any:
-        opened.append(real(*args, **more))
-        return opened[-1]
-
-    module.open_objects = noting
-    try:
-        work()
-    finally:
-        module.open_objects = real
-    (objects,) = opened
-    return {name: getattr(objects.counts, name) for name in ("list", "get", "put")}
 
 
 def test_a_trail_outlives_its_table_and_is_one_for_all_spellings(
@@ -682,23 +622,11 @@ def test_a_restore_names_what_it_finds_on_its_way_before_it_goes(
     assert sorted(outcome) == sorted(item for items in intents[1:] for item in items)
 
 
-def test_a_restore_and_a_repair_name_what_they_replace(
-    table: Table, tmp_path: Path, audit: Path
-) -> None:
-    back_up(table, tmp_path / "copies")
-    damaged = next((tmp_path / "copies" / "data").iterdir()).name
-    (Path(table.uri) / "data" / damaged).write_bytes(b"x" * 100)
-    known = memwal.open_table(table.uri, audit=str(audit))
-    done = known.restore(str(tmp_path / "copies"), over=True)
-    *_, (intent, named), (outcome, items) = documents(table, audit)
-    assert (intent.phase, intent.job, outcome.phase) == ("intent", "restore", "outcome")
-    assert f"data/{damaged}" in {item.path for item in named} & {item.path for item in items}
-    assert any(f"{layout.VERSIONS}/" in item.path for item in items)
-
+def test_a_repair_names_what_it_replaces(table: Table, audit: Path) -> None:
     hint = Path(table.uri) / layout.version_hint_path(table.shards[0])
     hint.write_text('{"version": 99999}')
-    mended = known.repair(execute=True, yes=True)
-    assert mended.mended == 1 and done.error is None
+    opened = memwal.open_table(table.uri, audit=str(audit))
+    assert opened.repair(execute=True, yes=True).mended == 1
     *_, (intent, named), (outcome, items) = documents(table, audit)
     assert (intent.phase, intent.job, outcome.phase) == ("intent", "repair", "outcome")
     assert [item.path for item in named] == [item.path for item in items]

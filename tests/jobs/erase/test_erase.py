@@ -21,7 +21,6 @@ from memwal.errors import PartlyFailed
 from memwal.format import layout
 from memwal.jobs.audit.job import run_audit
 from memwal.jobs.audit.request import AuditRequest
-from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.erase.apply import Eraser
 from memwal.jobs.erase.job import run_list
 from memwal.report import JobOnTable, TableReport
@@ -224,19 +223,6 @@ def test_a_key_that_is_written_again_is_a_new_row(table: People) -> None:
 
 
 @pytest.mark.nightly
-def test_a_key_written_while_it_runs_is_not_erased(table: People) -> None:
-
-    def steps(step: str) -> None:
-        if step == "written":
-            table.write(rows_of(named(7), 8))
-
-    report = erase(table, "person-0007", steps=steps)
-    assert report.error is None
-    assert "person-0007" in table.rows()
-    assert report.states.get("written_again"), report.states
-
-
-@pytest.mark.nightly
 def test_a_tag_that_was_moved_since_is_not_deleted(table: People) -> None:
     dataset = lance.dataset(table.uri)
     dataset.tags.create("kept", dataset.version)
@@ -289,17 +275,6 @@ def test_a_run_that_was_stopped_is_finished_by_the_next(table: People, step: str
     (listed,) = run_list(RunOptions(tables=[table.resolved]), Quiet()).tables
     assert [e.state for e in listed.erasures] == ["done"]
     assert len(table.rows()) == 301
-
-
-@pytest.mark.nightly
-def test_stopped_at_its_last_word_it_is_done(table: People) -> None:
-    with pytest.raises(Stop):
-        erase(table, "person-0007", steps=StopAt("end"))
-    (listed,) = run_list(RunOptions(tables=[table.resolved]), Quiet()).tables
-    assert [(e.state, e.ended_at) for e in listed.erasures] == [
-        ("done", e.looked_at) for e in listed.erasures
-    ]
-    check_gone(table, "person-0007")
 
 
 @pytest.mark.nightly
@@ -363,17 +338,6 @@ def test_an_index_that_cannot_be_built_anew_keeps_it_open(tmp_path: Path) -> Non
     report = erase(table, keys=str(file))
     assert report.erasure.state == "done", held(report)
     check_gone(table, *named(*range(100)))
-
-
-@pytest.mark.nightly
-def test_rows_that_compaction_moved_and_files_of_a_column(table: People, tmp_path: Path) -> None:
-    lance.dataset(table.uri).add_columns(pa.field("extra", pa.string()))
-    table.run(run_compaction, CompactionOptions)
-    file = tmp_path / "keys.jsonl"
-    file.write_text("".join(json.dumps({"id": key}) + "\n" for key in named(7, 150)))
-    report = erase(table, keys=str(file))
-    assert report.erasure.state == "done", held(report)
-    check_gone(table, *named(7, 150))
 
 
 @pytest.mark.nightly

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import Refused, Usage
+from memwal.errors import Usage
 from memwal.jobs.erase.job import EraseOptions, run_erase
 from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.erase.store.keys import read_keys
@@ -21,7 +20,6 @@ from tests.support.ingest_tables import make, rows_of
 from tests.support.policy_tables import Variant, make_policy_table
 from tests.support.progress import Quiet
 from tests.support.raw_bytes import find_marks
-from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -130,26 +128,6 @@ def test_keys_as_they_are_given(tmp_path: Path) -> None:
         read_keys((), str(jsonl), ("id",), schema)
 
 
-def test_short_retentions_are_refused(tmp_path: Path) -> None:
-    table = make(tmp_path / "t")
-    with pytest.raises(Refused, match="MW-G01"):
-        erase(table.uri, key=["id=1"], allow_short_retention=False)
-
-
-def test_it_runs_under_the_lease(tmp_path: Path) -> None:
-    table = ResolvedTable(
-        name="t", uri=make(tmp_path / "t").uri, settings=Settings(), storage_options={}
-    )
-    options = EraseOptions(
-        tables=[table],
-        request=EraseRequest(key=["id=1"], **NOW),
-        confirm=lambda name, shards: True,
-        lease=False,
-    )
-    with pytest.raises(Refused, match="MW-L01"):
-        run_erase(options, Quiet())
-
-
 def test_no_shard_is_claimed_unless_it_is_confirmed(tmp_path: Path) -> None:
     made = make(tmp_path / "t")
     writer = made.writers().open("11111111-1111-4111-8111-111111111111")
@@ -171,14 +149,3 @@ def test_no_shard_is_claimed_unless_it_is_confirmed(tmp_path: Path) -> None:
     assert report.exit_code == 5
     assert set(made.read()) == {1}
     assert not (tmp_path / "t" / "_maintenance" / "erasures").exists()
-
-
-@pytest.mark.nightly
-def test_a_table_in_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
-    table = make(make_s3_uri(), s3_server.storage_options)
-    writer = table.writers().open("11111111-1111-4111-8111-111111111111")
-    writer.put(rows_of([LARGE, 1, 2]))
-    writer.close()
-    report = erase(table.uri, options=s3_server.storage_options, key=[f"id={LARGE}"])
-    assert report.erasure.state == "done", held(report)
-    assert set(table.read()) == {1, 2}

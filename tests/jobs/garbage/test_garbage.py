@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -418,21 +417,6 @@ def test_a_broken_shard_is_left_alone_and_the_others_are_served(
     alone = runs.garbage(table, wal=True)
     assert (alone.outcome, alone.exit_code) == ("failed", 8)
     assert {i.action for i in alone.items if i.shard_id == broken} == {"keep"}
-
-
-def test_a_broken_manifest_from_before_the_grace_keeps_the_shard(collectable: Table) -> None:
-    table = collectable
-    runs.age(table, 2 * HOUR)
-    old = runs.manifest(table).version
-    runs.garbage(table)
-    path = Path(table.uri) / layout.shard_manifest_path(table.shards[0], old)
-    written = path.stat().st_mtime_ns
-    torn(path, table)
-    os.utime(path, ns=(written, written))
-    before = runs.files(table)
-    report = runs.garbage(table, grace=HOUR)
-    assert (report.outcome, report.exit_code) == ("failed", 8)
-    assert runs.files(table) == before
 
 
 # ---- orphans

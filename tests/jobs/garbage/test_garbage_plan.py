@@ -55,8 +55,6 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.garbage.unit import group_deletions
 from memwal.model import (
     BrokenShard,
-    FlushedGeneration,
-    IndexEntry,
     MemWalState,
     ShardId,
     ShardManifest,
@@ -64,8 +62,8 @@ from memwal.model import (
     ShardView,
     StoredFile,
     TableView,
-    VersionManifest,
 )
+from tests.support.views import make_generation, make_manifest, make_state, make_version, make_view
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 OTHER = ShardId("11111111-2222-4333-8444-555555555555")
@@ -82,10 +80,6 @@ DROPPED, GONE, LISTED = 1, 2, 3
 
 def path(number: int, prefix: str = "0a1b2c3d") -> str:
     return f"{prefix}_gen_{number}"
-
-
-def generation(number: int) -> FlushedGeneration:
-    return FlushedGeneration(generation=number, path=path(number))
 
 
 def below(name: str) -> str:
@@ -137,28 +131,11 @@ class World:
 
     @property
     def view(self) -> TableView:
-        entries = tuple(
-            IndexEntry(
-                uuid=UUID, name=name, field_ids=(0,), type_url="", dataset_version=1,
-                created_at_millis=None,
-            )
-            for name in self.indexes
-        )  # fmt: skip
-        return TableView(
-            uri="memory://t",
+        return make_view(
+            ShardView(manifest=self.manifest, merged_generation=self.state.merged.get(SHARD, 0)),
+            state=self.state,
             version=5,
-            primary_key=("k",),
-            columns=(),
-            rows=1,
-            manifest=VersionManifest(
-                version=5, timestamp_nanos=OLD, mem_wal=self.state, indexes=entries
-            ),
-            mem_wal=self.state,
-            shards=(
-                ShardView(
-                    manifest=self.manifest, merged_generation=self.state.merged.get(SHARD, 0)
-                ),
-            ),
+            manifest=make_version(self.state, *self.indexes, version=5),
             broken=self.broken,
         )
 
@@ -173,14 +150,8 @@ class World:
 
 
 def world() -> World:
-    manifest = ShardManifest(
-        shard_id=SHARD,
-        version=9,
-        writer_epoch=1,
-        current_generation=LISTED + 1,
-        replay_after_wal_entry_position=5,
-        wal_entry_position_last_seen=5,
-        flushed_generations=(generation(LISTED),),
+    manifest = make_manifest(
+        SHARD, [LISTED], replay_after_wal_entry_position=5, wal_entry_position_last_seen=5
     )
     shard = ShardEvidence(
         shard_id=SHARD,
@@ -194,9 +165,8 @@ def world() -> World:
     )
     return World(
         manifest=manifest,
-        state=MemWalState(
+        state=make_state(
             index_uuid=UUID,
-            created_at_millis=None,
             merged={SHARD: LISTED},
             index_catchup={"a": {SHARD: LISTED}, "b": {SHARD: LISTED}},
             maintain_all_indexes=True,
@@ -387,7 +357,7 @@ FOLDERS: dict[str, tuple[dict[str, Any], str]] = {
         "no manifest is older",
     ),
     "it was named when the grace began": (
-        past(flushed_generations=(generation(DROPPED),)),
+        past(flushed_generations=(make_generation(DROPPED),)),
         "named it when the grace began",
     ),
     "it was flushed and dropped within the grace": (
@@ -434,7 +404,7 @@ WAL: dict[str, tuple[dict[str, Any], str]] = {
     "its generation is zero": (entries(wal(2, 0)), "does not say which generation"),
     "its generation is dropped now": (entries(wal(2, LISTED)), "is not deleted yet"),
     "its generation is listed": (
-        {"manifest__flushed_generations": (generation(GONE),)},
+        {"manifest__flushed_generations": (make_generation(GONE),)},
         "generation 2, which covers it, is not deleted yet",
     ),
     "its generation has a folder": (

@@ -135,17 +135,6 @@ def test_what_could_not_be_deleted_is_looked_at_by_the_next_pass(table: Table) -
     assert (again.sweep, again.shards_looked_at, again.deleted) == ("difference", 1, 1)
 
 
-def test_a_full_sweep_that_does_something_tells_of_all_shards(table: Table) -> None:
-    flush(table)
-    runs.expire(table)
-    stranger = Path(table.uri) / layout.MEM_WAL / "stranger" / "file"
-    stranger.parent.mkdir()
-    stranger.touch()
-    found = collect(table, sweep_seconds=0.0)
-    assert (found.sweep, found.shards_looked_at, found.dropped) == ("full", 3, 1)
-    assert any("stranger" in w for w in found.warnings)
-
-
 def test_what_was_kept_where_nobody_looked_again_is_kept() -> None:
     """A hint or stopper is written by what was read under the lease."""
     look = Look(view=None, version=1, now_nanos=0)

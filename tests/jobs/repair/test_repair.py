@@ -40,7 +40,6 @@ from tests.jobs.repair.damages import (
 from tests.support.builders import Put, Rows, Table, apply, make_table
 from tests.support.indexed import resolved
 from tests.support.progress import Quiet
-from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -184,23 +183,6 @@ def test_what_a_backup_may_have_waits_for_it(table: Table, tmp_path: Path) -> No
     assert broken(table) == [] and read(table) == table.truth()
 
 
-def test_a_loss_that_a_backup_does_not_bring_back_waits_all_the_same(
-    table: Table, tmp_path: Path
-) -> None:
-    """Nothing in the table proves generation 2 whole, but a restore would bring it back."""
-    place, shard = tmp_path / "vault", table.shards[0]
-    backed_up(table, place)
-    for path in manifest_files(table, shard):
-        path.unlink()
-    wal_file(table, shard, 4).unlink()
-    wal_file(table, shard, 5).unlink()
-    report = repair_from(table, place)
-    assert (report.exit_code, report.mended) == (8, 0), report
-    assert "the backups there do not mend it" in report.items[0].evidence
-    report = repair(table, accept_loss=True)
-    assert report.exit_code == 8 and report.items[0].done
-
-
 def test_rows_that_nothing_has_are_left_and_named(table: Table) -> None:
     """The data of a pending generation, and its WAL entry: its own key index tells the keys."""
     shard = table.shards[0]
@@ -278,22 +260,6 @@ def test_checkpoints(table: Table) -> None:
     assert report.exit_code == 8 and report.left == 0
     assert len(report.lost) == 1 and "checkpoint 'two." in report.lost[0]
     assert broken(table) == [] and read(table) == table.truth()
-    assert table.keyed(opened.read(checkpoint="one").read_all()) == then
-
-
-def test_a_torn_tag_of_a_checkpoint(table: Table) -> None:
-    opened = memwal.open_table(table.uri)
-    opened.checkpoint("one")
-    then = table.keyed(opened.read(checkpoint="one").read_all())
-    (tag,) = Path(table.uri, "_refs/tags").iterdir()
-    whole = json.loads(tag.read_bytes())
-    tear(tag, 20)
-    torn = tag.read_bytes()
-    report = repair(table)
-    assert (report.exit_code, report.mended, report.left) == (0, 1, 0), report
-    assert json.loads(tag.read_bytes())["version"] == whole["version"]
-    assert Path(table.uri, str(report.quarantine), "_refs/tags", tag.name).read_bytes() == torn
-    assert broken(table) == []
     assert table.keyed(opened.read(checkpoint="one").read_all()) == then
 
 
@@ -473,25 +439,6 @@ def test_a_version_that_a_backup_brings_back_is_not_lost(table: Table, tmp_path:
     assert broken(table) == [] and read(table) == table.truth()
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("size", [None, 40])
-def test_the_newest_version_comes_back_by_a_backup(
-    table: Table, tmp_path: Path, size: int | None
-) -> None:
-    """Gone or torn: Lance opens an older version then, or none at all."""
-    backed_up(table, tmp_path / "vault")
-    newest = table.dataset.version
-    path = Path(table.uri, layout.VERSIONS, layout.table_manifest_names(newest)[0])
-    path.unlink() if size is None else tear(path, size)
-    without = repair(table.copied(tmp_path / "without"))
-    assert (without.exit_code, without.mended, without.left) == (8, 0, 1)
-    assert "--from" in without.items[0].evidence
-    report = repair_from(table, tmp_path / "vault")
-    assert (report.exit_code, report.mended, report.left) == (0, 1, 0), report
-    assert (report.lost, report.version_after) == ((), newest)
-    assert broken(table) == [] and read(table) == table.truth()
-
-
 def test_a_base_file_that_is_garbled_at_its_length(table: Table, tmp_path: Path) -> None:
     backed_up(table, tmp_path / "vault")
     file = max(Path(table.uri, "data").iterdir(), key=lambda path: path.stat().st_size)
@@ -621,29 +568,6 @@ def test_no_shard_is_claimed_unasked(table: Table) -> None:
     assert len(asked) == 1
     after = snap(table)
     assert {name: after.get(name) for name in before} == before
-
-
-@pytest.mark.nightly
-def test_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
-    table = make_damaged_ground(make_s3_uri(), options=s3_server.storage_options)
-    first, second = table.shards
-    objects, manifests = table.stores.objects, table.stores.shard_manifests
-    newest = manifests.latest(first)
-    assert newest is not None
-    objects.put(layout.shard_manifest_path(first, newest.version), b"torn")
-    objects.put(layout.wal_entry_path(first, 1), b"torn")
-    lost = manifests.latest(second)
-    assert lost is not None
-    folder = layout.shard_folder(second) + f"/{lost.flushed_generations[1].path}"
-    assert lost.flushed_generations[1].generation == 2
-    objects.delete([file.path for file in objects.list(folder)])
-    report = repair(table)
-    assert (report.exit_code, report.lost) == (0, ()), report
-    assert broken(table) == []
-    kept = f"{report.quarantine}/{layout.wal_entry_path(first, 1)}"
-    assert objects.get(kept) == b"torn"
-    table.merge_all()
-    assert table.base_rows() == table.truth()
 
 
 def command(*words: str) -> Any:
