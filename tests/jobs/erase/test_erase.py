@@ -13,9 +13,10 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import memwal
-from memwal.cli import main
+from memwal.cli.app import app
 from memwal.config import Settings
 from memwal.errors import PartlyFailed
 from memwal.format import layout
@@ -360,23 +361,15 @@ def test_copies_are_looked_at_when_asked(table: People, tmp_path: Path) -> None:
     assert any(path.startswith(f"{copy}/data/") for path in held(dry))
 
 
-def test_a_copy_may_be_named_as_tables_are(
-    table: People,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    copy = tmp_path / "copies" / "people"
+def test_a_copy_may_be_named_as_tables_are(table: People, tmp_path: Path) -> None:
+    copy, config = tmp_path / "copies" / "people", tmp_path / "memwal.toml"
     lance.dataset(table.uri).deep_clone(str(copy), None)
-    config = tmp_path / "memwal.toml"
     config.write_text("[tables.people]\nuri = 't'\n[tables.spare]\nuri = 'copies/people'\n")
-    monkeypatch.setenv("MEMWAL_CONFIG", str(config))
 
     def run(*words: str) -> tuple[int, Any]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["erase", *words, "--key", "id=person-0007", "--json"])
-        return int(ended.value.code or 0), json.loads(capsys.readouterr().out)["tables"]
+        words = ("erase", *words, "--key", "id=person-0007", "--json", "--config", str(config))
+        done = CliRunner().invoke(app, words)
+        return done.exit_code, json.loads(done.stdout)["tables"]
 
     code, (report,) = run("people", "--also", "spare")
     found = {o["path"]: o["state"] for o in report["objects"] if o["path"].startswith(str(copy))}

@@ -9,9 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
-from memwal.cli.app import app
 from memwal.format import layout
 from memwal.jobs.garbage.model import GarbageLimits, WriterClaim
 from memwal.jobs.garbage.report import GarbageTableReport
@@ -61,17 +59,6 @@ def test_the_oldest_claim_is_told_where_something_is_collected(table: Table) -> 
     assert (claim["shard_id"], claim["writer_epoch"]) == (oldest, 1)
     assert abs(claim["age_seconds"] - 9 * DAY) < 600
     assert f"shard {oldest}, epoch 1) is 9.0 d old, the retention 0 s" in text
-
-
-def test_warnings_reach_people_through_a_job_that_runs_others(table: Table) -> None:
-    """A key that waits in two shards is told by the merge, an old claim by the garbage job."""
-    for shard in table.shards:
-        table.flush(shard, Put([50], 1))
-    limits = ["--execute", "--retention", "0s", "--grace", "0s", "--allow-short-retention"]
-    done = CliRunner().invoke(app, ["maintain", table.uri, *limits, "--engine", "local"])
-    assert done.exit_code == 0, done.stdout
-    assert "waits in two shards" in done.stdout
-    assert "writer claim" in done.stdout
 
 
 def test_without_a_retention_or_anything_to_collect_nothing_is_asked(table: Table) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from memwal.errors import Unsupported
 from memwal.format import layout
 from memwal.jobs.garbage.store import versions, wal_heads
 from memwal.store.shards.wal import WalEntries
@@ -72,24 +71,6 @@ def test_an_idle_run_on_a_store_with_etags_reads_nothing_again(
     table.stores.objects.delete([versions.CACHE_PATH])
     again = runs.run(table, wal=True).requests
     assert again["get"] - second["get"] >= 2
-
-
-def test_an_idle_run_writes_to_a_proven_store_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lacking(*_: Any) -> None:
-        raise Unsupported("MW-E02", "this store does not keep put-if-absent")
-
-    table = runs.collectable(tmp_path / "t", generations=6)
-    runs.collect(table, wal=True)
-    cache = tmp_path / "t" / wal_heads.CACHE_PATH
-    cache.unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr("memwal.run.stores.ensure_put_if_absent", lacking)
-        assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
-    assert not cache.exists()
-    assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
-    assert cache.exists()
 
 
 def test_a_run_that_deletes_reads_what_is_above_that_and_nothing_below(

@@ -27,7 +27,6 @@ from memwal.run.progress import SILENT
 from memwal.store.records.backups import StoredBackups
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.writers import ShardWriters
-from tests.support import garbage_runs as runs
 from tests.support.backups import back_up, resolve, restore
 from tests.support.builders import PAYLOAD, Put, Rows, Table, make_table
 from tests.support.policy_tables import make_policy_table
@@ -280,37 +279,6 @@ def test_over_a_table_its_writer_is_fenced_and_its_rows_are_kept(world: World) -
     entries = (world.path / report.replaced_folder / layout.wal_folder(world.shard)).iterdir()
     put = [batch for e in entries for batch in pa.ipc.open_stream(e.read_bytes())]
     assert [row["n"] for batch in put for row in batch.to_pylist()] == [90]
-
-
-@pytest.mark.nightly
-def test_the_old_rows_outlive_garbage_until_their_checkpoint_is_dropped(world: World) -> None:
-    world.go_on()
-    world.writer.close()
-    for n in (100, 110, 120):
-        world.table.flush(world.shard, Put([1, 2], n))
-    later = world.table.lsm_rows()
-    kept = check_done(restore(world.place, world.path, over=True)).kept_checkpoint
-    table, truth = world.table, dict(world.truth)
-    # The new life comes to the old one's numbers of generations, and past them.
-    for n in range(200, 206):
-        with table.writer(world.shard) as writer:
-            writer.put(world.rows(3, n))
-        truth[table.kind.key(3)] = table.row(3, n)
-        assert [report.error for report in table.merge_all()] == [None, None]
-    table.dataset.optimize.optimize_indices()
-    for _ in range(3):
-        runs.garbage(table, retention=0, wal=True)
-    assert table.base_rows() == truth == read_all(table)
-    read = open_table(table.uri).read
-    assert table.keyed(read(checkpoint=kept).read_all()) == later
-    assert table.stores.table_manifests.versions()[0] > 1  # something went
-    memwal.open_table(table.uri).drop_checkpoint(str(kept))
-    for _ in range(3):
-        runs.garbage(table, retention=0, wal=True)
-    assert table.base_rows() == truth == read_all(table)
-    with table.writer(world.shard) as writer:
-        writer.put(world.rows(3, 300))
-    assert table.lsm_rows()[table.kind.key(3)]["n"] == 300
 
 
 def test_a_restore_that_has_expired_is_no_fall_of_progress(world: World) -> None:
