@@ -24,3 +24,15 @@ class Stopper:
 
     def stop(self, step: str) -> None:
         raise Stop(step)
+
+
+class StopAt(Stopper):
+    """The same, and counts the steps of one name only."""
+
+    def __init__(self, name: str, nth: int = 1) -> None:
+        super().__init__(nth)
+        self.name = name
+
+    def __call__(self, step: str) -> None:
+        if step == self.name or self.left <= 0:
+            super().__call__(step)

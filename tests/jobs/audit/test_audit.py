@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import memwal
+from memwal.cli.app import app
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
@@ -35,14 +37,13 @@ from memwal.jobs.restore.request import RestoreRequest
 from memwal.ports import Steps, no_steps
 from memwal.report import AuditEntry, AuditItem, JobReport
 from memwal.run.trail import describe_asked, open_trail
-from memwal.store.objects.opening import open_objects
 from tests.support import builders
 from tests.support.backups import back_up
 from tests.support.builders import Put, Table
 from tests.support.garbage_runs import expire, laid_out
-from tests.support.nursery import killed, run_memwal
+from tests.support.ingest_tables import make, rows_of
+from tests.support.nursery import killed
 from tests.support.progress import Quiet
-from tests.support.s3server import S3Server
 from tests.support.wal_tables import abandon, entry_file
 
 pytestmark = pytest.mark.integration
@@ -122,6 +123,23 @@ def audit(tmp_path: Path) -> Path:
     return tmp_path / "audit"
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return laid_out(tmp_path_factory.mktemp("made") / "t", generations=2)
+
+
+@pytest.fixture
+def table(made: Table, tmp_path: Path) -> Table:
+    """A shard with two merged generations, and every version still there."""
+    return made.copied(tmp_path / "t")
+
+
+def command(*words: object, config: Path | str = "/dev/null") -> Any:
+    done = CliRunner().invoke(app, [*map(str, words), "--config", str(config)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
 # ---- what is written down
 
 
@@ -139,31 +157,25 @@ def test_a_generation_is_followed_from_its_merge_to_its_end(tmp_path: Path, audi
     assert not folder.exists()
     assert unnamed(before, table, audit) == []
     path = folder.relative_to(table.uri).as_posix()
-    found = search(table, audit, path=f"{path}/data/any.lance")
-    told = [
-        (d.job, d.state, [(i.action, i.kind, i.done) for i in d.items]) for d in found.documents
-    ]
+    found = search(table, audit, path=f"{path}/data/any.lance").documents
+    told = [(d.job, [(i.action, i.kind, i.done) for i in d.items]) for d in found]
     assert told == [
-        ("garbage", "outcome", [("delete", "generation", True)]),
-        ("garbage", "outcome", [("drop", "generation", True)]),
-        ("merge", "outcome", [("merge", "generation", True)]),
+        ("garbage", [("delete", "generation", True)]),
+        ("garbage", [("drop", "generation", True)]),
+        ("merge", [("merge", "generation", True)]),
     ]
-    first = found.documents[-1]
-    assert first.items[0].generations == (1, 2)
-    assert (first.version_before, first.version_after) == (2, 3)
-    assert first.run_id == merge.run_id
-    assert found.documents[0].asked["retention_seconds"] == 0
-    assert all(i.reason for d in found.documents[:2] for i in d.items), "with its evidence"
-    assert found.documents == search(table, audit, path=f"{table.uri}/{path}").documents
+    merged = found[-1]
+    assert (merged.items[0].generations, merged.run_id) == ((1, 2), merge.run_id)
+    assert (merged.version_before, merged.version_after) == (2, 3)
+    assert all(i.reason for d in found[:2] for i in d.items), "with its evidence"
+    assert found == search(table, audit, path=f"{table.uri}/{path}").documents
     assert search(table, audit, path=f"{path}0").documents == ()
     assert [d.number for d in search(table, audit, run=merge.run_id).documents] == [1]
-    assert verify(table, audit).findings == ()
-    assert verify(table, audit).unfinished == ()
-    assert verify(table, audit).recorded == 3
+    report = verify(table, audit)
+    assert (report.findings, report.unfinished, report.recorded) == ((), (), 3)
 
 
-def test_all_that_expires_is_named(tmp_path: Path, audit: Path) -> None:
-    table = laid_out(tmp_path / "t", generations=2)
+def test_all_that_expires_is_named(table: Table, audit: Path) -> None:
     versions = {v["version"] for v in table.dataset.versions()}
     latest = table.dataset.version
     collect(table, audit)
@@ -179,8 +191,7 @@ def test_all_that_expires_is_named(tmp_path: Path, audit: Path) -> None:
     assert {i.path for i in planned} == {i.path for i in done}
 
 
-def test_an_idle_run_and_one_that_only_lists_write_nothing(tmp_path: Path, audit: Path) -> None:
-    table = laid_out(tmp_path / "t")
+def test_an_idle_run_and_one_that_only_lists_write_nothing(table: Table, audit: Path) -> None:
     due = GarbageRequest(retention_seconds=0, grace_seconds=0, allow_short_retention=True)
     listing = GarbageOptions(tables=[resolve(table, audit)], request=due)
     assert run_garbage(listing, Quiet()).outcome == "done"
@@ -197,8 +208,7 @@ def test_compaction_lease_break_checkpoint_and_quiesce(tmp_path: Path, audit: Pa
     assert done.outcome == "done"
     table.stores.leases.acquire("merge")
     run_lease_break(resolved, "its host burnt down", "run-of-ann")
-    run = run_memwal("checkpoint", "create", table.uri, "eom")
-    assert run.returncode == 0, run.stderr
+    memwal.open_table(table.uri).checkpoint("eom")
     assert run_drop(resolved, "eom").outcome == "done"
     options = QuiesceOptions(
         tables=[resolved], engine="local", confirm=lambda *_: True, request=QuiesceRequest(yes=True)
@@ -272,6 +282,7 @@ def die_at(uri: str, audit: str, nth: int) -> None:
     collect(Table(uri=uri, kind=builders.KINDS["int64"], options={}), audit, steps=step)
 
 
+@pytest.mark.nightly
 def test_whatever_a_killed_run_deleted_it_had_named_before(tmp_path: Path, audit: Path) -> None:
     table = laid_out(tmp_path / "t", generations=2, shards=2)
     before, deaths = files(table), 0
@@ -296,10 +307,9 @@ def test_whatever_a_killed_run_deleted_it_had_named_before(tmp_path: Path, audit
 
 @pytest.mark.parametrize("retention", [None, 0.0])
 def test_each_intent_is_there_before_its_deletion(
-    tmp_path: Path, audit: Path, retention: float | None
+    table: Table, audit: Path, retention: float | None
 ) -> None:
     """Also those of what a run only finds once it has deleted something."""
-    table = laid_out(tmp_path / "t", generations=2)
     if retention is None:
         expire(table)
     before = files(table)
@@ -319,9 +329,7 @@ def test_each_intent_is_there_before_its_deletion(
 
 
 @pytest.mark.parametrize("lease", [True, False])
-def test_a_run_that_fails_says_so(tmp_path: Path, audit: Path, lease: bool) -> None:
-    table = laid_out(tmp_path / "t")
-
+def test_a_run_that_fails_says_so(table: Table, audit: Path, lease: bool) -> None:
     def fail(step: str) -> None:
         raise KeyboardInterrupt
 
@@ -338,8 +346,7 @@ def test_a_run_that_fails_says_so(tmp_path: Path, audit: Path, lease: bool) -> N
 # ---- a trail that can't be written
 
 
-def test_it_stops_deletions_and_not_merges(tmp_path: Path, audit: Path) -> None:
-    table = laid_out(tmp_path / "t")
+def test_it_stops_deletions_and_not_merges(table: Table, audit: Path) -> None:
     audit.write_text("a file where a folder should be")
     before = files(table)
     report = collect(table, audit)
@@ -356,8 +363,7 @@ def test_it_stops_deletions_and_not_merges(tmp_path: Path, audit: Path) -> None:
     assert (merged.outcome, merged.exit_code) == ("done", 0)
     (warning,) = merged.tables[0].warnings  # type: ignore[attr-defined]
     assert "the audit trail lacks what this run did" in warning
-    run = run_memwal("checkpoint", "create", table.uri, "eom")
-    assert run.returncode == 0
+    memwal.open_table(table.uri).checkpoint("eom")
     dropped = run_drop(resolved, "eom")
     assert dropped.exit_code == 1
     assert [c.name for c in table.stores.checkpoints.list()] == ["eom"]
@@ -365,9 +371,10 @@ def test_it_stops_deletions_and_not_merges(tmp_path: Path, audit: Path) -> None:
     assert collect(table, audit).exit_code == 0
 
 
-def test_a_trail_that_fails_in_the_middle_leaves_the_rest(tmp_path: Path, audit: Path) -> None:
+def test_a_trail_that_fails_in_the_middle_leaves_the_rest(
+    table: Table, tmp_path: Path, audit: Path
+) -> None:
     """Entries of the WAL are named in a second document."""
-    table = laid_out(tmp_path / "t", generations=2)
     collect(table, audit, wal=False)
 
     def wall(step: str) -> None:
@@ -390,8 +397,7 @@ def test_a_trail_that_fails_in_the_middle_leaves_the_rest(tmp_path: Path, audit:
     assert unnamed(before, table, audit) == []
 
 
-def test_an_impossible_place_stops_deletions(tmp_path: Path) -> None:
-    table = laid_out(tmp_path / "t")
+def test_an_impossible_place_stops_deletions(table: Table) -> None:
     report = collect(table, "ftp://there/x")
     assert report.exit_code == 1
     assert "ftp:// is not supported" in str(report.tables[0].error)
@@ -400,22 +406,23 @@ def test_an_impossible_place_stops_deletions(tmp_path: Path) -> None:
 # ---- whether it is whole
 
 
-def damaged(
-    table: Table, audit: Path, what: Callable[[Path], None], number: int
-) -> AuditVerifyReport:
-    (path,) = audit.rglob(layout.audit_path("x", number).rpartition("/")[2])
-    what(path)
-    return verify(table, audit)
-
-
-@pytest.fixture
-def written(tmp_path: Path, audit: Path) -> Table:
-    """A table with five documents in its trail."""
-    table = laid_out(tmp_path / "t", generations=2)
+@pytest.fixture(scope="module")
+def followed(made: Table, tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, Path]:
+    """A table, and its trail of five documents."""
+    folder = tmp_path_factory.mktemp("followed")
+    table, audit = made.copied(folder / "t"), folder / "audit"
     collect(table, audit)
     collect(table, audit)
     assert verify(table, audit).error is None
     assert len(documents(table, audit)) == 5
+    return table, audit
+
+
+@pytest.fixture
+def written(followed: tuple[Table, Path], audit: Path) -> Table:
+    """The table, whose trail is copied to `audit`."""
+    table, trail = followed
+    shutil.copytree(trail, audit)
     return table
 
 
@@ -439,7 +446,9 @@ def edit(path: Path) -> None:
 def test_what_is_missing_or_changed_is_found(
     written: Table, audit: Path, what: Callable[[Path], None], number: int, codes: list[str]
 ) -> None:
-    report = damaged(written, audit, what, number)
+    (path,) = audit.rglob(layout.audit_path("x", number).rpartition("/")[2])
+    what(path)
+    report = verify(written, audit)
     assert (report.outcome, report.exit_code) == ("failed", 8)
     assert [found.code for found in report.findings] == codes
     assert codes[0] in str(report.error)
@@ -461,86 +470,7 @@ def test_a_trail_that_was_written_anew_is_found(written: Table, audit: Path) -> 
     assert run_audit_verify_place(str(audit), {}).exit_code == 0, "by itself it is whole"
 
 
-def test_a_trail_nobody_wrote(tmp_path: Path, audit: Path) -> None:
-    table = laid_out(tmp_path / "t")
-    report = verify(table, audit)
-    assert (report.outcome, report.documents, report.newest) == ("done", 0, None)
-    assert search(table, audit).documents == ()
-    assert run_audit_verify_place(str(audit), {}).outcome == "done"
-
-
-def test_runs_on_two_tables_and_at_one_time(tmp_path: Path, audit: Path) -> None:
-    """Two processes, with no lease between them."""
-    table, other = laid_out(tmp_path / "t", generations=1), laid_out(tmp_path / "u", generations=1)
-    (shard,) = table.shards
-    collect(other, audit)
-    running = []
-    for number in range(4):
-        table.flush(shard, Put([number, 200 + number], number))
-        command = ["merge", table.uri, "--no-lease", "--audit", str(audit), "--engine", "local"]
-        running.append(
-            subprocess.Popen(
-                [*_python(), *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-        )
-    for process in running:
-        assert process.wait(120) in (0, 4)
-    assert verify(table, audit).error is None
-    assert verify(other, audit).error is None
-    report = run_audit_verify_place(str(audit), {})
-    assert report.exit_code == 0 and len(report.tables) == 2
-    merged = [i for e, items in documents(table, audit) if e.job == "merge" for i in items]
-    assert merged and max(i.generations[1] for i in merged if i.generations) == 5
-
-
-def _python() -> list[str]:
-    import sys
-
-    return [sys.executable, "-m", "memwal"]
-
-
 # ---- where
-
-
-@pytest.mark.served
-def test_on_s3_it_costs_a_listing_a_read_and_two_puts(
-    make_s3_uri: Callable[[], str], s3_server: S3Server, tmp_path: Path
-) -> None:
-    options = s3_server.storage_options
-    table = laid_out(make_s3_uri(), options=options, generations=1)
-    audit = make_s3_uri().removesuffix("/table") + "/audit"
-    collect(table, audit)
-    assert [e.phase for e, _ in documents(table, audit)] == ["intent", "outcome"]
-    before, reports = len(documents(table, audit)), []
-    calls = _count(lambda: reports.append(collect(table, audit, wal=False)))
-    assert len(documents(table, audit)) == before + 2
-    assert calls == {"list": 1, "get": 1, "put": 2}
-    assert reports[0].requests["put"] > 2
-    assert verify(table, audit).error is None
-    (place,) = run_audit_verify_place(audit, options).tables
-    assert place.outcome == "done"
-    objects = open_objects(audit, options, SystemClock())
-    assert {file.path.partition("/")[0][:6] for file in objects.list("")} == {"table-"}
-
-
-def _count(work: Callable[[], object]) -> dict[str, int]:
-    """Requests to the place of the trail that `work` makes."""
-    from memwal.run import trail as module
-
-    opened = []
-    real = module.open_objects
-
-    def noting(*args: Any, **more: Any) -> Any:
-        opened.append(real(*args, **more))
-        return opened[-1]
-
-    module.open_objects = noting
-    try:
-        work()
-    finally:
-        module.open_objects = real
-    (objects,) = opened
-    return {name: getattr(objects.counts, name) for name in ("list", "get", "put")}
 
 
 def test_a_trail_outlives_its_table_and_is_one_for_all_spellings(
@@ -555,24 +485,20 @@ def test_a_trail_outlives_its_table_and_is_one_for_all_spellings(
     )
     (report,) = run_audit([linked], AuditRequest()).tables
     assert isinstance(report, AuditTableReport) and report.searched == 2
-    import shutil
-
     shutil.rmtree(table.uri)
     assert search(table, audit).searched == 2
 
 
-def test_the_command_line(tmp_path: Path, audit: Path) -> None:
-    table = laid_out(tmp_path / "t", generations=1)
+def test_the_command_line(table: Table, tmp_path: Path, audit: Path) -> None:
     config = tmp_path / "memwal.toml"
     config.write_text('[defaults]\naudit = "audit"\n[tables.orders]\nuri = "t"\n')
 
-    def run(*arguments: str) -> Any:
-        done = run_memwal(*arguments, "--config", str(config), "--json")
-        return done.returncode, json.loads(done.stdout)
+    def run(*words: str) -> tuple[int, Any]:
+        done = command(*words, "--json", config=config)
+        return done.exit_code, json.loads(done.stdout)
 
-    code, _ = run("garbage", "orders", *SHORT)
-    assert code == 0
-    assert (tmp_path / "audit").is_dir(), "beside the file"
+    assert run("garbage", "orders", *SHORT)[0] == 0
+    assert audit.is_dir(), "beside the file"
     code, found = run("audit", "orders")
     assert code == 0 and [d["job"] for d in found["tables"][0]["documents"]] == ["garbage"]
     document = found["tables"][0]["documents"][0]
@@ -583,72 +509,47 @@ def test_the_command_line(tmp_path: Path, audit: Path) -> None:
     assert code == 0 and found["tables"][0]["documents"] == []
     for words in (("audit", "verify"), ("audit", "verify", "orders"), ("audit", "verify", "--all")):
         code, found = run(*words)
-        assert code == 0, found
-        assert found["tables"][0]["documents"] == 2
+        assert (code, found["tables"][0]["documents"]) == (0, 2)
+    assert "garbage  done, version" in command("audit", "orders", config=config).stdout
     (newest,) = audit.rglob("999999999998.jsonl")
     newest.unlink()
     assert run("audit", "verify", "orders")[0] == 8
-    code, found = run("audit", "verify", "--path", "x")
-    assert code == 2 and "takes no --path" in found["error"]
-    done = run_memwal("audit", table.uri, "--json", "--config", "/dev/null")
-    assert done.returncode == 2
-    assert "no audit trail is configured" in json.loads(done.stdout)["tables"][0]["error"]
-    done = run_memwal("audit", "verify", "--json", "--config", "/dev/null")
-    assert done.returncode == 2 and "no place for audit trails" in json.loads(done.stdout)["error"]
-    done = run_memwal("audit", "verify", "--audit", str(audit), "--config", "/dev/null")
-    assert done.returncode == 0, done.stderr
-    shown = run_memwal("audit", "orders", "--config", str(config))
-    assert "intent" in shown.stdout or "unfinished" in shown.stdout
+    for words, says in (
+        (("audit", table.uri), "no audit trail is configured"),
+        (("audit", "verify"), "no place for audit trails"),
+        (("audit", "verify", "--path", "x"), "takes no --path"),
+    ):
+        done = command(*words, "--json")
+        assert done.exit_code == 2 and says in done.stdout
+    assert command("audit", "verify", "--audit", audit).exit_code == 0
 
 
 # ---- keys
 
 
 def test_a_key_leads_to_its_shard_and_is_written_nowhere(tmp_path: Path, audit: Path) -> None:
-    from tests.support.ingest_tables import make
-
-    secret = "thérèse-4711"
+    secret, source = 471_147_114_711, tmp_path / "in.jsonl"
     table = make(tmp_path / "t", bucket_column="id", num_buckets=3)
-    source = tmp_path / "in.jsonl"
-    names = [secret, *(f"other-{n}" for n in range(12))]
-    kinds = {f.name: str(f.type) for f in _schema(table.uri)}
-    rows = [{n: _value(kinds[n], name, at) for n in kinds} for at, name in enumerate(names)]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run = run_memwal("ingest", table.uri, str(source), "--engine", "local")
-    assert run.returncode == 0, run.stderr
+    rows = rows_of([secret, *range(12)]).to_pylist()
+    source.write_text("\n".join(map(json.dumps, rows)))
     for words in (
-        ("merge", table.uri),
-        ("garbage", table.uri, *SHORT),
-        ("garbage", table.uri, *SHORT),
+        ("ingest", table.uri, source),
+        ("merge", table.uri, "--audit", audit),
+        *[("garbage", table.uri, *SHORT, "--audit", audit)] * 2,
     ):
-        run = run_memwal(*words, "--audit", str(audit), "--engine", "local")
-        assert run.returncode == 0, run.stderr
-    text = b"".join(path.read_bytes() for path in audit.rglob("*.jsonl"))
-    assert secret.encode() not in text and json.dumps(secret)[1:-1].encode() not in text
-    key = json.dumps(rows[0]["id"]).strip('"')
-    shard = json.loads(run_memwal("shard", table.uri, "--key", f"id={key}", "--json").stdout)
-    done = run_memwal("audit", table.uri, "--audit", str(audit), "--key", f"id={key}", "--json")
+        done = command(*words, "--engine", "local")
+        assert done.exit_code == 0, done.output
+    assert all(str(secret) not in path.read_text() for path in audit.rglob("*.jsonl"))
+    asked = ("--key", f"id={secret}")
+    shard = json.loads(command("shard", table.uri, *asked, "--json").stdout)["shard_id"]
+    done = command("audit", table.uri, "--audit", audit, *asked, "--json")
     (found,) = json.loads(done.stdout)["tables"]
-    shards = {i["shard_id"] for d in found["documents"] for i in d["items"]} - {None}
-    assert shards == {shard["shard_id"]}
+    items = [item for document in found["documents"] for item in document["items"]]
+    assert {item["shard_id"] for item in items} - {None} == {shard}
     assert len(found["shards_left_out"]) == 2
-    assert {i["action"] for d in found["documents"] for i in d["items"]} >= {
-        "merge",
-        "expire",
-        "drop",
-    }
-    shown = run_memwal("audit", table.uri, "--audit", str(audit), "--key", f"id={key}")
+    assert {item["action"] for item in items} >= {"merge", "expire", "drop"}
+    shown = command("audit", table.uri, "--audit", audit, *asked)
     assert "The trail has no keys. 2 shards that can't hold this one" in shown.stdout
-
-
-def _schema(uri: str) -> Any:
-    import lance
-
-    return lance.dataset(uri).schema
-
-
-def _value(kind: str, name: str, at: int) -> object:
-    return name if "string" in kind else at
 
 
 def test_what_was_asked_has_no_texts_and_no_pairs() -> None:
@@ -717,22 +618,11 @@ def test_a_restore_names_what_it_finds_on_its_way_before_it_goes(
     assert sorted(outcome) == sorted(item for items in intents[1:] for item in items)
 
 
-def test_a_restore_and_a_repair_name_what_they_replace(tmp_path: Path, audit: Path) -> None:
-    table = laid_out(tmp_path / "t")
-    back_up(table, tmp_path / "copies")
-    damaged = next((tmp_path / "copies" / "data").iterdir()).name
-    (Path(table.uri) / "data" / damaged).write_bytes(b"x" * 100)
-    known = memwal.open_table(table.uri, audit=str(audit))
-    done = known.restore(str(tmp_path / "copies"), over=True)
-    *_, (intent, named), (outcome, items) = documents(table, audit)
-    assert (intent.phase, intent.job, outcome.phase) == ("intent", "restore", "outcome")
-    assert f"data/{damaged}" in {item.path for item in named} & {item.path for item in items}
-    assert any(f"{layout.VERSIONS}/" in item.path for item in items)
-
+def test_a_repair_names_what_it_replaces(table: Table, audit: Path) -> None:
     hint = Path(table.uri) / layout.version_hint_path(table.shards[0])
     hint.write_text('{"version": 99999}')
-    mended = known.repair(execute=True, yes=True)
-    assert mended.mended == 1 and done.error is None
+    opened = memwal.open_table(table.uri, audit=str(audit))
+    assert opened.repair(execute=True, yes=True).mended == 1
     *_, (intent, named), (outcome, items) = documents(table, audit)
     assert (intent.phase, intent.job, outcome.phase) == ("intent", "repair", "outcome")
     assert [item.path for item in named] == [item.path for item in items]

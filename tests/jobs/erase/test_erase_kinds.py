@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Callable
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +11,15 @@ import pyarrow as pa
 import pytest
 
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import Refused, Usage
+from memwal.errors import Usage
 from memwal.jobs.erase.job import EraseOptions, run_erase
 from memwal.jobs.erase.request import EraseRequest
-from memwal.jobs.erase.store.keys import Keys, read_keys
+from memwal.jobs.erase.store.keys import read_keys
 from memwal.read import open_table
 from tests.support.ingest_tables import make, rows_of
 from tests.support.policy_tables import Variant, make_policy_table
 from tests.support.progress import Quiet
 from tests.support.raw_bytes import find_marks
-from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -133,111 +128,6 @@ def test_keys_as_they_are_given(tmp_path: Path) -> None:
         read_keys((), str(jsonl), ("id",), schema)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("id = 42", True),
-        ("id IN (41, 42)", True),
-        ("key {'id': 42} can't be written", True),
-        ("rows 42", False),
-        ("id = 421", False),
-    ],
-)
-def test_a_number_in_a_text_counts_beside_its_column(text: str, found: bool) -> None:
-    keys = Keys(pa.table({"id": pa.array([42], pa.int64())}))
-    assert bool(keys.count_in_texts(b"\x00\x01" + text.encode() + b"\x02")) is found
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("name = 'O''Neil, Ann'", True),
-        ("O'Neil, Ann", True),
-        ("ann", False),
-        ("name = 'xy'", True),
-        ("a run xy", False),
-        ("it's so that name = 'xy' can't be", True),
-        ("'" * 100_000 + "name = 'xy'", True),
-        ("-" * 100_000 + json.dumps({"name": 'a "b" c\\'}), True),
-    ],
-)
-def test_a_text_in_a_text(text: str, found: bool) -> None:
-    keys = Keys(pa.table({"name": ["O'Neil, Ann", "xy", 'a "b" c\\']}))
-    assert bool(keys.count_in_texts(text.encode())) is found
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ({"id": 42, "name": 'Zoë "Q" O\'Neil\n'}, True),
-        ({"row": {"id": 42, "name": 'Zoë "Q" O\'Neil\n'}, "error": "no"}, True),
-        ({"id": 41, "name": 'Zoë "Q" O\'Neil\n'}, False),
-        ({"id": 42, "name": "Zoë"}, False),
-    ],
-)
-@pytest.mark.parametrize("ascii_only", [True, False])
-def test_a_key_in_a_line_of_json(line: dict[str, Any], found: bool, ascii_only: bool) -> None:
-    keys = Keys(pa.table({"id": pa.array([42], pa.int64()), "name": ['Zoë "Q" O\'Neil\n']}))
-    text = json.dumps({"n": 1}) + "\n" + json.dumps(line, ensure_ascii=ascii_only) + "\n"
-    assert keys.count_in_documents(text.encode()) == found
-
-
-@pytest.mark.parametrize(
-    ("value", "text", "found"),
-    [
-        ("ann-1", '{\n "id":\n "ann-1"\n}\n', 1),
-        ("Zoë-1", '[\n {"id": "Zo\\u00eb-1"},\n {"id": "x"}\n]', 1),
-        ("ann-1", '{"id": "bob-1"}\n{"id": "ann', None),
-        ("Zoë-1", '{"id": "Zo\\u00', None),
-        ("ann-1", '{"id": "ann-1"}\n{"id": "bo', 1),
-        ("ann-1", '{"id": "bob-1"}\n\n', 0),
-        (Decimal("1.50"), '{"id": 1.5}', 1),
-        (Decimal("1.50"), '{"id": "1.500"}', 1),
-        (Decimal("1.50"), '{"id": 1.51}', 0),
-        (2.0, '{"id": 2}', 1),
-        (b"\x00\xff\x01", '{"id": "00FF01"}', 1),
-        (b"\x00\xff\x01", '{"id": "0x00ff01"}', 1),
-        (b"\x00\xff\x01", '{"id": "AP8B"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02 03:04:05"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05Z"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05.000Z"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02 04:04:05+0100"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5), "{'id' = timestamp '2026-01-02 03:04:05Z'}", 1),
-        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05.001Z"}', 0),
-        (datetime(2026, 1, 2, 3, 4, 5), '{"id": "2026-01-02T03:04:05+01:00"}', 0),
-        (datetime(2026, 1, 2, 3, 4, 5, 600_000), '{"id": "2026-01-02t03:04:05.6z"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), '{"id": "2026-01-02T03:04:05Z"}', 1),
-        (datetime(2026, 1, 2, 3, 4, tzinfo=UTC), '{"id": "2026-01-02T03:04Z"}', 1),
-        (date(2026, 1, 2), '{"id": "2026-01-02T00:00:00.000Z"}', 1),
-        (date(2026, 1, 2), '{"id": "0001-01-01T00:00:00+14:00 2026-13-02T00:00Z"}', 0),
-    ],
-)
-def test_values_that_are_written_otherwise(value: object, text: str, found: int | None) -> None:
-    keys = Keys(pa.table({"id": [value]}))
-    assert keys.count_in_documents(text.encode()) == found
-
-
-def test_short_retentions_are_refused(tmp_path: Path) -> None:
-    table = make(tmp_path / "t")
-    with pytest.raises(Refused, match="MW-G01"):
-        erase(table.uri, key=["id=1"], allow_short_retention=False)
-
-
-def test_it_runs_under_the_lease(tmp_path: Path) -> None:
-    table = ResolvedTable(
-        name="t", uri=make(tmp_path / "t").uri, settings=Settings(), storage_options={}
-    )
-    options = EraseOptions(
-        tables=[table],
-        request=EraseRequest(key=["id=1"], **NOW),
-        confirm=lambda name, shards: True,
-        lease=False,
-    )
-    with pytest.raises(Refused, match="MW-L01"):
-        run_erase(options, Quiet())
-
-
 def test_no_shard_is_claimed_unless_it_is_confirmed(tmp_path: Path) -> None:
     made = make(tmp_path / "t")
     writer = made.writers().open("11111111-1111-4111-8111-111111111111")
@@ -259,13 +149,3 @@ def test_no_shard_is_claimed_unless_it_is_confirmed(tmp_path: Path) -> None:
     assert report.exit_code == 5
     assert set(made.read()) == {1}
     assert not (tmp_path / "t" / "_maintenance" / "erasures").exists()
-
-
-def test_a_table_in_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
-    table = make(make_s3_uri(), s3_server.storage_options)
-    writer = table.writers().open("11111111-1111-4111-8111-111111111111")
-    writer.put(rows_of([LARGE, 1, 2]))
-    writer.close()
-    report = erase(table.uri, options=s3_server.storage_options, key=[f"id={LARGE}"])
-    assert report.erasure.state == "done", held(report)
-    assert set(table.read()) == {1, 2}

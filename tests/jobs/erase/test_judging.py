@@ -1,18 +1,16 @@
-"""What is left of erased rows is judged from what was seen; and what keeps a run from its end."""
+"""What is left of erased rows is judged from what was seen; and keys are found in texts."""
 
 from __future__ import annotations
 
-import shutil
+import json
 from dataclasses import replace
-from pathlib import Path
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
-import lance
+import pyarrow as pa
 import pytest
 
-from memwal.errors import PartlyFailed
-from memwal.format import layout
-from memwal.jobs.erase.apply import Eraser
 from memwal.jobs.erase.plan import (
     Finding,
     Kind,
@@ -23,9 +21,8 @@ from memwal.jobs.erase.plan import (
     is_over,
     judge,
 )
+from memwal.jobs.erase.store.keys import Keys
 from memwal.model import Erasure, ErasureMark, ShardId
-from memwal.report import JobOnTable, TableReport
-from tests.jobs.erase.test_erase import People, erase, held, named, rows_of
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")
 DAY = 86_400 * 10**9
@@ -121,84 +118,72 @@ def test_until_when() -> None:
     assert find_until([judged(seen(Kind.DATA, 0))]) is None
 
 
-# ---- on tables
+# ---- keys in texts
 
 
-def change(monkeypatch: pytest.MonkeyPatch, **jobs: str) -> None:
-    """Let these jobs of the chain do nothing."""
-    run = Eraser.run
-
-    def changed(self: Eraser, view: Any) -> Any:
-        idle = {
-            name: lambda job=job: JobOnTable(
-                job=job, report=TableReport(table="t", outcome="nothing_to_do")
-            )
-            for name, job in jobs.items()
-        }
-        self.chain = replace(self.chain, **idle)  # type: ignore[arg-type]
-        return run(self, view)
-
-    monkeypatch.setattr(Eraser, "run", changed)
+def test_a_number_in_a_text_counts_beside_its_column() -> None:
+    keys = Keys(pa.table({"id": pa.array([42], pa.int64())}))
+    texts = {"id IN (41, 42)": 1, "key {'id': 42} can't be": 1, "rows 42": 0, "id = 421": 0}
+    for text, found in texts.items():
+        assert bool(keys.count_in_texts(b"\x00\x01" + text.encode() + b"\x02")) == found, text
 
 
-def small(tmp_path: Path) -> People:
-    table = People(uri=str(tmp_path / "t"))
-    dataset = lance.write_dataset(rows_of(named(*range(8)), 0), table.uri)
-    dataset.initialize_mem_wal()
-    table.write(rows_of(named(2), 1))
-    return table
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("name = 'O''Neil, Ann'", True),
+        ("ann", False),
+        ("a run xy", False),
+        ("it's so that name = 'xy' can't be", True),
+        ("'" * 100_000 + "name = 'xy'", True),
+        ("-" * 100_000 + json.dumps({"name": 'a "b" c\\'}), True),
+    ],
+)
+def test_a_text_in_a_text(text: str, found: bool) -> None:
+    keys = Keys(pa.table({"name": ["O'Neil, Ann", "xy", 'a "b" c\\']}))
+    assert bool(keys.count_in_texts(text.encode())) is found
 
 
-def test_nothing_is_clean_while_tombstones_are_not_merged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = small(tmp_path)
-    change(monkeypatch, merge="merge")
-    report = erase(table, "person-0001")
-    assert (report.outcome, report.exit_code) == ("partial", PartlyFailed.exit_code)
-    assert "not merged" in report.error
-    assert report.erasure.state == "open"
-    monkeypatch.undo()
-    assert erase(table, "person-0001").erasure.state == "done"
-    assert "person-0001" not in table.rows()
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_key_in_a_line_of_json(ascii_only: bool) -> None:
+    name = 'Zoë "Q" O\'Neil\n'
+    keys = Keys(pa.table({"id": pa.array([42], pa.int64()), "name": [name]}))
+    row = {"id": 42, "name": name}
+    for line, found in ((row, 1), ({"row": row, "error": "no"}, 1), ({**row, "id": 41}, 0)):
+        text = json.dumps({"n": 1}) + "\n" + json.dumps(line, ensure_ascii=ascii_only) + "\n"
+        assert keys.count_in_documents(text.encode()) == found
 
 
-def test_nothing_is_clean_while_a_file_hides_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = small(tmp_path)
-    change(monkeypatch, compact="compaction")
-    report = erase(table, "person-0001")
-    assert report.outcome == "partial"
-    assert "still hide" in report.error
-    monkeypatch.undo()
-    assert erase(table, "person-0001").erasure.state == "done"
+AT = datetime(2026, 1, 2, 3, 4, 5)
 
 
-def test_a_detached_version_keeps_what_it_names(tmp_path: Path) -> None:
-    """Its number is beyond all others, but it is none of those that came after."""
-    table = small(tmp_path)
-    dataset = lance.dataset(table.uri)
-    lance.LanceDataset.commit(
-        dataset, lance.LanceOperation.Append([]), read_version=dataset.version, detached=True
-    )
-    report = erase(table, "person-0001", retention_seconds=None)
-    assert report.erasure.state == "open", report.states
-    kept = {path: why for path, why in held(report).items() if path.startswith("data/")}
-    assert kept, report.states
-    assert any("a detached version" in why for why in kept.values()), kept
-    [stored] = Path(table.uri, layout.VERSIONS).glob("d*.manifest")
-    stored.unlink()
-    assert erase(table, "person-0001").erasure.state == "done"
-
-
-def test_a_shard_without_a_manifest_is_no_new_one(tmp_path: Path) -> None:
-    table = small(tmp_path)
-    root = Path(table.uri, layout.MEM_WAL)
-    shutil.copytree(root / table.shard, root / SHARD)
-    shutil.rmtree(root / SHARD / "manifest")
-    report = erase(table, "person-0002")
-    assert report.erasure.state == "open", report.states
-    assert {path.split("/")[1] for path in held(report) if path.startswith("_mem_wal")} == {SHARD}
-    shutil.rmtree(root / SHARD)
-    assert erase(table, "person-0002").erasure.state == "done"
+@pytest.mark.parametrize(
+    ("value", "text", "found"),
+    [
+        ("ann-1", '{\n "id":\n "ann-1"\n}\n', 1),
+        ("Zoë-1", '[\n {"id": "Zo\\u00eb-1"},\n {"id": "x"}\n]', 1),
+        ("ann-1", '{"id": "bob-1"}\n{"id": "ann', None),
+        ("Zoë-1", '{"id": "Zo\\u00', None),
+        ("ann-1", '{"id": "ann-1"}\n{"id": "bo', 1),
+        ("ann-1", '{"id": "bob-1"}\n\n', 0),
+        (Decimal("1.50"), '{"id": "1.500"}', 1),
+        (Decimal("1.50"), '{"id": 1.51}', 0),
+        (2.0, '{"id": 2}', 1),
+        (b"\x00\xff\x01", '{"id": "0x00ff01"}', 1),
+        (b"\x00\xff\x01", '{"id": "AP8B"}', 1),
+        (AT, '{"id": "2026-01-02 03:04:05"}', 1),
+        (AT, '{"id": "2026-01-02T03:04:05.000Z"}', 1),
+        (AT, '{"id": "2026-01-02 04:04:05+0100"}', 1),
+        (AT, "{'id' = timestamp '2026-01-02 03:04:05Z'}", 1),
+        (AT, '{"id": "2026-01-02T03:04:05.001Z"}', 0),
+        (AT, '{"id": "2026-01-02T03:04:05+01:00"}', 0),
+        (datetime(2026, 1, 2, 3, 4, 5, 600_000), '{"id": "2026-01-02t03:04:05.6z"}', 1),
+        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), '{"id": "2026-01-02T03:04:05Z"}', 1),
+        (datetime(2026, 1, 2, 3, 4, tzinfo=UTC), '{"id": "2026-01-02T03:04Z"}', 1),
+        (date(2026, 1, 2), '{"id": "2026-01-02T00:00:00.000Z"}', 1),
+        (date(2026, 1, 2), '{"id": "0001-01-01T00:00:00+14:00 2026-13-02T00:00Z"}', 0),
+    ],
+)
+def test_values_that_are_written_otherwise(value: object, text: str, found: int | None) -> None:
+    keys = Keys(pa.table({"id": [value]}))
+    assert keys.count_in_documents(text.encode()) == found

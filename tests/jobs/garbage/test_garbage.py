@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +20,6 @@ from memwal.format import codec, layout
 from memwal.jobs.garbage.store import versions as retained_versions
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.plan import SnapshotLimits
-from memwal.model import ShardStatus
 from memwal.store.shards.writers import ShardFencing
 from tests.support import builders, snapshot_files
 from tests.support import garbage_runs as runs
@@ -35,21 +31,38 @@ pytestmark = pytest.mark.integration
 HOUR = 3600.0
 
 
-@pytest.fixture(params=["local", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """Where a table-to-be is, and what pylance needs to get there."""
-    if request.param == "local":
-        return {"uri": tmp_path / "t"}
-    server: S3Server = request.getfixturevalue("s3_server")
-    uri = f"s3://{server.make_bucket()}/some/table"
-    return {"uri": uri, "options": server.storage_options}
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return runs.laid_out(tmp_path_factory.mktemp("made") / "t")
+
+
+@pytest.fixture
+def table(made: Table, tmp_path: Path) -> Table:
+    """One shard with three merged generations, and every version still there."""
+    return made.copied(tmp_path / "t")
+
+
+@pytest.fixture
+def collectable(table: Table) -> Table:
+    """Of which all generations may go."""
+    runs.expire(table)
+    return table
 
 
 # ---- the whole way
 
 
-def test_a_table_is_emptied_in_passes_and_reads_do_not_change(place: dict[str, Any]) -> None:
-    table = runs.collectable(shards=2, generations=2, **place)
+@pytest.fixture(scope="module", params=["local", "s3"])
+def anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    uri, options = str(tmp_path_factory.mktemp("local") / "t"), {}
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3_server")
+        uri, options = f"s3://{server.make_bucket()}/some/table", server.storage_options
+    return runs.collectable(uri, options=options, shards=2, generations=2)
+
+
+def test_a_table_is_emptied_in_passes_and_reads_do_not_change(anywhere: Table) -> None:
+    table = anywhere
     table.flush(table.shards[0], Put([500], 1))  # pending: stays
     truth, epochs, before = table.truth(), builders.epochs(table), runs.files(table)
 
@@ -97,16 +110,7 @@ def test_a_table_is_emptied_in_passes_and_reads_do_not_change(place: dict[str, A
     builders.same_rows(table.base_rows(), table.truth(), "the table goes on")
 
 
-def test_without_wal_no_entry_goes(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    before = runs.positions(table)
-    runs.collect(table)
-    assert runs.folders(table) == []
-    assert runs.positions(table) == before
-
-
-def test_versions_are_expired_first_when_asked(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
+def test_versions_are_expired_first_when_asked(table: Table) -> None:
     dry = runs.garbage(table, execute=False, retention=0)
     assert any("would be expired first" in text for text in dry.warnings)
     versions = table.versions()
@@ -143,18 +147,7 @@ def before_merge(table: Table) -> int:
     return max(v for v in table.versions() if not table.progress(v))
 
 
-def test_an_old_version_holds(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
-    version = before_merge(table)
-    report = runs.garbage(table)
-    assert report.outcome == "nothing_to_do"
-    assert all(f"version {version} is retained" in r for r in runs.reasons(report))
-    builders.same_rows(table.lsm_rows(version), table.truth(), "time travel")
-    check_released(table)
-
-
-def test_a_tag_holds(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
+def test_a_tag_holds(table: Table) -> None:
     version = before_merge(table)
     table.dataset.tags.create("kept", version)
     check_held(table, f"version {version} is retained")
@@ -166,9 +159,8 @@ def test_a_tag_holds(tmp_path: Path) -> None:
     check_released(table)
 
 
-def test_a_branch_holds(tmp_path: Path) -> None:
+def test_a_branch_holds(table: Table) -> None:
     branch = "dev/x/y"
-    table = runs.laid_out(tmp_path / "t")
     version = before_merge(table)
     table.at(version).create_branch(branch)
     # The version that it starts from is held as well, and comes first; the branch has its own.
@@ -183,46 +175,27 @@ def test_a_branch_holds(tmp_path: Path) -> None:
     check_released(table)
 
 
-def test_a_branch_alone_holds(tmp_path: Path) -> None:
-    """Even when the version that it starts from is gone."""
-    table = runs.laid_out(tmp_path / "t")
-    version = before_merge(table)
-    table.at(version).create_branch("dev/x")
-    shutil.move(tmp_path / "t/tree", tmp_path / "aside")
-    shutil.rmtree(tmp_path / "t/_refs")
-    runs.expire(table)
-    shutil.move(tmp_path / "aside", tmp_path / "t/tree")
-    check_held(table, f"version {version} of branch dev/x is retained")
-
-
-def test_a_branch_that_can_not_be_found_holds(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
+def test_a_branch_that_can_not_be_found_holds(collectable: Table) -> None:
+    table = collectable
     table.dataset.create_branch("dev/x")
-    shutil.rmtree(tmp_path / "t/tree")
+    shutil.rmtree(Path(table.uri, "tree"))
     report = runs.garbage(table)
     assert (report.outcome, report.exit_code) == ("failed", 8)
     assert "branch 'dev/x' has no version" in (report.error or "")
     assert runs.actions(report) == {"keep"}
 
 
-def test_generations_of_a_branch_are_no_branches(tmp_path: Path) -> None:
+def test_generations_of_a_branch_are_no_branches(collectable: Table) -> None:
     """They are Lance tables below `tree/` too, of a MemWAL that is the branch's own."""
-    table = runs.collectable(tmp_path / "t")
+    table = collectable
     table.dataset.create_branch("dev")
-    own = tmp_path / "t/tree/dev" / layout.shard_folder(table.shards[0]) / "0badcafe_gen_1"
+    own = Path(table.uri, "tree/dev") / layout.shard_folder(table.shards[0]) / "0badcafe_gen_1"
     (own / "_versions").mkdir(parents=True)
     (own / "_versions/1.manifest").write_bytes(b"whatever it is")
     assert runs.garbage(table).dropped == 3
 
 
-def test_a_branch_that_merged_it_all_holds_nothing(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
-    table.dataset.create_branch("dev")
-    check_released(table)
-
-
-def test_a_detached_version_holds(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
+def test_a_detached_version_holds(table: Table) -> None:
     old = table.at(before_merge(table))
     lance.LanceDataset.commit(
         old,
@@ -239,32 +212,28 @@ def test_a_detached_version_holds(tmp_path: Path) -> None:
     check_released(table)
 
 
-@pytest.mark.parametrize("damage", ["torn", "empty", "renamed", "other version"])
-def test_an_unreadable_version_holds_everything(tmp_path: Path, damage: str) -> None:
-    table = runs.collectable(tmp_path / "t", shards=2)
+def test_an_unreadable_version_holds_everything(collectable: Table) -> None:
+    table = collectable
     runs.garbage(table, execute=False)
-    stored = max((tmp_path / "t/_versions").glob("*.manifest"))
-    older = stored.with_name(layout.table_manifest_names(2)[0])
-    data = stored.read_bytes()
-    if damage == "renamed":
-        older = stored.with_name("2-staged.manifest")
-    older.write_bytes(
-        {"torn": data[:-7], "empty": b"", "renamed": data, "other version": data}[damage]
-    )
-    before = runs.files(table)
-    report = runs.garbage(table)
-    assert (report.outcome, report.exit_code) == ("failed", 8)
-    assert runs.actions(report) == {"keep"}
-    assert runs.files(table) == before
-    older.unlink()
-    assert runs.garbage(table).dropped == 6
+    stored = max(Path(table.uri, "_versions").glob("*.manifest"))
+    data, older = stored.read_bytes(), layout.table_manifest_names(2)[0]
+    damages = {"torn": (older, data[:-7]), "empty": (older, b""), "of another": (older, data)}
+    for what, (name, found) in (damages | {"renamed": ("2-staged.manifest", data)}).items():
+        stored.with_name(name).write_bytes(found)
+        before = runs.files(table)
+        report = runs.garbage(table)
+        assert (report.outcome, report.exit_code) == ("failed", 8), what
+        assert runs.actions(report) == {"keep"}
+        assert runs.files(table) == before
+        stored.with_name(name).unlink()
+    assert runs.garbage(table).dropped == 3
 
 
 # ---- gate 2: indexes
 
 
-def test_an_index_that_lags_holds(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
+def test_an_index_that_lags_holds(collectable: Table) -> None:
+    table = collectable
     shard = table.shards[0]
     table.flush(shard, Put([900], 1))
     table.merge_all()
@@ -283,26 +252,11 @@ def test_an_index_that_lags_holds(tmp_path: Path) -> None:
     assert runs.listed(table) == []
 
 
-def test_an_index_that_never_caught_up_holds(tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=range(5), indexed=True)
-    table.flush(table.shards[0], Put([50], 1))
-    table.merge_all()
-    runs.expire(table)
-    report = runs.garbage(table)
-    assert runs.reasons(report) == {"index 'key_idx' is not known to have caught up"}
-
-
-def test_a_table_without_indexes_is_collected(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t", indexed=False)
-    runs.collect(table)
-    assert runs.folders(table) == []
-
-
 # ---- grace
 
 
-def test_nothing_is_deleted_within_the_grace(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
+def test_nothing_is_deleted_within_the_grace(collectable: Table) -> None:
+    table = collectable
     runs.age(table, 2 * HOUR)
     assert runs.garbage(table, grace=HOUR).dropped == 3
     report = runs.garbage(table, grace=HOUR)
@@ -314,127 +268,56 @@ def test_nothing_is_deleted_within_the_grace(tmp_path: Path) -> None:
     assert runs.garbage(table, grace=HOUR).deleted == 3
 
 
-def test_a_folder_with_a_young_file_stays(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    runs.garbage(table)
-    runs.age(table, 2 * HOUR)
-    (folder,) = (tmp_path / "t" / layout.shard_folder(table.shards[0])).glob("*_gen_2")
-    (folder / "bloom_filter.bin").touch()
-    report = runs.garbage(table, grace=HOUR)
-    assert report.deleted == 2
-    assert runs.folders(table) == [2]
+# ---- strangers
 
 
-def test_wal_entries_wait_for_the_grace(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    runs.collect(table)
-    before = runs.positions(table)
-    assert runs.garbage(table, grace=HOUR, wal=True).outcome == "nothing_to_do"
-    assert runs.positions(table) == before
-    runs.age(table, 2 * HOUR)
-    assert runs.garbage(table, grace=HOUR, wal=True).deleted > 0
-
-
-# ---- flushes
-
-
-def copy_of(table: Table, number: int, name: str) -> Path:
-    """A folder that a flush might have left."""
-    shard = Path(table.uri) / layout.shard_folder(table.shards[0])
-    (source,) = shard.glob(f"*_gen_{number}")
-    return Path(shutil.copytree(source, shard / name))
-
-
-def test_a_flush_in_progress_is_never_touched(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    current = runs.manifest(table).current_generation
-    folders = [copy_of(table, 1, f"deadbeef_gen_{n}") for n in (current, current + 1)]
-    runs.age(table, 10 * HOUR)
-    runs.collect(table, wal=True)
-    assert runs.folders(table) == [current, current + 1]
-    assert all((f / "_versions").exists() for f in folders)
-    report = runs.garbage(table)
-    assert all("flush in progress" in r for r in runs.reasons(report))
-
-
-def test_what_a_failed_flush_left_is_an_orphan(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    table.flush(table.shards[0], Put([1], 1))
-    old, pending = copy_of(table, 1, "deadbeef_gen_2"), copy_of(table, 1, "deadbeef_gen_4")
-    report = runs.garbage(table)
-    orphans = {i.path.rsplit("/", 1)[-1]: i.action for i in report.items if i.kind == "orphan"}
-    assert orphans == {"deadbeef_gen_2": "delete", "deadbeef_gen_4": "keep"}
-    assert not old.exists()
-    assert pending.exists()
-    assert runs.folders(table) == [1, 2, 3, 4, 4]
-
-
-def test_strangers_are_left_alone(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    root = tmp_path / "t/_mem_wal"
-    shard = root / table.shards[0]
+def test_strangers_are_left_alone(collectable: Table) -> None:
+    """Also what looks like a lost snapshot but for its columns, its folder's name, or company."""
+    table, root = collectable, Path(collectable.uri)
+    shard = layout.shard_folder(table.shards[0])
     names = ["notes", "0badcafe_gen_01", "0BADCAFE_gen_1", "x_gen_1", "0badcafe_gen_1.tmp"]
-    for folder in [*(shard / n for n in names), root / "not-a-shard" / "0badcafe_gen_1"]:
-        folder.mkdir(parents=True)
-        (folder / "file").write_text("x")
-    (shard / "0badcafe_gen_2").write_text("a file, no folder")
+    marks = "shard_id flushed_generations replay_after_wal_entry_position"
+    another, accompanied = (f"_indices/0d9f7a2e-3c4b-4a5d-8e6f-7a8b9c0d1e2{n}" for n in "ab")
+    strangers = {
+        **{f"{shard}/{name}/file": "x" for name in names},
+        "_mem_wal/not-a-shard/0badcafe_gen_1/file": "x",
+        f"{shard}/0badcafe_gen_2": "a file, no folder",
+        f"{another}/index.lance": "shard_id and the columns of another index",
+        "_indices/no-uuid/index.lance": marks,
+        f"{accompanied}/index.lance": marks,
+        f"{accompanied}/more.lance": "",
+    }
+    for name, text in strangers.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
     runs.age(table, 10 * HOUR)
-    before = {p for p in runs.files(table) if p.endswith(("/file", "_gen_2"))}
     runs.collect(table, wal=True)
-    assert before <= runs.files(table).keys()
+    assert strangers.keys() <= runs.files(table).keys()
     report = runs.garbage(table)
     kept = {i.path.rsplit("/", 1)[-1] for i in report.items if "left alone" in i.reason}
     assert kept == {*names, "0badcafe_gen_2"}
     assert any("not-a-shard" in w for w in report.warnings)
 
 
-def test_index_folders_of_strangers_are_left_alone(tmp_path: Path) -> None:
-    """What looks like a lost snapshot but for its columns, its folder's name, or company."""
-    table = runs.collectable(tmp_path / "t")
-    marks = "shard_id flushed_generations replay_after_wal_entry_position"
-    another, accompanied = (f"0d9f7a2e-3c4b-4a5d-8e6f-7a8b9c0d1e2{n}" for n in "ab")
-    strangers = {
-        f"_indices/{another}/index.lance": "shard_id and the columns of another index",
-        "_indices/no-uuid/index.lance": marks,
-        f"_indices/{accompanied}/index.lance": marks,
-        f"_indices/{accompanied}/more.lance": "",
-    }
-    for name, text in strangers.items():
-        path = tmp_path / "t" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    runs.age(table, 10 * HOUR)
-    runs.collect(table)
-    assert strangers.keys() <= runs.files(table).keys()
-
-
 # ---- the WAL
 
 
-def stalled_and_superseded(place: dict[str, Any]) -> tuple[Table, Any]:
-    """A writer that stalls after a put, another that claimed its shard; all of it collected."""
-    table = runs.collectable(generations=1, **place)
-    shard, schema = table.shards[0], table.dataset.schema
-    stalled = table.writer(shard)
+def test_a_stalled_writer_is_still_refused_when_the_wal_was_collected(
+    collectable: Table,
+) -> None:
+    """It stalls after a put, and another one claims its shard."""
+    table, schema = collectable, collectable.dataset.schema
+    stalled = table.writer(table.shards[0])
     stalled.put(pa.Table.from_pylist([table.row(70, 1)], schema=schema))
-    with table.writer(shard) as second:
-        for key in (71, 72, 73):
-            second.put(pa.Table.from_pylist([table.row(key, 1)], schema=schema))
+    table.flush(table.shards[0], *(Put([key], 1) for key in (71, 72, 73)))
     table.merge_all()
     runs.catch_up(table)
     runs.expire(table)
     runs.collect(table, wal=True)
-    return table, stalled
-
-
-def test_a_stalled_writer_is_still_refused_when_the_wal_was_collected(
-    place: dict[str, Any],
-) -> None:
-    table, stalled = stalled_and_superseded(place)
     before = runs.positions(table)
     highest = max(before)
     assert set(before) == {*runs.sentinels(table), highest}
-    row = pa.Table.from_pylist([table.row(99, 1)], schema=table.dataset.schema)
+    row = pa.Table.from_pylist([table.row(99, 1)], schema=schema)
     with pytest.raises(OSError, match=r"(?i)fenced"):
         stalled.put(row)
     with pytest.raises(OSError, match=r"(?i)fenced"):
@@ -469,34 +352,15 @@ def test_no_hole_is_left_above_the_last_position_seen(tmp_path: Path) -> None:
         assert runs.sentinels(table)[-1] == highest + 1
 
 
-def test_a_wal_longer_than_one_run_reads_is_collected(tmp_path: Path) -> None:
-    """Though a run then sees rows of an epoch and not its sentinel, far below."""
-    table = runs.collectable(tmp_path / "t", generations=1)
-    shard, schema = table.shards[0], table.dataset.schema
-    with table.writer(shard) as reopened:
-        for key in range(60, 72):
-            reopened.put(pa.Table.from_pylist([table.row(key, 1)], schema=schema))
-    table.merge_all()
-    runs.catch_up(table)
-    runs.expire(table)
-    for _ in range(10):
-        report = runs.garbage(table, wal=True, wal_entries_per_shard_max=5)
-        if report.outcome == "nothing_to_do":
-            break
-    kept = runs.positions(table)
-    assert set(kept) == {*runs.sentinels(table), max(kept)}
-
-
 @pytest.mark.parametrize("fenced", [False, True], ids=["before its sentinel", "after it"])
 def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(
-    tmp_path: Path, fenced: bool
+    collectable: Table, fenced: bool
 ) -> None:
     """A writer that stalls inside its claim replays these entries when it wakes.
 
     Its claim is all that it has written: the manifest with its epoch, and at most its sentinel.
     """
-    table = runs.collectable(tmp_path / "t", generations=2)
-    shard = table.shards[0]
+    table, shard = collectable, collectable.shards[0]
     if fenced:
         stalled = ShardFencing(table.stores.objects).claim(shard).manifest
     else:
@@ -555,89 +419,28 @@ def test_a_broken_shard_is_left_alone_and_the_others_are_served(
     assert {i.action for i in alone.items if i.shard_id == broken} == {"keep"}
 
 
-def test_a_broken_manifest_from_before_the_grace_keeps_the_shard(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    runs.age(table, 2 * HOUR)
-    old = runs.manifest(table).version
-    runs.garbage(table)
-    path = tmp_path / "t" / layout.shard_manifest_path(table.shards[0], old)
-    written = path.stat().st_mtime_ns
-    torn(path, table)
-    os.utime(path, ns=(written, written))
-    before = runs.files(table)
-    report = runs.garbage(table, grace=HOUR)
-    assert (report.outcome, report.exit_code) == ("failed", 8)
-    assert runs.files(table) == before
-
-
-def test_a_sealed_shard_is_left_alone(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    builders.set_status(table, table.shards[0], ShardStatus.SEALED)
-    before = runs.files(table)
-    report = runs.garbage(table, wal=True)
-    assert report.outcome == "nothing_to_do"
-    assert runs.reasons(report) == {"the shard is SEALED"}
-    assert runs.files(table) == before
-
-
 # ---- orphans
 
 
-def overwritten(place: dict[str, Any]) -> Table:
-    table = runs.laid_out(**place)
-    lance.write_dataset(
-        table.dataset.to_table(),
-        table.uri,
-        mode="overwrite",
-        storage_options=table.options or None,
-    )
-    return table
-
-
-def test_shards_without_a_mem_wal_index_go_when_adopted(place: dict[str, Any]) -> None:
-    table = overwritten(place)
+def test_shards_without_a_mem_wal_index_go_when_adopted(table: Table) -> None:
+    lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
     before = runs.files(table)
-    for options in ({"execute": False}, {}):
-        report = runs.garbage(table, **options)
+    for adopt, text in ((False, "--adopt-orphans"), (True, "is retained and has the MemWAL index")):
+        report = runs.garbage(table, adopt_orphans=adopt)
         assert (report.outcome, report.exit_code) == ("refused", 5)
-        assert "--adopt-orphans" in (report.error or "")
-        assert runs.actions(report) == {"keep"}
-    held = runs.garbage(table, adopt_orphans=True)
-    assert (held.outcome, held.exit_code) == ("refused", 5)
-    assert "is retained and has the MemWAL index" in (held.error or "")
-    assert runs.files(table) == before
+        assert text in (report.error or "")
     listed = runs.garbage(table, adopt_orphans=True, retention=0, execute=False)
     assert (listed.outcome, runs.actions(listed)) == ("done", {"delete"})
     assert runs.files(table) == before
-    young = runs.garbage(table, adopt_orphans=True, retention=0, grace=HOUR)
-    assert young.versions_expired > 0
-    assert "a writer may be at work" in next(iter(runs.reasons(young)))
-    done = runs.garbage(table, adopt_orphans=True)
+    done = runs.garbage(table, adopt_orphans=True, retention=0)
     assert (done.outcome, done.deleted) == ("done", 1)
     assert runs.files(table, layout.MEM_WAL) == {}
-    assert run_again(table).exit_code == 2
+    (again,) = runs.run(table, adopt_orphans=True).tables
+    assert again.exit_code == 2
     assert len(table.dataset.to_table()) > 0
 
 
-def run_again(table: Table) -> Any:
-    (report,) = runs.run(table, adopt_orphans=True).tables
-    return report
-
-
-def test_staged_files_of_killed_runs_go_after_a_day(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
-    folder = tmp_path / "t/_maintenance/tmp"
-    folder.mkdir(parents=True)
-    for name in ("old", "young"):
-        (folder / name).write_text("x")
-    runs.age(table, 25 * HOUR, "_maintenance/tmp")
-    (folder / "young").touch()
-    assert runs.garbage(table).deleted == 1
-    assert [f.name for f in folder.iterdir()] == ["young"]
-
-
-def test_an_external_snapshot_that_lost_its_entry_goes(place: dict[str, Any]) -> None:
-    table = runs.laid_out(**place)
+def test_an_external_snapshot_that_lost_its_entry_goes(table: Table) -> None:
     stores = table.stores
 
     def refresh() -> None:
@@ -674,15 +477,17 @@ CACHE = retained_versions.CACHE_PATH
 
 
 @pytest.mark.usefixtures("cached")
-def test_the_cache_is_written_by_runs_that_act_and_saves_reads(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
+def test_the_cache_is_written_by_runs_that_act_and_saves_reads(table: Table) -> None:
+    path = Path(table.uri) / CACHE
     runs.garbage(table, execute=False)
-    assert CACHE not in runs.files(table)
+    assert not path.exists()
     full = runs.run(table).requests["get"]
-    assert CACHE in runs.files(table)
-    written = (tmp_path / "t" / CACHE).stat().st_mtime_ns
+    written = path.read_bytes()
     assert full - runs.run(table).requests["get"] == len(table.versions()) - 1
-    assert (tmp_path / "t" / CACHE).stat().st_mtime_ns == written
+    for torn in (b"", b"[]", b'{"format": 1, "entries": []}', b"\xff"):
+        path.write_bytes(torn)
+        assert runs.garbage(table).outcome == "nothing_to_do"
+        assert path.read_bytes() == written
 
 
 def rewritten_cache(table: Table, merged: int) -> None:
@@ -697,58 +502,40 @@ def rewritten_cache(table: Table, merged: int) -> None:
 
 
 @pytest.mark.usefixtures("cached")
-def test_a_forged_cache_deletes_nothing(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
+def test_a_forged_cache_deletes_nothing(table: Table) -> None:
     runs.garbage(table)
+    path = Path(table.uri) / CACHE
+    digest = json.loads(path.read_text())["sha256"]
     rewritten_cache(table, 99)
     assert runs.actions(runs.garbage(table, execute=False)) == {"drop"}  # it is believed so far
+    forged = path.read_text()
+    path.write_text(json.dumps({**json.loads(forged), "sha256": digest}))
+    assert runs.actions(runs.garbage(table, execute=False)) == {"keep"}  # this one is not
+    path.write_text(forged)
     report = runs.garbage(table)
     assert (report.outcome, runs.actions(report)) == ("nothing_to_do", {"keep"})
     assert runs.listed(table) == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("cached")
-def test_a_cache_that_was_edited_is_not_even_planned_with(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
-    runs.garbage(table)
-    path = Path(table.uri) / CACHE
-    digest = json.loads(path.read_text())["sha256"]
-    rewritten_cache(table, 99)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": digest}))
-    assert runs.actions(runs.garbage(table, execute=False)) == {"keep"}
-
-
-@pytest.mark.usefixtures("cached")
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 1, "entries": []}', b"\xff"])
-def test_a_torn_cache_is_passed_over(tmp_path: Path, data: bytes) -> None:
-    table = runs.laid_out(tmp_path / "t")
-    runs.garbage(table)
-    (tmp_path / "t" / CACHE).write_bytes(data)
-    assert runs.garbage(table).outcome == "nothing_to_do"
-    check_released(table)
-
-
-@pytest.mark.usefixtures("cached")
 def test_a_cache_that_is_too_large_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = runs.laid_out(tmp_path / "t")
     table.stores.views.table()  # the process remembers that no row hides below the progress
     table.stores.prove_store()  # and that the store can be trusted
     full = runs.run(table).requests["get"]
     assert runs.run(table).requests["get"] < full
-    size = (tmp_path / "t" / CACHE).stat().st_size
+    size = (Path(table.uri) / CACHE).stat().st_size
     monkeypatch.setattr(retained_versions, "_CACHE_BYTES_MAX", size - 1)
     found = runs.run(table)
     assert (found.outcome, found.requests["get"]) == ("nothing_to_do", full)
 
 
 @pytest.mark.usefixtures("cached")
-def test_what_a_newer_build_adds_to_the_cache_is_passed_over_and_kept(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t")
+def test_what_a_newer_build_adds_to_the_cache_is_passed_over_and_kept(table: Table) -> None:
     runs.run(table)
     idle = runs.run(table).requests["get"]
-    path = tmp_path / "t" / CACHE
+    path = Path(table.uri) / CACHE
     document = json.loads(path.read_text())
     for entry in document["entries"]:
         entry["colour"] = entry["version"]
@@ -787,8 +574,8 @@ def invoke(*arguments: str) -> tuple[int, dict[str, Any]]:
     return result.exit_code, json.loads(result.stdout)
 
 
-def test_the_command_lists_by_default_and_acts_when_told(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
+def test_the_command_lists_by_default_and_acts_when_told(collectable: Table) -> None:
+    table = collectable
     code, document = invoke(table.uri)
     assert (code, document["job"], document["outcome"]) == (0, "garbage", "done")
     (found,) = document["tables"]
@@ -805,38 +592,14 @@ def test_the_command_lists_by_default_and_acts_when_told(tmp_path: Path) -> None
     assert "position 1" in shown.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["--grace", "soon"], 2),
-        (["--retention", "7"], 2),
-        (["--grace", "9m"], 5),
-        (["--retention", "23h"], 5),
-        (["--grace", "0s", "--allow-short-retention"], 0),
-        (["--retention", "0s", "--allow-short-retention"], 0),
-        (["--retention", "1d", "--grace", "10m"], 0),
-    ],
-)
-def test_exit_codes(tmp_path: Path, arguments: list[str], code: int) -> None:
-    table = runs.laid_out(tmp_path / "t", generations=1)
-    assert invoke(table.uri, *arguments)[0] == code
+def test_exit_codes(tmp_path: Path) -> None:
+    assert invoke(str(tmp_path), "--grace", "soon")[0] == 2
+    for short in (["--grace", "9m"], ["--retention", "23h"]):
+        assert invoke(str(tmp_path), *short)[0] == 5
 
 
-def test_no_table_and_no_mem_wal_are_usage_errors(tmp_path: Path) -> None:
-    assert invoke(str(tmp_path / "nothing"))[0] == 2
-    lance.write_dataset(pa.table({"a": [1]}), tmp_path / "plain")
-    assert invoke(str(tmp_path / "plain"))[0] == 2
-
-
-def test_one_bad_table_does_not_stop_the_others(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
-    code, document = invoke(str(tmp_path / "nothing"), table.uri, "--execute")
-    assert (code, document["outcome"]) == (6, "partial")
-    assert runs.listed(table) == []
-
-
-def test_a_lease_that_is_held_stops_a_run_that_would_act(tmp_path: Path) -> None:
-    table = runs.collectable(tmp_path / "t")
+def test_a_lease_that_is_held_stops_a_run_that_would_act(collectable: Table) -> None:
+    table = collectable
     claim = table.stores.leases.acquire("merge")
     assert invoke(table.uri)[0] == 0
     assert invoke(table.uri, "--execute")[0] == 4
@@ -845,21 +608,8 @@ def test_a_lease_that_is_held_stops_a_run_that_would_act(tmp_path: Path) -> None
     table.stores.leases.release(claim)
 
 
-def test_the_script_for_spark_submit(tmp_path: Path) -> None:
-    table = runs.laid_out(tmp_path / "t", generations=1)
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs.garbage", table.uri, "--json"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["job"] == "garbage"
-
-
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_deletes_fan_out_over_spark(tmp_path: Path) -> None:
     table = runs.collectable(tmp_path / "t", shards=2)
     runs.garbage(table)

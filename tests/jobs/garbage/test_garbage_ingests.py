@@ -95,23 +95,6 @@ def ingest() -> Ingest:
     return Ingest()
 
 
-def test_each_step_of_an_ingest_is_kept_until_it_is_finished(ingest: Ingest) -> None:
-    staged = ingest.stage()
-    keeping = {"nightly/000001/staged/run": Action.KEEP}
-    assert ingest.actions() == keeping
-    ingest.begin(staged)
-    ingest.clock.advance(DAY)
-    assert ingest.actions() == keeping
-    ingest.advance(SHARDS[0], finished=True)
-    ingest.advance(SHARDS[1], finished=False)
-    ingest.clock.advance(DAY)
-    assert ingest.actions() == keeping
-    ingest.advance(SHARDS[1], finished=True)
-    assert ingest.actions() == keeping  # the grace
-    ingest.clock.advance(LIMITS.grace_seconds)
-    assert list(ingest.actions().values()) == [Action.DELETE]
-
-
 def test_after_the_collection_a_rerun_knows_that_the_ingest_is_finished(ingest: Ingest) -> None:
     ingest.begin(ingest.stage())
     for shard in SHARDS:
@@ -137,33 +120,6 @@ def test_after_it_was_given_up_a_rerun_still_finds_it_unfinished(ingest: Ingest)
     plan = ingest.round().read_plan()
     assert plan is not None and not is_finished(ingest.round(), plan)
     assert Rounds(objects=ingest.objects, ingest_id="nightly", run_id="").list_numbers() == [1]
-
-
-@pytest.mark.parametrize("step", ["staged", "planned", "wrote"])
-def test_whatever_touches_a_round_starts_its_idle_time_anew(ingest: Ingest, step: str) -> None:
-    staged = ingest.stage()
-    if step != "planned":
-        ingest.begin(staged)
-    ingest.clock.advance(LIMITS.ingest_idle_seconds - 1)
-    match step:
-        case "staged":
-            ingest.stage()
-        case "planned":
-            ingest.begin(staged)
-        case _:
-            ingest.advance(SHARDS[0], finished=False)
-    ingest.clock.advance(LIMITS.ingest_idle_seconds - 1)
-    assert list(ingest.actions().values()) == [Action.KEEP]
-    ingest.clock.advance(1)
-    assert list(ingest.actions().values()) == [Action.DELETE]
-
-
-def test_a_plan_that_can_not_be_read_keeps_the_rows(ingest: Ingest) -> None:
-    ingest.stage()
-    ingest.objects.put(f"{ingest.round().folder}/plan.json", b'{"format": 2}')
-    ingest.clock.advance(100 * DAY)
-    [item] = ingest.plan().items
-    assert item.action is Action.KEEP and "can't be told" in item.reason
 
 
 @pytest.mark.parametrize("path", ["*/plan.json", "*/progress/*"])
@@ -213,18 +169,6 @@ def test_what_belongs_to_no_ingest_is_left_alone(ingest: Ingest) -> None:
         ingest.objects.put(f"_maintenance/ingest/{name}", b"x")
     ingest.clock.advance(100 * DAY)
     assert ingest.seen() == []
-
-
-def test_tables_with_nothing_staged_cost_one_listing(ingest: Ingest) -> None:
-    staged = ingest.stage()
-    ingest.begin(staged)
-    ingest.objects.delete(staged)
-    before = ingest.objects.counts.as_dict()
-    [seen] = ingest.seen()
-    after = ingest.objects.counts.as_dict()
-    assert seen.planned and {k: v - before[k] for k, v in after.items() if v != before[k]} == {
-        "list": 1
-    }
 
 
 def test_a_plan_of_a_newer_build_is_read_unless_it_means_something_else() -> None:

@@ -6,7 +6,8 @@ taken out, the gate that it is about would let the candidate go, and the test wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,8 +55,6 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.garbage.unit import group_deletions
 from memwal.model import (
     BrokenShard,
-    FlushedGeneration,
-    IndexEntry,
     MemWalState,
     ShardId,
     ShardManifest,
@@ -63,8 +62,8 @@ from memwal.model import (
     ShardView,
     StoredFile,
     TableView,
-    VersionManifest,
 )
+from tests.support.views import make_generation, make_manifest, make_state, make_version, make_view
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 OTHER = ShardId("11111111-2222-4333-8444-555555555555")
@@ -81,10 +80,6 @@ DROPPED, GONE, LISTED = 1, 2, 3
 
 def path(number: int, prefix: str = "0a1b2c3d") -> str:
     return f"{prefix}_gen_{number}"
-
-
-def generation(number: int) -> FlushedGeneration:
-    return FlushedGeneration(generation=number, path=path(number))
 
 
 def below(name: str) -> str:
@@ -136,28 +131,11 @@ class World:
 
     @property
     def view(self) -> TableView:
-        entries = tuple(
-            IndexEntry(
-                uuid=UUID, name=name, field_ids=(0,), type_url="", dataset_version=1,
-                created_at_millis=None,
-            )
-            for name in self.indexes
-        )  # fmt: skip
-        return TableView(
-            uri="memory://t",
+        return make_view(
+            ShardView(manifest=self.manifest, merged_generation=self.state.merged.get(SHARD, 0)),
+            state=self.state,
             version=5,
-            primary_key=("k",),
-            columns=(),
-            rows=1,
-            manifest=VersionManifest(
-                version=5, timestamp_nanos=OLD, mem_wal=self.state, indexes=entries
-            ),
-            mem_wal=self.state,
-            shards=(
-                ShardView(
-                    manifest=self.manifest, merged_generation=self.state.merged.get(SHARD, 0)
-                ),
-            ),
+            manifest=make_version(self.state, *self.indexes, version=5),
             broken=self.broken,
         )
 
@@ -172,14 +150,8 @@ class World:
 
 
 def world() -> World:
-    manifest = ShardManifest(
-        shard_id=SHARD,
-        version=9,
-        writer_epoch=1,
-        current_generation=LISTED + 1,
-        replay_after_wal_entry_position=5,
-        wal_entry_position_last_seen=5,
-        flushed_generations=(generation(LISTED),),
+    manifest = make_manifest(
+        SHARD, [LISTED], replay_after_wal_entry_position=5, wal_entry_position_last_seen=5
     )
     shard = ShardEvidence(
         shard_id=SHARD,
@@ -193,9 +165,8 @@ def world() -> World:
     )
     return World(
         manifest=manifest,
-        state=MemWalState(
+        state=make_state(
             index_uuid=UUID,
-            created_at_millis=None,
             merged={SHARD: LISTED},
             index_catchup={"a": {SHARD: LISTED}, "b": {SHARD: LISTED}},
             maintain_all_indexes=True,
@@ -241,12 +212,42 @@ def edited(where: World, **changes: Any) -> World:
     return replace(where, **whole)
 
 
-def versions_of(where: World, *versions: RetainedVersion) -> World:
-    return edited(where, evidence__versions=versions)
+def versions(*retained: RetainedVersion) -> dict[str, Any]:
+    return {"evidence__versions": retained}
 
 
-def past(where: World, **changes: Any) -> World:
-    return edited(where, shard__past=replace(where.manifest, **changes))
+def past(**changes: Any) -> dict[str, Any]:
+    return {"shard__past": replace(world().manifest, **changes)}
+
+
+def caught_up(**numbers: int) -> dict[str, Any]:
+    return {"state__index_catchup": {name: {SHARD: number} for name, number in numbers.items()}}
+
+
+def entries(*stored: WalFile) -> dict[str, Any]:
+    """With the highest position, which stays."""
+    return {"shard__wal": (*stored, wal(6, LISTED + 1))}
+
+
+def told_by(replay: int | None) -> dict[str, Any]:
+    """An entry that was not read, and a manifest that covers that far."""
+    told = wal(2, None, read=False, told=True, writer_epoch=1)
+    cover = replace(
+        world().manifest,
+        current_generation=LISTED,
+        replay_after_wal_entry_position=replay or 0,
+        wal_entry_position_last_seen=5,
+    )
+    shard = {"shard__folders": (folder(LISTED),), "shard__cover": cover if replay else None}
+    return entries(told) | shard
+
+
+def stored(*ages: int) -> tuple[StoredManifest, ...]:
+    """Manifests of these ages; the last has version 9."""
+    first = 10 - len(ages)
+    return tuple(
+        StoredManifest(version=first + n, modified_at_nanos=at) for n, at in enumerate(ages)
+    )
 
 
 # ---- all gates open
@@ -287,235 +288,145 @@ def test_a_failed_flush_goes_by_the_gates_of_its_number() -> None:
 
 # ---- the gates, one by one
 
-Spoil = Callable[[World], World]
+LATEST = version(5, LISTED)
+TORN = Corruption("MW-M01", "torn")
+NAMED = {"state__maintain_all_indexes": None}
 
-EVERYTHING: dict[str, tuple[Spoil, str]] = {
+EVERYTHING: dict[str, tuple[dict[str, Any], str]] = {
     "an older version has not merged it": (
-        lambda w: versions_of(w, version(4, 0), version(5, LISTED)),
+        versions(version(4, 0), LATEST),
         "version 4 is retained and has merged up to 0 only",
     ),
     "an older version does not know the shard": (
-        lambda w: versions_of(w, replace(version(4, 0), merged={OTHER: 99}), version(5, LISTED)),
+        versions(replace(version(4, 0), merged={OTHER: 99}), LATEST),
         "version 4 is retained",
     ),
     "a branch has not merged it": (
-        lambda w: versions_of(
-            w,
-            version(5, LISTED),
-            version(5, 0, name="version 5 of branch dev/x", on_main=False),
-        ),
+        versions(LATEST, version(5, 0, name="version 5 of branch dev/x", on_main=False)),
         "branch dev/x",
     ),
     "a version can't be read": (
-        lambda w: versions_of(w, version(4, None, problem="torn"), version(5, LISTED)),
+        versions(version(4, None, problem="torn"), LATEST),
         "version 4 can't be read: torn",
     ),
-    "a branch can't be found": (
-        lambda w: edited(w, evidence__problems=(Corruption("MW-M01", "branch x has no version"),)),
-        "branch x has no version",
-    ),
+    "a branch can't be found": ({"evidence__problems": (TORN,)}, "torn"),
     "the latest version is not in the listing": (
-        lambda w: versions_of(w, version(4, LISTED), version(5, LISTED, on_main=False)),
+        versions(version(4, LISTED), version(5, LISTED, on_main=False)),
         "version 5 is missing",
     ),
     "the MemWAL index went away since the view": (
-        lambda w: versions_of(w, version(4, None), version(5, None)),
+        versions(version(4, None), version(5, None)),
         "no retained version shows that it was merged",
     ),
-    "it is not merged at the latest version": (
-        lambda w: edited(w, state__merged={}),
-        "not known to be merged",
-    ),
-    "the shard is sealed": (
-        lambda w: edited(w, manifest__status=ShardStatus.SEALED),
-        "SEALED",
-    ),
-    "the shard can't be read": (
-        lambda w: edited(w, shard__problem=Corruption("MW-M01", "torn manifest")),
-        "torn manifest",
-    ),
-    "the shard was not listed": (
-        lambda w: edited(w, evidence__shards={}, shard=ShardEvidence(shard_id=SHARD)),
-        "not listed",
-    ),
+    "it is not merged at the latest version": ({"state__merged": {}}, "not known to be merged"),
+    "the shard is sealed": ({"manifest__status": ShardStatus.SEALED}, "SEALED"),
+    "the shard can't be read": ({"shard__problem": TORN}, "torn"),
 }
+NOT_LISTED = {"evidence__shards": {}, "shard": ShardEvidence(shard_id=SHARD)}
 
-INDEXES: dict[str, tuple[Spoil, str]] = {
-    "an index lags": (
-        lambda w: edited(w, state__index_catchup={"a": {SHARD: LISTED}, "b": {SHARD: 0}}),
-        "index 'b' has caught up to 0 only",
-    ),
-    "an index is absent": (
-        lambda w: edited(w, state__index_catchup={"a": {SHARD: LISTED}}),
-        "index 'b' is not known",
-    ),
+INDEXES: dict[str, tuple[dict[str, Any], str]] = {
+    "an index lags": (caught_up(a=LISTED, b=0), "index 'b' has caught up to 0 only"),
+    "an index is absent": (caught_up(a=LISTED), "index 'b' is not known"),
     "an index does not know the shard": (
-        lambda w: edited(w, state__index_catchup={"a": {SHARD: LISTED}, "b": {OTHER: LISTED}}),
+        {"state__index_catchup": {"a": {SHARD: LISTED}, "b": {OTHER: LISTED}}},
         "index 'b' is not known",
     ),
-    "an index lags and no index is named as maintained": (
-        lambda w: edited(w, state__index_catchup={}, state__maintain_all_indexes=None),
-        "index 'a' is not known",
-    ),
+    "no index is named as maintained": (caught_up() | NAMED, "index 'a' is not known"),
     "all are maintained whatever the list says": (
-        lambda w: edited(
-            w, state__index_catchup={"a": {SHARD: LISTED}}, state__maintained_indexes=("a",)
-        ),
+        caught_up(a=LISTED) | {"state__maintained_indexes": ("a",)},
         "index 'b' is not known",
     ),
     "a maintained index lags": (
-        lambda w: edited(
-            w,
-            state__index_catchup={"a": {SHARD: LISTED}},
-            state__maintained_indexes=("b",),
-            state__maintain_all_indexes=None,
-        ),
+        caught_up(a=LISTED) | {"state__maintained_indexes": ("b",)} | NAMED,
         "index 'b' is not known",
     ),
 }
 
-FOLDERS: dict[str, tuple[Spoil, str]] = {
+FOLDERS: dict[str, tuple[dict[str, Any], str]] = {
     "a flush of that number may be in progress": (
-        lambda w: past(
-            edited(w, manifest__current_generation=DROPPED),
-            current_generation=LISTED + 1,
-            flushed_generations=(),
-        ),
+        {"manifest__current_generation": DROPPED}
+        | past(current_generation=LISTED + 1, flushed_generations=()),
         "flush in progress",
     ),
     "no manifest is older than the grace": (
-        lambda w: edited(
-            w,
-            shard__past=None,
-            shard__manifests=(StoredManifest(version=9, modified_at_nanos=YOUNG),),
-        ),
+        {"shard__past": None, "shard__manifests": stored(YOUNG)},
         "no manifest is older",
     ),
     "the manifest that was read is not the one from before the grace": (
-        lambda w: edited(
-            w,
-            shard__manifests=(
-                StoredManifest(version=8, modified_at_nanos=OLD),
-                StoredManifest(version=9, modified_at_nanos=YOUNG),
-            ),
-        ),
+        {"shard__manifests": stored(OLD, YOUNG)},
         "no manifest is older",
     ),
     "it was named when the grace began": (
-        lambda w: past(w, flushed_generations=(generation(DROPPED),)),
+        past(flushed_generations=(make_generation(DROPPED),)),
         "named it when the grace began",
     ),
     "it was flushed and dropped within the grace": (
-        lambda w: past(w, current_generation=DROPPED, flushed_generations=()),
+        past(current_generation=DROPPED, flushed_generations=()),
         "flushed after the grace began",
     ),
     "a file of it is young": (
-        lambda w: edited(w, shard__folders=(folder(DROPPED, at=YOUNG), folder(LISTED))),
+        {"shard__folders": (folder(DROPPED, at=YOUNG), folder(LISTED))},
         "newest file is younger",
+    ),
+    "no file of it tells its age": (
+        {"shard__folders": (replace(folder(DROPPED), files=()), folder(LISTED))},
+        "younger than",
     ),
 }
 
-WAL: dict[str, tuple[Spoil, str]] = {
+WAL: dict[str, tuple[dict[str, Any], str]] = {
     "it is not covered": (
-        lambda w: edited(w, manifest__replay_after_wal_entry_position=1),
+        {"manifest__replay_after_wal_entry_position": 1},
         "the replay position is 1",
     ),
     "it is above the last position seen": (
-        lambda w: edited(w, manifest__wal_entry_position_last_seen=1),
+        {"manifest__wal_entry_position_last_seen": 1},
         "above the last position seen",
     ),
     "it was covered within the grace": (
-        lambda w: past(w, replay_after_wal_entry_position=1),
+        past(replay_after_wal_entry_position=1),
         "covered after the grace began",
     ),
     "it was seen within the grace": (
-        lambda w: past(w, wal_entry_position_last_seen=1),
+        past(wal_entry_position_last_seen=1),
         "covered after the grace began",
     ),
     "no manifest is older than the grace": (
-        lambda w: edited(w, shard__past=None, shard__manifests=()),
+        {"shard__past": None, "shard__manifests": ()},
         "no manifest is older",
     ),
-    "it is the highest position": (
-        lambda w: edited(w, shard__wal=(wal(1, DROPPED), wal(2, GONE))),
-        "the highest position",
-    ),
-    "it is young": (
-        lambda w: edited(w, shard__wal=(wal(2, GONE, at=YOUNG), wal(6, 4))),
-        "younger than the grace",
-    ),
-    "it can't be read": (
-        lambda w: edited(w, shard__wal=(wal(2, GONE, problem="torn"), wal(6, 4))),
-        "can't be read: torn",
-    ),
-    "it was not read": (
-        lambda w: edited(w, shard__wal=(wal(2, GONE, read=False), wal(6, 4))),
-        "not looked at",
-    ),
-    "it is a fence sentinel": (
-        lambda w: edited(w, shard__wal=(wal(2, GONE, fence_sentinel=True), wal(6, 4))),
-        "a fence sentinel",
-    ),
-    "its generation is not known": (
-        lambda w: edited(w, shard__wal=(wal(2, None), wal(6, 4))),
-        "does not say which generation",
-    ),
-    "its generation is zero": (
-        lambda w: edited(w, shard__wal=(wal(2, 0), wal(6, 4))),
-        "does not say which generation",
-    ),
+    "it is the highest position": ({"shard__wal": (wal(2, GONE),)}, "the highest position"),
+    "it is young": (entries(wal(2, GONE, at=YOUNG)), "younger than the grace"),
+    "it can't be read": (entries(wal(2, GONE, problem="torn")), "can't be read: torn"),
+    "it was not read": (entries(wal(2, GONE, read=False)), "not looked at"),
+    "it is a fence sentinel": (entries(wal(2, GONE, fence_sentinel=True)), "a fence sentinel"),
+    "its generation is not known": (entries(wal(2, None)), "does not say which generation"),
+    "its generation is zero": (entries(wal(2, 0)), "does not say which generation"),
+    "its generation is dropped now": (entries(wal(2, LISTED)), "is not deleted yet"),
     "its generation is listed": (
-        lambda w: edited(w, manifest__flushed_generations=(generation(GONE),)),
+        {"manifest__flushed_generations": (make_generation(GONE),)},
         "generation 2, which covers it, is not deleted yet",
     ),
     "its generation has a folder": (
-        lambda w: edited(w, shard__folders=(folder(DROPPED), folder(GONE, "ffffffff"))),
+        {"shard__folders": (folder(DROPPED), folder(GONE, "ffffffff"))},
         "generation 2, which covers it, is not deleted yet",
     ),
-    "its generation is not flushed": (
-        lambda w: edited(w, manifest__current_generation=GONE),
-        "not flushed yet",
-    ),
-    "it is told, and no manifest covers it": (
-        lambda w: told_by(w, None),
-        "a generation that may cover it is not deleted yet",
-    ),
-    "it is told, and above what a manifest covers": (
-        lambda w: told_by(w, 1),
-        "a generation that may cover it is not deleted yet",
-    ),
+    "its generation is not flushed": ({"manifest__current_generation": GONE}, "not flushed yet"),
+    "an unfinished claim needs it": ({"manifest__writer_epoch": 2}, "claim of epoch 1"),
+    "it is told, and no manifest covers it": (told_by(None), "may cover it is not deleted yet"),
+    "it is told, and above what a manifest covers": (told_by(1), "may cover it is not deleted yet"),
     "it is told, and a generation is there that may have covered it": (
-        lambda w: edited(told_by(w, 5), shard__folders=(folder(DROPPED), folder(LISTED))),
-        "a generation that may have covered it is not deleted yet",
+        told_by(5) | {"shard__folders": (folder(DROPPED), folder(LISTED))},
+        "may have covered it is not deleted yet",
     ),
     "it is told, and a retained version needs what may have covered it": (
-        lambda w: edited(
-            told_by(w, 5),
-            evidence__versions=(version(4, GONE - 1), *w.evidence.versions),
-        ),
+        told_by(5) | versions(version(4, GONE - 1), LATEST),
         "version 4 is retained",
     ),
 }
 
 
-def told_by(where: World, replay: int | None) -> World:
-    """An entry that was not read, and a manifest that covers that far."""
-    cover = replace(
-        where.manifest,
-        current_generation=LISTED,
-        replay_after_wal_entry_position=replay or 0,
-        wal_entry_position_last_seen=5,
-    )
-    entries = (wal(2, None, read=False, told=True, writer_epoch=1), wal(6, 4))
-    return edited(
-        where,
-        shard__folders=(folder(LISTED),),
-        shard__wal=entries,
-        shard__cover=None if replay is None else cover,
-    )
-
-
-def each(cases: dict[str, tuple[Spoil, str]]) -> Any:
+def each(cases: dict[str, tuple[dict[str, Any], str]]) -> Any:
     return pytest.mark.parametrize(("spoil", "reason"), cases.values(), ids=cases)
 
 
@@ -525,32 +436,23 @@ def check_kept(found: Item, reason: str) -> None:
     assert not found.stages
 
 
-@each(EVERYTHING | INDEXES)
-def test_a_listed_generation_is_kept_when(spoil: Spoil, reason: str) -> None:
-    plan = spoil(world()).plan()
+@each(EVERYTHING | INDEXES | {"the shard was not listed": (NOT_LISTED, "not listed")})
+def test_a_listed_generation_is_kept_when(spoil: dict[str, Any], reason: str) -> None:
+    plan = edited(world(), **spoil).plan()
     check_kept(drop(plan), reason)
     assert not plan.drops
 
 
-@each(
-    {k: v for k, v in (EVERYTHING | INDEXES | FOLDERS).items() if k != "the shard was not listed"}
-)
-def test_an_unlisted_folder_is_kept_when(spoil: Spoil, reason: str) -> None:
-    plan = spoil(world()).plan()
+@each(EVERYTHING | INDEXES | FOLDERS)
+def test_an_unlisted_folder_is_kept_when(spoil: dict[str, Any], reason: str) -> None:
+    plan = edited(world(), **spoil).plan()
     check_kept(delete(plan), reason)
     assert all(i.kind == "wal_entry" for i in plan.deletes)
 
 
-def test_an_unlisted_folder_without_a_file_to_judge_by_is_kept() -> None:
-    empty = replace(folder(DROPPED), files=())
-    others = tuple(f for f in world().shard.folders if f.name != empty.name)
-    check_kept(delete(edited(world(), shard__folders=(empty, *others)).plan()), "younger than")
-
-
-@each({k: v for k, v in (EVERYTHING | WAL).items() if k != "the shard was not listed"})
-def test_a_wal_entry_is_kept_when(spoil: Spoil, reason: str) -> None:
-    plan = spoil(world()).plan()
-    check_kept(wal_delete(plan), reason)
+@each(EVERYTHING | WAL)
+def test_a_wal_entry_is_kept_when(spoil: dict[str, Any], reason: str) -> None:
+    check_kept(wal_delete(edited(world(), **spoil).plan()), reason)
 
 
 def test_a_wal_entry_waits_for_its_folder() -> None:
@@ -562,11 +464,6 @@ def test_a_wal_entry_waits_for_its_folder() -> None:
 def test_wal_entries_are_no_candidates_unless_asked_for() -> None:
     plan = edited(world(), limits__wal=False).plan()
     assert not [i for i in plan.items if i.kind == "wal_entry"]
-
-
-def test_a_generation_that_is_dropped_now_was_not_deleted_by_the_way() -> None:
-    spoilt = edited(world(), shard__wal=(wal(2, LISTED), wal(6, 4)))
-    check_kept(wal_delete(spoilt.plan()), "is not deleted yet")
 
 
 def test_generation_zero_is_never_deleted() -> None:
@@ -583,34 +480,28 @@ def test_a_listed_generation_whose_folder_is_gone_is_dropped() -> None:
 # ---- what does not hold anything
 
 
-def test_a_version_without_a_mem_wal_index_holds_nothing() -> None:
-    plan = versions_of(world(), version(3, None), version(4, None), version(5, LISTED)).plan()
-    assert drop(plan).action is Action.DROP
-
-
-def test_a_table_without_indexes_passes_the_gate_of_indexes() -> None:
-    assert drop(edited(world(), indexes=(), state__index_catchup={}).plan()).action is Action.DROP
+@pytest.mark.parametrize(
+    "changes",
+    [
+        versions(version(3, None), version(4, None), LATEST),
+        {"indexes": (), **caught_up()},
+        {"indexes": ("a", "b", "__lance_frag_reuse", "__lance_mem_wal")},
+    ],
+    ids=["versions without a MemWAL index", "no indexes", "indexes of Lance itself"],
+)
+def test_nothing_is_held_by(changes: dict[str, Any]) -> None:
+    assert drop(edited(world(), **changes).plan()).action is Action.DROP
 
 
 def test_only_maintained_indexes_count_when_they_are_named() -> None:
-    spoilt = edited(
-        world(),
-        state__index_catchup={"a": {SHARD: LISTED}},
-        state__maintained_indexes=("a",),
-        state__maintain_all_indexes=None,
-    )
-    assert drop(spoilt.plan()).action is Action.DROP
+    only = caught_up(a=LISTED) | {"state__maintained_indexes": ("a",)} | NAMED
+    assert drop(edited(world(), **only).plan()).action is Action.DROP
 
 
 def test_a_maintained_index_that_is_gone_holds_nothing_and_is_told() -> None:
     plan = edited(world(), state__maintained_indexes=("a", "gone")).plan()
     assert drop(plan).action is Action.DROP
     assert "'gone'" in plan.warnings[0]
-
-
-@pytest.mark.parametrize("name", ["__lance_frag_reuse", "__lance_mem_wal"])
-def test_indexes_of_lance_itself_hold_nothing(name: str) -> None:
-    assert drop(edited(world(), indexes=("a", "b", name)).plan()).action is Action.DROP
 
 
 # ---- other things
@@ -629,7 +520,7 @@ def test_a_shard_without_a_usable_manifest_is_kept_and_the_others_are_served() -
     plan = where.plan()
     check_kept(item(plan, name), "the shard has no manifest")
     assert not plan.broken
-    torn = BrokenShard(shard_id=OTHER, error=Corruption("MW-M01", "torn"))
+    torn = BrokenShard(shard_id=OTHER, error=TORN)
     plan = edited(where, broken=(torn,)).plan()
     check_kept(item(plan, name), "torn")
     assert drop(plan).action is Action.DROP
@@ -637,9 +528,8 @@ def test_a_shard_without_a_usable_manifest_is_kept_and_the_others_are_served() -
 
 
 def test_a_shard_that_can_not_be_read_is_told_as_broken() -> None:
-    torn = Corruption("MW-M01", "torn")
-    plan = edited(world(), shard__problem=torn).plan()
-    assert plan.broken == (BrokenShard(shard_id=SHARD, error=torn),)
+    plan = edited(world(), shard__problem=TORN).plan()
+    assert plan.broken == (BrokenShard(shard_id=SHARD, error=TORN),)
 
 
 def test_only_entries_that_may_go_are_worth_reading_newest_first() -> None:
@@ -671,18 +561,13 @@ def snapshot_world(at: int = OLD) -> tuple[World, str]:
     ), found.path
 
 
-def test_a_snapshot_whose_entry_is_gone_goes() -> None:
+def test_a_snapshot_goes_unless_a_version_names_it_or_is_unreadable_or_it_is_young() -> None:
     where, name = snapshot_world()
     assert item(where.plan(), name).action is Action.DELETE
-
-
-def test_a_snapshot_is_kept_while_a_version_names_it_or_is_unreadable_or_it_is_young() -> None:
-    where, name = snapshot_world()
     naming = version(4, None, index_uuids=frozenset({UUID}))
-    spoilt = versions_of(where, naming, version(5, LISTED))
-    check_kept(item(spoilt.plan(), name), "version 4 names it")
-    spoilt = versions_of(where, version(4, None, problem="torn"), version(5, LISTED))
-    check_kept(item(spoilt.plan(), name), "torn")
+    check_kept(item(edited(where, **versions(naming, LATEST)).plan(), name), "version 4 names it")
+    torn = version(4, None, problem="torn")
+    check_kept(item(edited(where, **versions(torn, LATEST)).plan(), name), "torn")
     where, name = snapshot_world(YOUNG)
     check_kept(item(where.plan(), name), "younger")
 
@@ -690,21 +575,11 @@ def test_a_snapshot_is_kept_while_a_version_names_it_or_is_unreadable_or_it_is_y
 # ---- the manifest from before the grace
 
 
-def stored(*ages: int) -> tuple[StoredManifest, ...]:
-    return tuple(
-        StoredManifest(version=v, modified_at_nanos=at) for v, at in enumerate(ages, start=1)
-    )
-
-
 def test_the_past_manifest_is_the_last_that_is_old_enough() -> None:
-    assert past_version(stored(1, 2, 3), 2) == 2
-    assert past_version(stored(3, 4), 2) is None
-    assert past_version((), 2) is None
-    assert past_version(tuple(reversed(stored(1, 2, 3))), 2) == 2
-
-
-def test_an_odd_age_leads_to_an_older_manifest() -> None:
-    assert past_version(stored(1, 9, 1), 2) == 1
+    assert past_version(stored(1, 2, 3), 2) == 8
+    assert past_version(tuple(reversed(stored(1, 2, 3))), 2) == 8
+    assert past_version(stored(1, 9, 1), 2) == 7, "an odd age leads to an older one"
+    assert past_version(stored(3, 4), 2) is past_version((), 2) is None
 
 
 # ---- tables without a MemWAL index
@@ -773,40 +648,26 @@ def test_unknown_things_in_an_adopted_shard_are_kept() -> None:
         (600, 86_400, 86_400, False),
         (600, None, 86_400, False),
         (599, None, 86_400, True),
-        (0, None, 86_400, True),
         (600, 86_399, 86_400, True),
-        (600, 0, 86_400, True),
         (600, None, 86_399, True),
     ],
 )
 def test_short_times_are_refused_unless_allowed(
     grace: float, retention: float | None, idle: float, refused: bool
 ) -> None:
-    def check(allowed: bool) -> None:
-        check_retention(
-            GarbageRequest(
-                grace_seconds=grace,
-                ingest_idle_seconds=idle,
-                retention_seconds=retention,
-                allow_short_retention=allowed,
-            )
-        )
-
-    check(True)
-    if not refused:
-        check(False)
-        return
-    with pytest.raises(Refused, match="--allow-short-retention"):
-        check(False)
+    request = GarbageRequest(
+        grace_seconds=grace, ingest_idle_seconds=idle, retention_seconds=retention
+    )
+    check_retention(replace(request, allow_short_retention=True))
+    with pytest.raises(Refused, match="--allow-short-retention") if refused else nullcontext():
+        check_retention(request)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
-@pytest.mark.parametrize("allowed", [True, False])
-def test_what_is_no_duration_is_refused_whatever_is_allowed(seconds: float, allowed: bool) -> None:
+def test_what_is_no_duration_is_refused_whatever_is_allowed(seconds: float) -> None:
     for name in ("retention_seconds", "grace_seconds", "ingest_idle_seconds"):
-        request = GarbageRequest(allow_short_retention=allowed, **{name: seconds})
         with pytest.raises(Usage, match=r"_seconds .*expected a number of seconds"):
-            check_retention(request)
+            check_retention(GarbageRequest(allow_short_retention=True, **{name: seconds}))
 
 
 def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:
@@ -831,7 +692,7 @@ def test_shards_without_any_progress_keep_every_version() -> None:
     assert find_never_merged(where.view) == ()
     unmerged = replace(where, state=replace(where.state, merged={}))
     assert find_never_merged(unmerged.view) == (SHARD,)
-    broken = BrokenShard(shard_id=OTHER, error=Corruption("MW-M01", "torn"))
+    broken = BrokenShard(shard_id=OTHER, error=TORN)
     assert find_never_merged(replace(where, broken=(broken,)).view) == (OTHER,)
 
 
@@ -843,7 +704,6 @@ def test_a_folder_stops_being_a_table_first() -> None:
 
 FORGED = [
     "data",
-    "_mem_wal",
     "_versions/1.manifest",
     "_mem_wal/notes",
     "_indices/../x/index.lance",
@@ -854,13 +714,8 @@ FORGED = [
     f"_mem_wal/{SHARD}/0a1b2c3d_gen_2",
     f"_mem_wal/{SHARD.upper()}/0a1b2c3d_gen_1",
     "_maintenance/lease/1.json",
-    "_maintenance/tmp",
-    "_maintenance/ingest",
-    "_maintenance/ingest/nightly",
     "_maintenance/ingest/nightly/1",
     "_maintenance/ingest/nightly/000001/plan.json",
-    "_maintenance/ingest/nightly/000001/progress/all",
-    "_maintenance/ingest/nightly/000001/staged",
     "_maintenance/ingest/nightly/000001/staged/run/0",
     "_maintenance/ingest/../000001/staged/run",
     "_maintenance/ingest/Nightly/000001",
@@ -891,28 +746,12 @@ def test_units_hold_whole_items() -> None:
     assert group_deletions((), 10) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90s", 90),
-        ("10m", 600),
-        ("1h", 3600),
-        ("7d", 604_800),
-        ("0s", 0),
-        ("1.5h", 5400),
-        ("5ms", 0.005),
-    ],
-)
-def test_durations(text: str, seconds: float) -> None:
-    assert parse_duration(text, "--grace") == seconds
-
-
-@pytest.mark.parametrize(
-    "text", ["", "7", "d", "-1d", "1w", "1h30m", "1 h", "٣d", "1e3s", "999999d"]
-)
-def test_bad_durations_are_a_usage_error(text: str) -> None:
-    with pytest.raises(Usage, match="--grace"):
-        parse_duration(text, "--grace")
+def test_durations() -> None:
+    texts = {"90s": 90, "10m": 600, "7d": 604_800, "0s": 0, "1.5h": 5400, "5ms": 0.005}
+    assert {text: parse_duration(text, "--grace") for text in texts} == texts
+    for text in ("", "7", "d", "-1d", "1w", "1h30m", "1 h", "٣d", "1e3s", "999999d"):
+        with pytest.raises(Usage, match="--grace"):
+            parse_duration(text, "--grace")
 
 
 # ---- claims that may be under way
@@ -993,7 +832,7 @@ def test_entries_are_told_by_remembered_sentinels_of_earlier_epochs_only() -> No
 
 
 def test_a_wal_entry_that_is_told_may_go() -> None:
-    found = wal_delete(told_by(world(), 5).plan())
+    found = wal_delete(edited(world(), **told_by(5)).plan())
     assert found.action is Action.DELETE
     assert "every generation that may have covered it is deleted" in found.reason
 
@@ -1096,12 +935,3 @@ def test_nothing_below_an_unknown_position_goes() -> None:
     assert wal_delete(torn.plan()).action is Action.KEEP
     assert "below position 3" in wal_delete(torn.plan()).reason
     assert item(torn.plan(), above_it.file.path).action is Action.DELETE
-
-
-def test_an_unfinished_claim_keeps_entries_that_all_else_lets_go() -> None:
-    where = world()
-    path = wal_delete(where.plan()).path
-    claimed = edited(where, manifest__writer_epoch=2)
-    kept = next(i for i in claimed.plan().items if i.path == path)
-    assert kept.action is Action.KEEP
-    assert "claim of epoch 1" in kept.reason

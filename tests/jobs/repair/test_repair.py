@@ -11,8 +11,10 @@ from typing import Any
 
 import lance
 import pytest
+from typer.testing import CliRunner
 
 import memwal
+from memwal.cli.app import app
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Corruption
 from memwal.format import layout
@@ -21,7 +23,7 @@ from memwal.jobs.repair.report import RepairTableReport
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.repair.store import StoredHands
 from memwal.jobs.verify.job import run_verify
-from memwal.ports import no_steps
+from memwal.ports import Steps, no_steps
 from memwal.run.options import RunOptions
 from memwal.store.shards.writers import ShardWriters
 from tests.jobs.repair.damages import (
@@ -35,11 +37,9 @@ from tests.jobs.repair.damages import (
     tear,
     wal_file,
 )
-from tests.support.builders import Put, Rows, Table, apply, make_table, unlist_generation
+from tests.support.builders import Put, Rows, Table, apply, make_table
 from tests.support.indexed import resolved
-from tests.support.nursery import run_memwal
 from tests.support.progress import Quiet
-from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -60,20 +60,23 @@ def find_place(uri: str) -> ResolvedTable:
     return ResolvedTable(name=uri, uri=uri, settings=Settings(), storage_options={})
 
 
-def repair(table: Table, *, execute: bool = True, **more: Any) -> RepairTableReport:
-    more.setdefault("confirm", lambda name, damages: True)
-    steps = more.pop("steps", no_steps)
+def run(
+    table: Table,
+    *,
+    confirm: Callable[..., bool] = lambda name, damages: True,
+    steps: Steps = no_steps,
+    **asked: Any,
+) -> Any:
+    request = RepairRequest(**{"execute": True, "idle_seconds": 0.0, **asked})
     options = RepairOptions(
-        tables=[resolved(table)],
-        request=RepairRequest(
-            execute=execute,
-            accept_loss=more.pop("accept_loss", False),
-            idle_seconds=more.pop("idle_seconds", 0.0),
-        ),
-        find_place=find_place,
-        **more,
+        tables=[resolved(table)], request=request, confirm=confirm, find_place=find_place
     )
     (report,) = run_repair(options, Quiet(), steps).tables
+    return report
+
+
+def repair(table: Table, **asked: Any) -> RepairTableReport:
+    report = run(table, **asked)
     assert isinstance(report, RepairTableReport), report
     return report
 
@@ -99,7 +102,13 @@ def test_a_sound_table_is_left_alone(table: Table) -> None:
     assert snap(table) == before
 
 
-@pytest.mark.parametrize("name", WHOLE)
+SOME = {"manifest cut", "data of a pending generation gone", "progress lowered"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in SOME else pytest.mark.nightly) for name in WHOLE],
+)
 def test_what_comes_back_whole(table: Table, name: str) -> None:
     shard = table.shards[0]
     WHOLE[name](table, shard)
@@ -131,7 +140,13 @@ def check_kept(table: Table, before: dict[str, bytes], report: RepairTableReport
             assert after[f"{report.quarantine}/{name}"] == data, name
 
 
-@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "WAL entry and manifest" else pytest.mark.nightly)
+        for name in LOST
+    ],
+)
 def test_what_is_lost_is_named(table: Table, name: str) -> None:
     damage, numbers = LOST[name]
     damage(table, table.shards[0])
@@ -146,13 +161,11 @@ def test_what_is_lost_is_named(table: Table, name: str) -> None:
     assert (again.exit_code, again.items) == (0, ())
 
 
-@pytest.mark.parametrize("name", LOST)
-def test_what_a_backup_may_have_waits_for_it(table: Table, tmp_path: Path, name: str) -> None:
+def test_what_a_backup_may_have_waits_for_it(table: Table, tmp_path: Path) -> None:
     """Without `--from` or `--accept-loss` the rest is mended, and the backup helps as before."""
     place = tmp_path / "vault"
     backed_up(table, place)
-    damage, _ = LOST[name]
-    damage(table, table.shards[0])
+    tear(wal_file(table, table.shards[0], 10), 300)
     Path(table.uri, layout.TABLE_HINT).write_text("x")
     before = snap(table)
     report = repair(table)
@@ -168,38 +181,6 @@ def test_what_a_backup_may_have_waits_for_it(table: Table, tmp_path: Path, name:
     report = repair_from(table, place)
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
     assert broken(table) == [] and read(table) == table.truth()
-
-
-def test_a_lost_manifest_and_a_lost_entry_come_back_by_a_backup(
-    table: Table, tmp_path: Path
-) -> None:
-    """The entry first, from the backup; then the manifest is made of the WAL, in the same run."""
-    place, shard = tmp_path / "vault", table.shards[0]
-    backed_up(table, place)
-    tear(manifest_files(table, shard)[0], 9)
-    wal_file(table, shard, 9).unlink()
-    report = repair(table)
-    assert (report.exit_code, report.mended, report.left) == (8, 0, 1), report
-    report = repair_from(table, place)
-    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert broken(table) == [] and read(table) == table.truth()
-
-
-def test_a_loss_that_a_backup_does_not_bring_back_waits_all_the_same(
-    table: Table, tmp_path: Path
-) -> None:
-    """Nothing in the table proves generation 2 whole, but a restore would bring it back."""
-    place, shard = tmp_path / "vault", table.shards[0]
-    backed_up(table, place)
-    for path in manifest_files(table, shard):
-        path.unlink()
-    wal_file(table, shard, 4).unlink()
-    wal_file(table, shard, 5).unlink()
-    report = repair_from(table, place)
-    assert (report.exit_code, report.mended) == (8, 0), report
-    assert "the backups there do not mend it" in report.items[0].evidence
-    report = repair(table, accept_loss=True)
-    assert report.exit_code == 8 and report.items[0].done
 
 
 def test_rows_that_nothing_has_are_left_and_named(table: Table) -> None:
@@ -251,14 +232,6 @@ def test_the_table_version_that_a_hint_remembers(table: Table) -> None:
     assert Path(table.uri, layout.TABLE_HINT).read_bytes() == hint
 
 
-def test_a_hint_beyond_the_newest_version_without_a_commit(table: Table) -> None:
-    hint = Path(table.uri, layout.TABLE_HINT)
-    hint.write_text('{"version":99}')
-    report = repair(table)
-    assert (report.exit_code, report.mended) == (0, 1)
-    assert json.loads(hint.read_text()) == {"version": table.dataset.version}
-
-
 def test_an_older_version_that_cannot_be_read(table: Table) -> None:
     name = layout.table_manifest_names(2)[0]
     path = Path(table.uri, layout.VERSIONS, name)
@@ -287,22 +260,6 @@ def test_checkpoints(table: Table) -> None:
     assert report.exit_code == 8 and report.left == 0
     assert len(report.lost) == 1 and "checkpoint 'two." in report.lost[0]
     assert broken(table) == [] and read(table) == table.truth()
-    assert table.keyed(opened.read(checkpoint="one").read_all()) == then
-
-
-def test_a_torn_tag_of_a_checkpoint(table: Table) -> None:
-    opened = memwal.open_table(table.uri)
-    opened.checkpoint("one")
-    then = table.keyed(opened.read(checkpoint="one").read_all())
-    (tag,) = Path(table.uri, "_refs/tags").iterdir()
-    whole = json.loads(tag.read_bytes())
-    tear(tag, 20)
-    torn = tag.read_bytes()
-    report = repair(table)
-    assert (report.exit_code, report.mended, report.left) == (0, 1, 0), report
-    assert json.loads(tag.read_bytes())["version"] == whole["version"]
-    assert Path(table.uri, str(report.quarantine), "_refs/tags", tag.name).read_bytes() == torn
-    assert broken(table) == []
     assert table.keyed(opened.read(checkpoint="one").read_all()) == then
 
 
@@ -353,6 +310,7 @@ def test_a_shard_without_manifests_comes_back_from_the_snapshot(table: Table) ->
     assert broken(table) == [] and read(table) == table.truth()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kept", "hinted"), [(0, True), (0, False), (3, True)])
 def test_manifests_far_below_what_a_checkpoint_was_made_of(
     table: Table, kept: int, hinted: bool
@@ -423,15 +381,6 @@ def test_a_record_of_a_newer_memwal_is_left_alone(table: Table) -> None:
     assert path.read_text() == '{"format": 2}'
 
 
-def test_the_rows_of_an_open_writer_are_its_own(table: Table, tmp_path: Path) -> None:
-    """It has in memory what its torn entry lost: within `--idle` the WAL is left alone."""
-    tear(wal_file(table, table.shards[0], 10), 300)
-    report = repair(table, idle_seconds=600.0)
-    (item,) = report.items
-    assert item.action == "leave" and "its writer may be open" in item.evidence
-    assert report.lost == ()
-
-
 def test_a_writer_that_is_open_is_fenced_and_loses_nothing(tmp_path: Path) -> None:
     table = make_damaged_ground(tmp_path / "t")
     shard = table.shards[0]
@@ -452,16 +401,7 @@ def backed_up(table: Table, folder: Path) -> Table:
 
 
 def repair_from(table: Table, place: Path) -> RepairTableReport:
-    request = RepairRequest(execute=True, idle_seconds=0.0, from_backup=str(place))
-    options = RepairOptions(
-        tables=[resolved(table)],
-        request=request,
-        confirm=lambda name, damages: True,
-        find_place=find_place,
-    )
-    (report,) = run_repair(options, Quiet()).tables
-    assert isinstance(report, RepairTableReport), report
-    return report
+    return repair(table, from_backup=str(place))
 
 
 def test_a_backup_has_what_nothing_else_has(table: Table, tmp_path: Path) -> None:
@@ -496,24 +436,6 @@ def test_a_version_that_a_backup_brings_back_is_not_lost(table: Table, tmp_path:
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
     assert {(i.action, i.done) for i in report.items if i.kind == "hint"} == {("mend", True)}
     assert table.dataset.version == newest
-    assert broken(table) == [] and read(table) == table.truth()
-
-
-@pytest.mark.parametrize("size", [None, 40])
-def test_the_newest_version_comes_back_by_a_backup(
-    table: Table, tmp_path: Path, size: int | None
-) -> None:
-    """Gone or torn: Lance opens an older version then, or none at all."""
-    backed_up(table, tmp_path / "vault")
-    newest = table.dataset.version
-    path = Path(table.uri, layout.VERSIONS, layout.table_manifest_names(newest)[0])
-    path.unlink() if size is None else tear(path, size)
-    without = repair(table.copied(tmp_path / "without"))
-    assert (without.exit_code, without.mended, without.left) == (8, 0, 1)
-    assert "--from" in without.items[0].evidence
-    report = repair_from(table, tmp_path / "vault")
-    assert (report.exit_code, report.mended, report.left) == (0, 1, 0), report
-    assert (report.lost, report.version_after) == ((), newest)
     assert broken(table) == [] and read(table) == table.truth()
 
 
@@ -566,31 +488,16 @@ def test_what_a_copy_wrote_last_is_not_taken(tmp_path: Path) -> None:
     assert report.exit_code == 8 and mine.read_bytes() == torn != other.read_bytes()
 
 
-def test_the_version_of_another_table_is_not_taken(table: Table, tmp_path: Path) -> None:
-    other = make_damaged_ground(tmp_path / "other")
-    assert other.dataset.version == table.dataset.version
-    backed_up(other, tmp_path / "vault")
-    name = layout.table_manifest_names(table.dataset.version)[0]
-    Path(table.uri, layout.VERSIONS, name).unlink()
-    report = repair_from(table, tmp_path / "vault")
-    assert (report.exit_code, report.mended) == (8, 0), report
-    assert "is of another history" in report.items[0].evidence
-    assert not Path(table.uri, layout.VERSIONS, name).exists()
-
-
-@pytest.mark.parametrize("listed", [True, False])
 def test_a_merged_generation_that_a_checkpoint_needs_comes_back(
-    table: Table, tmp_path: Path, listed: bool
+    table: Table, tmp_path: Path
 ) -> None:
     """The table has its rows, and drops it: a backup has it for the checkpoint."""
     opened = memwal.open_table(table.uri)
     opened.checkpoint("one")
     then = table.keyed(opened.read(checkpoint="one").read_all())
-    folder, shard = folder_of(table, table.shards[0], 2), table.shards[0]
+    folder = folder_of(table, table.shards[0], 2)
     table.merge_all()
     backed_up(table, tmp_path / "vault")
-    if not listed:
-        unlist_generation(table, shard, 2)
     shutil.rmtree(folder)
     report = repair_from(table, tmp_path / "vault")
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
@@ -643,13 +550,7 @@ def test_a_place_of_backups_is_not_repaired(table: Table, tmp_path: Path) -> Non
     place = tmp_path / "vault"
     backed_up(table, place)
     Path(place, layout.TABLE_HINT).write_text("x")
-    options = RepairOptions(
-        tables=[resolved(table).model_copy(update={"uri": str(place)})],
-        request=RepairRequest(execute=True),
-        confirm=lambda name, damages: True,
-        find_place=find_place,
-    )
-    (report,) = run_repair(options, Quiet()).tables
+    report = run(replace(table, uri=str(place)))
     assert report.exit_code == 5 and "(MW-A10)" in str(report.error)
 
 
@@ -662,85 +563,41 @@ def test_no_shard_is_claimed_unasked(table: Table) -> None:
         asked.append(damages)
         return False
 
-    options = RepairOptions(
-        tables=[resolved(table)],
-        request=RepairRequest(execute=True),
-        confirm=refuse,
-        find_place=find_place,
-    )
-    (report,) = run_repair(options, Quiet()).tables
+    report = run(table, confirm=refuse)
     assert report.exit_code == 5 and "(MW-J01)" in str(report.error)
     assert len(asked) == 1
     after = snap(table)
     assert {name: after.get(name) for name in before} == before
 
 
-def test_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
-    table = make_damaged_ground(make_s3_uri(), options=s3_server.storage_options)
-    first, second = table.shards
-    objects, manifests = table.stores.objects, table.stores.shard_manifests
-    newest = manifests.latest(first)
-    assert newest is not None
-    objects.put(layout.shard_manifest_path(first, newest.version), b"torn")
-    objects.put(layout.wal_entry_path(first, 1), b"torn")
-    lost = manifests.latest(second)
-    assert lost is not None
-    folder = layout.shard_folder(second) + f"/{lost.flushed_generations[1].path}"
-    assert lost.flushed_generations[1].generation == 2
-    objects.delete([file.path for file in objects.list(folder)])
-    report = repair(table)
-    assert (report.exit_code, report.lost) == (0, ()), report
-    assert broken(table) == []
-    kept = f"{report.quarantine}/{layout.wal_entry_path(first, 1)}"
-    assert objects.get(kept) == b"torn"
-    table.merge_all()
-    assert table.base_rows() == table.truth()
+def command(*words: str) -> Any:
+    return CliRunner().invoke(app, ["repair", *words])
 
 
 def test_the_command(table: Table) -> None:
     tear(manifest_files(table, table.shards[0])[0], 9)
-    listed = run_memwal("repair", table.uri)
-    assert listed.returncode == 8
+    listed = command(table.uri)
+    assert listed.exit_code == 8
     assert "how: from manifest version" in listed.stdout
     assert "fences the shard's writer" in listed.stdout
-    off_terminal = run_memwal("repair", table.uri, "--execute")
-    assert off_terminal.returncode == 2 and "pass --yes" in off_terminal.stderr
-    done = run_memwal("repair", table.uri, "--execute", "--yes", "--json")
+    off_terminal = command(table.uri, "--execute")
+    assert off_terminal.exit_code == 2 and "pass --yes" in off_terminal.output
+    done = command(table.uri, "--execute", "--yes", "--json")
     (report,) = json.loads(done.stdout)["tables"]
-    assert (done.returncode, report["mended"], report["left"]) == (0, 1, 0)
+    assert (done.exit_code, report["mended"], report["left"]) == (0, 1, 0)
     assert [item["done"] for item in report["items"]] == [True]
 
 
 def test_a_place_of_backups_by_its_name(table: Table, tmp_path: Path) -> None:
-    place = tmp_path / "vault"
+    place, config = tmp_path / "vault", tmp_path / "memwal.toml"
     backed_up(table, place)
-    config = tmp_path / "memwal.toml"
     config.write_text(f'[tables.t]\nuri = "{table.uri}"\n[tables.vault]\nuri = "{place}"\n')
     file = next(Path(table.uri, "data").iterdir())
     file.unlink()
-    done = run_memwal(
-        "repair",
-        "--all",
-        "--execute",
-        "--yes",
-        "--from",
-        "vault",
-        "--config",
-        str(config),
-        "--json",
-    )
-    reports = {report["table"]: report for report in json.loads(done.stdout)["tables"]}
+    words = ("--execute", "--yes", "--from", "vault", "--config", str(config), "--json")
+    reports = {r["table"]: r for r in json.loads(command("--all", *words).stdout)["tables"]}
     assert (reports["t"]["mended"], reports["t"]["left"]) == (1, 0)
     assert file.exists()
     assert "is the table itself" in reports["vault"]["error"]
-    unknown = run_memwal("repair", table.uri, "--from", "volt", "--config", str(config))
-    assert unknown.returncode == 2 and "volt" in unknown.stderr
-
-
-def test_the_python_api(table: Table) -> None:
-    opened = memwal.open_table(table.uri)
-    assert opened.repair().items == ()
-    tear(manifest_files(table, table.shards[0])[0], 9)
-    with pytest.raises(Corruption, match="MW-J02"):
-        opened.repair()
-    assert opened.repair(execute=True, yes=True).mended == 1
+    unknown = command(table.uri, "--from", "volt", "--config", str(config))
+    assert unknown.exit_code == 2 and "volt" in unknown.output

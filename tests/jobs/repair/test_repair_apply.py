@@ -13,20 +13,20 @@ from memwal.errors import LostRace, MemWalError, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.job import RepairOptions, run_repair
-from memwal.jobs.repair.model import Action, Damage, MoveAway
+from memwal.jobs.repair.model import Action, Damage
 from memwal.jobs.repair.report import report_repair
 from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.repair.store import StoredEvidence, StoredHands
+from memwal.jobs.repair.store import StoredHands
 from memwal.jobs.verify.job import run_verify
 from memwal.jobs.verify.plan import Check
 from memwal.model import ShardManifest
 from memwal.report import TableReport
 from memwal.run.options import RunOptions
-from memwal.run.progress import SILENT
 from tests.jobs.repair.damages import LOST, WHOLE, keys_of, make_damaged_ground, put_tail
 from tests.support.builders import Table
 from tests.support.indexed import resolved
 from tests.support.progress import Quiet
+from tests.support.sampling import many
 
 pytestmark = pytest.mark.integration
 
@@ -60,11 +60,11 @@ def repair(table: Table, steps: Callable[[str], None]) -> TableReport:
 @pytest.mark.parametrize(
     "name",
     [
-        "manifest cut",
-        "three manifests gone",
-        "newest generation gone",
-        "sentinel torn",
         "WAL entry and manifest",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("manifest cut", "three manifests gone", "newest generation gone")
+        ),
     ],
 )
 def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None:
@@ -74,7 +74,7 @@ def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None
     taken: list[str] = []
     repair(whole, taken.append)
     assert taken
-    for stop in range(len(taken)):
+    for stop in range(len(taken))[:: many(1, 5)]:
         table = ground.copied(tmp_path / f"stopped at {stop}")
         damage(table, table.shards[0])
         left = iter(range(stop, -1, -1))
@@ -123,22 +123,6 @@ def test_a_manifest_that_somebody_else_wrote_first(ground: Table, tmp_path: Path
         hands_of(table).put_manifest(other)
 
 
-def test_a_sound_table_is_looked_at_once(ground: Table, tmp_path: Path) -> None:
-    table = ground.copied(tmp_path / "t")
-    evidence = StoredEvidence(stores=table.stores, progress=SILENT, idle_seconds=0.0)
-    looks = iter([evidence.look])
-    run = TableRepair(
-        uri=table.uri,
-        look=lambda: next(looks)(),
-        hands=hands_of(table),
-        take_lease=lambda: pytest.fail("there is no work"),
-        before_commit=lambda: None,
-        confirm=lambda damages: True,
-    )
-    run.run()
-    assert run.last == [] and {check.ok for check in run.checks} == {True}
-
-
 def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
     """A check that would report a damage could not be made again, so nobody knows."""
     run = TableRepair(
@@ -173,19 +157,3 @@ def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
 
 def make_check(name: str, *, ok: bool | None, error: MemWalError | None = None) -> Check:
     return Check(invariant=None, name=name, ok=ok, detail="", error=error)
-
-
-def test_nothing_is_done_before_what_it_replaces_is_kept(ground: Table, tmp_path: Path) -> None:
-    """The copy comes first; if it fails, nothing is removed, and others are mended all the same."""
-    table = ground.copied(tmp_path / "t")
-    run = TableRepair(
-        uri=table.uri,
-        look=lambda: pytest.fail("no look is needed"),
-        hands=hands_of(table),
-        take_lease=lambda: None,
-        before_commit=lambda: None,
-        confirm=lambda damages: True,
-    )
-    with pytest.raises(LostRace):
-        run.do(MoveAway(path=layout.TABLE_HINT, digest=digest_of(b"other")))
-    assert Path(table.uri, layout.TABLE_HINT).exists()

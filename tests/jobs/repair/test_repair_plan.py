@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,59 +25,40 @@ from memwal.jobs.repair.plan import OTHER, choose_next, find_damage, hold_losses
 from memwal.jobs.verify.plan import Check, Hint
 from memwal.model import (
     FlushedGeneration,
-    MemWalState,
     ShardId,
     ShardManifest,
     ShardStatus,
     ShardView,
-    TableView,
     VersionManifest,
 )
+from tests.support.views import make_manifest, make_state, make_view
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 NANOS = 10**9
 
 
-def make_state(merged: int) -> MemWalState:
-    return MemWalState(
-        index_uuid="0", created_at_millis=1, merged={SHARD: merged}, index_catchup={}
-    )
-
-
 def make_version(version: int, merged: int) -> VersionManifest:
-    state = make_state(merged)
+    state = make_state(merged={SHARD: merged})
     return VersionManifest(version=version, timestamp_nanos=version, mem_wal=state)
 
 
-def make_evidence(*shards: ShardEvidence, **more: object) -> Evidence:
-    merged = int(str(more.pop("merged", 0)))
-    view = TableView(
-        uri="t",
-        version=5,
-        primary_key=("k",),
-        columns=(),
-        rows=0,
-        manifest=make_version(5, merged),
-        mem_wal=make_state(merged),
-        shards=(),
-    )
+def make_evidence(*shards: ShardEvidence, merged: int = 0, **more: Any) -> Evidence:
+    view = make_view(state=make_state(merged={SHARD: merged}), version=5)
     given = Evidence(view=view, checks=(), shards=shards, now_nanos=10_000 * NANOS)
-    return replace(given, **more)  # type: ignore[arg-type]
+    return replace(given, **more)
 
 
 def generation(number: int, rows: int | None = 2) -> FlushedGeneration:
-    path = f"0badcafe_gen_{number}"
-    return FlushedGeneration(generation=number, path=path, physical_rows=rows)
+    return FlushedGeneration(generation=number, path=f"0badcafe_gen_{number}", physical_rows=rows)
 
 
 def manifest(version: int, *listed: int, epoch: int = 2, replay: int = 0) -> ShardManifest:
-    return ShardManifest(
-        shard_id=SHARD,
+    return make_manifest(
+        SHARD,
+        map(generation, listed),
         version=version,
         writer_epoch=epoch,
-        current_generation=max(listed, default=0) + 1,
         replay_after_wal_entry_position=replay,
-        flushed_generations=tuple(map(generation, listed)),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,13 +27,12 @@ from memwal.run.progress import SILENT
 from memwal.store.records.backups import StoredBackups
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.writers import ShardWriters
-from tests.support import garbage_runs as runs
 from tests.support.backups import back_up, resolve, restore
 from tests.support.builders import PAYLOAD, Put, Rows, Table, make_table
 from tests.support.policy_tables import make_policy_table
+from tests.support.s3server import S3Server
 from tests.support.sampling import many
-from tests.support.stopping import Stop, Stopper
-from tests.support.stores import ON_S3, make_address
+from tests.support.stopping import Stop, StopAt
 from tests.support.wal_tables import abandon
 
 pytestmark = pytest.mark.integration
@@ -53,6 +53,15 @@ class World:
         self.writer = abandon(self.table, self.shard, Put([6], 70))
         self.truth = self.table.truth()
         back_up(self.table, self.place)
+
+    def copied(self, root: Path) -> World:
+        """Table and backups in another folder; the writer has opened the shard anew."""
+        found = copy(self)
+        found.root, found.place, found.truth = root, root / "backups", dict(self.truth)
+        found.table = self.table.copied(root / "table")
+        shutil.copytree(self.place, found.place)
+        found.writer = found.table.writer(self.shard)
+        return found
 
     @property
     def path(self) -> Path:
@@ -80,12 +89,17 @@ class World:
         return found
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("first"))
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(first: World, tmp_path: Path) -> World:
+    return first.copied(tmp_path)
 
 
-def check_restored(world: World, path: Path, *, verified: bool = True) -> None:
+def check_restored(world: World, path: Path) -> None:
     """All rows of the backup are read, by memwal and, once a writer has them, by pylance.
 
     Then the table goes on: a new writer writes, all is merged, and nothing of the old is there.
@@ -107,9 +121,8 @@ def check_restored(world: World, path: Path, *, verified: bool = True) -> None:
     assert [report.error for report in table.merge_all()] == [None, None]
     assert table.base_rows() == wanted
     table.dataset.optimize.optimize_indices()
-    if verified:
-        (report,) = run_verify(RunOptions(tables=[resolve(path)]), SILENT).tables
-        assert report.exit_code == 0, report.error
+    (report,) = run_verify(RunOptions(tables=[resolve(path)]), SILENT).tables
+    assert report.exit_code == 0, report.error
 
 
 def read_all(table: Table) -> Rows:
@@ -172,8 +185,7 @@ def test_a_shard_that_was_never_merged_is_merged_in_a_new_place(tmp_path: Path) 
     assert "MW-H04" in str(refused)
 
 
-@pytest.mark.parametrize("over", [False, True])
-def test_operands_count_once_after_a_restore(tmp_path: Path, over: bool) -> None:
+def test_operands_count_once_after_a_restore(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", rows=[1, 2])
     table.flush((1, table.row(1, 5)), (3, table.row(3, 7)))
     table.merge()
@@ -187,13 +199,11 @@ def test_operands_count_once_after_a_restore(tmp_path: Path, over: bool) -> None
     writer.put(pa.Table.from_pylist([table.row(1, 17)], schema=table.dataset.schema))
     writer.close()
     table.merge()
-    path = tmp_path / ("t" if over else "new")
-    check_done(restore(tmp_path / "copies", path, over=over))
-    restored = replace(table, uri=str(path))
-    assert restored.keyed(open_table(str(path)).read(with_wal=True).read_all()) == truth
-    restored.flush((1, table.row(1, 19)))
-    restored.merge()
-    assert restored.base_rows() == restored.by_key(restored.truth())
+    check_done(restore(tmp_path / "copies", tmp_path / "t", over=True))
+    assert table.keyed(open_table(table.uri).read(with_wal=True).read_all()) == truth
+    table.flush((1, table.row(1, 19)))
+    table.merge()
+    assert table.base_rows() == table.by_key(table.truth())
 
 
 def test_where_its_folder_was_deleted_an_old_writer_is_told_when_it_flushes(world: World) -> None:
@@ -211,32 +221,18 @@ def test_where_its_folder_was_deleted_an_old_writer_is_told_when_it_flushes(worl
     check_restored(world, world.path)
 
 
-def test_the_checkpoint_and_the_backup_by_its_version(world: World) -> None:
-    first = world.table.dataset.version
-    world.go_on()
-    back_up(world.table, world.place, "b2")
-    paths = [world.root / name for name in ("newest", "named", "versioned")]
-    assert restore(world.place, paths[0]).backup == "b2"
-    assert restore(world.place, paths[1], backup="b1").backup == "b1"
-    assert restore(world.place, paths[2], version=first).backup == "b1"
-    check_restored(world, paths[2])
-    missing = restore(world.place, world.root / "none", version=99)
-    assert missing.exit_code == 2
-    assert "there are: b1 (version" in (missing.error or "")
-    assert restore(world.place, world.root / "none", backup="b1", version=99).exit_code == 2
-
-
-@pytest.mark.parametrize("scheme", [ON_S3])
-def test_in_a_bucket_and_over_it(request: pytest.FixtureRequest, world: World, scheme: str) -> None:
-    address = make_address(request, scheme, "lake/t")
-    options = address.storage_options
-    check_done(restore(world.place, address.uri, options=options))
-    table = replace(world.table, uri=address.uri, options=options)
+@pytest.mark.nightly
+def test_in_a_bucket_and_over_it(
+    make_s3_uri: Callable[[], str], s3_server: S3Server, world: World
+) -> None:
+    uri, options = make_s3_uri(), s3_server.storage_options
+    check_done(restore(world.place, uri, options=options))
+    table = replace(world.table, uri=uri, options=options)
     assert read_all(table) == world.truth
     old = table.writer(world.shard)
     old.put(world.rows(7, 80))
     stale = table.dataset
-    report = check_done(restore(world.place, address.uri, options=options, over=True))
+    report = check_done(restore(world.place, uri, options=options, over=True))
     assert (report.objects_copied, report.kept_checkpoint is None) == (0, False)
     assert "fenced" in fails(lambda: old.put(world.rows(7, 81)))
     assert "ncompatible" in fails(lambda: stale.delete("k = 1"))
@@ -273,6 +269,9 @@ def test_over_a_table_its_writer_is_fenced_and_its_rows_are_kept(world: World) -
     check_restored(world, world.path)
 
     assert report.kept_checkpoint is not None
+    shown = " ".join(str(part) for part in show_table(report))
+    for text in ("backup b1", report.kept_checkpoint, str(report.replaced_folder)):
+        assert text in shown
     kept = open_table(world.table.uri).read(checkpoint=report.kept_checkpoint).read_all()
     assert world.table.keyed(kept) == later
     # What only the old WAL had is no part of a checkpoint.
@@ -280,36 +279,6 @@ def test_over_a_table_its_writer_is_fenced_and_its_rows_are_kept(world: World) -
     entries = (world.path / report.replaced_folder / layout.wal_folder(world.shard)).iterdir()
     put = [batch for e in entries for batch in pa.ipc.open_stream(e.read_bytes())]
     assert [row["n"] for batch in put for row in batch.to_pylist()] == [90]
-
-
-def test_the_old_rows_outlive_garbage_until_their_checkpoint_is_dropped(world: World) -> None:
-    world.go_on()
-    world.writer.close()
-    for n in (100, 110, 120):
-        world.table.flush(world.shard, Put([1, 2], n))
-    later = world.table.lsm_rows()
-    kept = check_done(restore(world.place, world.path, over=True)).kept_checkpoint
-    table, truth = world.table, dict(world.truth)
-    # The new life comes to the old one's numbers of generations, and past them.
-    for n in range(200, 206):
-        with table.writer(world.shard) as writer:
-            writer.put(world.rows(3, n))
-        truth[table.kind.key(3)] = table.row(3, n)
-        assert [report.error for report in table.merge_all()] == [None, None]
-    table.dataset.optimize.optimize_indices()
-    for _ in range(3):
-        runs.garbage(table, retention=0, wal=True)
-    assert table.base_rows() == truth == read_all(table)
-    read = open_table(table.uri).read
-    assert table.keyed(read(checkpoint=kept).read_all()) == later
-    assert table.stores.table_manifests.versions()[0] > 1  # something went
-    memwal.open_table(table.uri).drop_checkpoint(str(kept))
-    for _ in range(3):
-        runs.garbage(table, retention=0, wal=True)
-    assert table.base_rows() == truth == read_all(table)
-    with table.writer(world.shard) as writer:
-        writer.put(world.rows(3, 300))
-    assert table.lsm_rows()[table.kind.key(3)]["n"] == 300
 
 
 def test_a_restore_that_has_expired_is_no_fall_of_progress(world: World) -> None:
@@ -338,11 +307,18 @@ def test_a_writer_of_memwal_is_fenced(world: World) -> None:
     check_done(restore(world.place, world.path, over=True))
     with pytest.raises(Fenced, match="restored from a backup"):
         shard.put(world.rows(12, 81))
-    check_restored(world, world.path)
+    assert read_all(world.table) == world.truth
+
+
+OTHERS = ("version", "generation", "shard", "wal")
 
 
 @pytest.mark.parametrize(
-    "what", ["data", "generation", "shard manifest", "version", "shard", "wal"]
+    "what",
+    [
+        *("data", "shard manifest"),
+        *(pytest.param(what, marks=pytest.mark.nightly) for what in OTHERS),
+    ],
 )
 def test_over_a_broken_table(world: World, what: str) -> None:
     world.go_on()
@@ -387,19 +363,6 @@ def test_over_a_broken_table(world: World, what: str) -> None:
     check_restored(world, world.path)
 
 
-def test_what_an_ingest_did_after_the_backup_is_not_skipped(world: World) -> None:
-    folder = world.path / layout.INGESTS
-    for name in ("before", "after"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "000000000001.json").write_text("{}")
-    os.utime(folder / "before" / "000000000001.json", (1e9, 1e9))
-    report = check_done(restore(world.place, world.path, over=True))
-    assert report.ingests_put_aside == ("after",)
-    assert list(folder.rglob("*.json")) == [folder / "before" / "000000000001.json"]
-    kept = f"{report.replaced_folder}/{layout.INGESTS}/after/000000000001.json"
-    assert (world.path / kept).read_text() == "{}"
-
-
 def test_readers_see_nothing_of_it_before_the_mark(world: World) -> None:
     """A shard that has no manifest any more, and a table that goes on: its rows come at once."""
     shutil.rmtree(world.path / layout.shard_folder(world.other) / "manifest")
@@ -415,11 +378,10 @@ def test_readers_see_nothing_of_it_before_the_mark(world: World) -> None:
     assert (False, False) in seen
     assert (False, True) not in seen
     assert world.manifest().writer_epoch > before.writer_epoch
-    check_restored(world, world.path)
+    assert read_all(world.table) == world.truth
 
 
-def test_a_version_of_a_table_made_again_with_the_same_numbers_stays(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_version_of_a_table_made_again_with_the_same_numbers_stays(world: World) -> None:
     version = int(world.table.dataset.version)
     shutil.rmtree(world.path)
     again = make_table(world.path, rows=range(40, 50), shards=1)
@@ -475,26 +437,6 @@ def fails_to_open(path: Path) -> bool:
     return False
 
 
-def test_a_list_that_lacks_what_the_document_names(world: World, tmp_path: Path) -> None:
-    backups = StoredBackups(world.at(world.place).stores.objects)
-    backup = backups.find()
-    objects = backups.objects_of(backup)
-    for position, left_out in enumerate(
-        (
-            backup.manifest_path,
-            layout.shard_manifest_path(world.shard, world.manifest().version),
-            layout.wal_entry_path(world.shard, 5),
-        )
-    ):
-        name = f"short{position}"
-        shorter = [found for found in objects if found.path != left_out]
-        assert len(shorter) == len(objects) - 1
-        backups.put(replace(backup, name=name), shorter)
-        report = restore(world.place, tmp_path / name, backup=name)
-        assert (report.exit_code, "(MW-A24)" in (report.error or "")) == (8, True)
-        assert not (tmp_path / name / layout.VERSIONS).exists()
-
-
 def test_places_that_are_refused(world: World) -> None:
     inside = restore(world.place, world.place / "inside")
     around = restore(world.place, world.root)
@@ -512,15 +454,17 @@ def test_places_that_are_refused(world: World) -> None:
     assert (occupied.exit_code, "(MW-A20)" in (occupied.error or "")) == (5, True)
     assert restore(world.root / "nothing", world.root / "new").exit_code == 2
     assert not (world.root / "new").exists()
+    world.table.stores.leases.acquire("merge")
+    report = restore(world.place, world.path, over=True)
+    assert (report.outcome, report.exit_code) == ("held", 4)
 
 
-def test_versions_that_are_named_by_another_scheme(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    first, second = World(tmp_path / "a", enable_v2_manifest_paths=False), World(tmp_path / "b")
-    report = restore(first.place, second.path, over=True)
+@pytest.mark.nightly
+def test_versions_that_are_named_by_another_scheme(world: World, tmp_path: Path) -> None:
+    first = World(tmp_path / "v1", enable_v2_manifest_paths=False)
+    report = restore(first.place, world.path, over=True)
     assert (report.exit_code, "(MW-A22)" in (report.error or "")) == (7, True)
-    check_restored(second, second.path)
+    check_restored(world, world.path)
     check_done(restore(first.place, first.root / "new"))
     check_restored(first, first.root / "new")
     first.go_on()
@@ -528,37 +472,18 @@ def test_versions_that_are_named_by_another_scheme(tmp_path: Path) -> None:
     check_restored(first, first.path)
 
 
-def test_a_lease_that_is_held_is_waited_for_by_nobody(world: World) -> None:
-    world.table.stores.leases.acquire("merge")
-    report = restore(world.place, world.path, over=True)
-    assert (report.outcome, report.exit_code) == ("held", 4)
-
-
 # ---- killed
 
 
-class _Named(Stopper):
-    """Stops at the nth step of one name."""
-
-    def __init__(self, name: str, nth: int) -> None:
-        super().__init__(nth)
-        self.name = name
-
-    def __call__(self, step: str) -> None:
-        if step == self.name or self.left <= 0:
-            super().__call__(step)
+STEPS = ("base", "mark", "copy", "fence", "commit", "claim", "row", "shard")
+OVER = ("claim", "remove", "keep", "commit", "aside", "mark", "copy", "fence", "row", "shard")
 
 
-STEPS = ("mark", "copy", "fence", "commit", "base", "claim", "row", "shard")
-OVER = ("keep", "remove", "claim", "commit", "aside", "mark", "copy", "fence", "row", "shard")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("step", STEPS[: many(len(STEPS), 4)])
+@pytest.mark.parametrize("step", STEPS[: many(len(STEPS), 1)])
 def test_killed_in_a_new_place(world: World, step: str) -> None:
     path = world.root / "new"
     with pytest.raises(Stop):
-        restore(world.place, path, steps=_Named(step, 2 if step in ("copy", "claim") else 1))
+        restore(world.place, path, steps=StopAt(step, 2 if step in ("copy", "claim") else 1))
     assert fails_to_open(path)
     if step not in ("mark",):
         back_up(world.table, world.place, "b2")
@@ -568,15 +493,14 @@ def test_killed_in_a_new_place(world: World, step: str) -> None:
     check_restored(world, path)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("step", OVER[: many(len(OVER), 4)])
+@pytest.mark.parametrize("step", OVER[: many(len(OVER), 1)])
 def test_killed_over_a_table(world: World, step: str) -> None:
     world.go_on()
     damaged = next((world.place / "data").iterdir()).name
     (world.path / "data" / damaged).write_bytes(b"x" * 100)
     stale = world.table.dataset
     with pytest.raises(Stop):
-        restore(world.place, world.path, over=True, steps=_Named(step, 1))
+        restore(world.place, world.path, over=True, steps=StopAt(step, 1))
     blocked = step not in ("keep", "mark", "copy", "remove", "aside")
     assert fails_to_open(world.path) == blocked
     if blocked:  # a commit that was begun before, and a job
@@ -596,13 +520,13 @@ def test_killed_over_a_table(world: World, step: str) -> None:
 def test_killed_and_then_another_backup(world: World) -> None:
     path = world.root / "new"
     with pytest.raises(Stop):
-        restore(world.place, path, steps=_Named("shard", 1))
+        restore(world.place, path, steps=StopAt("shard", 1))
     world.writer.put(world.rows(7, 80))
     back_up(world.table, world.place, "b2")
     report = check_done(restore(world.place, path, over=True))
     assert report.backup == "b2"
     world.truth[world.table.kind.key(7)] = world.table.row(7, 80)
-    check_restored(world, path)
+    assert read_all(world.at(path)) == world.truth
 
 
 def test_a_claim_that_comes_between_is_fenced(world: World) -> None:
@@ -617,7 +541,7 @@ def test_a_claim_that_comes_between_is_fenced(world: World) -> None:
     check_done(restore(world.place, world.path, over=True, steps=claim))
     (claimed,) = claims
     assert before.writer_epoch < claimed.writer_epoch < world.manifest().writer_epoch
-    check_restored(world, world.path)
+    assert read_all(world.table) == world.truth
 
 
 def test_what_is_acknowledged_to_the_last_is_kept(world: World) -> None:
@@ -640,7 +564,7 @@ def test_what_is_acknowledged_to_the_last_is_kept(world: World) -> None:
         for row in batch.to_pylist()
     ]
     assert sorted(rows) == [70, 97, 98]
-    check_restored(world, world.path)
+    assert read_all(world.table) == world.truth
 
 
 def test_a_commit_that_lands_before_the_mark_is_restored_over(world: World) -> None:
@@ -652,7 +576,7 @@ def test_a_commit_that_lands_before_the_mark_is_restored_over(world: World) -> N
 
     report = check_done(restore(world.place, world.path, over=True, steps=commit))
     assert report.version_after == commits[0].version + 1
-    check_restored(world, world.path)
+    assert read_all(world.table) == world.truth
 
 
 def test_what_is_gone_again_before_the_end(world: World) -> None:
@@ -666,13 +590,13 @@ def test_what_is_gone_again_before_the_end(world: World) -> None:
     assert (report.exit_code, "gone again" in (report.error or "")) == (1, True)
     assert fails_to_open(path)
     check_done(restore(world.place, path))
-    check_restored(world, path)
+    assert read_all(world.at(path)) == world.truth
 
 
 def test_a_mark_of_a_newer_memwal_is_left_alone(world: World) -> None:
     path = world.root / "new"
     with pytest.raises(Stop):
-        restore(world.place, path, steps=_Named("copy", 1))
+        restore(world.place, path, steps=StopAt("copy", 1))
     (mark,) = (path / layout.VERSIONS).iterdir()
     data = mark.read_bytes()
     assert restores.decode_restore_mark(data) is not None
@@ -682,14 +606,6 @@ def test_a_mark_of_a_newer_memwal_is_left_alone(world: World) -> None:
 
 
 # ---- from Python and the command line
-
-
-def test_from_python(world: World) -> None:
-    report = memwal.open_table(str(world.root / "new")).restore(str(world.place), backup="b1")
-    assert (report.backup, report.objects_copied > 0) == ("b1", True)
-    with pytest.raises(Refused, match="over"):
-        memwal.open_table(str(world.root / "new")).restore(str(world.place))
-    check_restored(world, world.root / "new")
 
 
 def test_a_new_place_that_is_given_like_a_name(
@@ -703,14 +619,8 @@ def test_a_new_place_that_is_given_like_a_name(
     with pytest.raises(NotATable) as elsewhere:
         memwal.open_table("again").verify()
     assert str(elsewhere.value) == told
-    memwal.open_table(place).restore(str(world.place))
-    check_restored(world, world.root / "again")
-
-
-def test_the_report_can_be_shown_and_read(world: World) -> None:
-    world.go_on()
-    report = restore(world.place, world.path, over=True)
-    shown = " ".join(str(part) for part in show_table(report))
-    assert "backup b1" in shown
-    assert str(report.kept_checkpoint) in shown
-    assert str(report.replaced_folder) in shown
+    report = memwal.open_table(place).restore(str(world.place), backup="b1")
+    assert (report.backup, report.objects_copied > 0) == ("b1", True)
+    with pytest.raises(Refused, match="over"):
+        memwal.open_table(place).restore(str(world.place))
+    assert read_all(world.at(world.root / "again")) == world.truth
