@@ -18,7 +18,7 @@ from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.nursery import run_memwal
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.nightly
 
 MEMWAL = str(Path(sys.executable).with_name("memwal"))
 

@@ -29,7 +29,7 @@ from tests.support import builders
 from tests.support import garbage_runs as runs
 from tests.support.builders import Delete, Put, Table
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.nightly
 
 LEVELS = 2
 DISK_BYTES = 24 * 1024 * 1024

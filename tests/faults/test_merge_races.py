@@ -201,6 +201,7 @@ def test_a_second_merger_around_the_delete_pass(
         assert happened or not deleted_by(table, FIRST_PREFIX)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_merger_with_every_type_of_key(laid_out: LaidOut, kind: str) -> None:
     """New keys in both folds: what Lance compares, and what the guard has to make up for."""

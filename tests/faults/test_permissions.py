@@ -213,6 +213,7 @@ def test_access_to_s3_is_taken_away_half_way(
     live.check_verified(table)
 
 
+@pytest.mark.nightly
 def test_a_shard_that_is_closed_on_s3_does_not_stop_the_others(
     s3_server: S3Server, proxy: S3Proxy
 ) -> None:

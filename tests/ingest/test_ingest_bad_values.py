@@ -127,6 +127,7 @@ def test_nothing_is_written_when_the_first_rows_of_any_file_are_bad(tmp_path, ki
     assert numbers(table) == []
 
 
+@pytest.mark.nightly
 @KINDS
 def test_bad_rows_are_set_aside_each_once(tmp_path, kind, monkeypatch, stalled) -> None:
     paths = write(tmp_path / "in", kind, BAD)
@@ -209,6 +210,7 @@ def stopped_at(table: MemWalTable, paths: list[str], nth: int, monkeypatch, seco
         assert run(table, *paths)["exit_code"] == 1
 
 
+@pytest.mark.nightly
 @KINDS
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in the WAL only"])
 def test_what_is_written_may_not_be_mended(tmp_path, kind, monkeypatch, stalled, recorded) -> None:
@@ -409,6 +411,7 @@ def test_chunks_are_the_same_wherever_reading_begins(tmp_path, kind, bad) -> Non
         assert read(10 * chunks) == whole[chunks:]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("line", ["no row", '{"id": 1, "n": "x", "note": "y"}'])
 @pytest.mark.parametrize("behind", [0, 5])
 def test_a_line_behind_a_chunk_that_was_read_already(tmp_path, line, behind) -> None:
@@ -515,6 +518,7 @@ def test_places_that_are_asked_for_again(tmp_path) -> None:
     assert [places.find(row).line for row in (5, 400_000, 7)] == [6, 400_001, 8]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_a_file_of_hardly_any_rows_is_given_up(tmp_path, kind) -> None:
     """However long it is: what is none is held in memory."""

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from tests.support.lancedb_process import lancedb_client
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.nightly
 
 MAINTAIN = [
     "maintain",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -31,10 +30,11 @@ from tests.support.policy_tables import (
     random_table,
     seconds,
 )
+from tests.support.sampling import seeds
 
 pytestmark = pytest.mark.integration
 
-SEEDS = range(int(os.environ.get("MEMWAL_SEEDS", "5")))
+SEEDS = seeds(5, 1)
 KINDS_TRIED = ("int64", "utf8", "utf8+int32", "binary")
 FILTERS = (
     "n > 20",

@@ -34,12 +34,13 @@ from memwal.read import open_table
 from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource, MemWalPartition, MemWalReader
 from memwal.rows.expire import EXPIRE_KEY, make_expire
-from tests.read.test_read_random import FILTERS, random_table, seeds
+from tests.read.test_read_random import FILTERS, random_table
 from tests.read.test_read_shapes import drop, sharded
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Row, Table
 from tests.support.lsm_reads import lsm_read
 from tests.support.s3server import S3Server
+from tests.support.sampling import seeds
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.integration
@@ -100,7 +101,8 @@ def numbers(table: Table, **options: str) -> list[int]:
 # ---- who wins
 
 
-@pytest.mark.parametrize("seed", seeds(2), ids=lambda seed: f"seed={seed}")
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", seeds(2, 1), ids=lambda seed: f"seed={seed}")
 def test_every_read_gives_the_model_at_every_version(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     table = random_table(tmp_path, rng.choice(list(KINDS)), rng)
@@ -445,7 +447,7 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("seed", seeds(1), ids=lambda seed: f"seed={seed}")
+@pytest.mark.parametrize("seed", seeds(2, 1), ids=lambda seed: f"seed={seed}")
 def test_a_dataframe_is_the_model(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Joined with itself, too: filtered and not, through Spark's filter and through ours."""
     rng = random.Random(100 + seed)

@@ -39,9 +39,9 @@ class Kind:
 
 
 KINDS = {
-    "drawn": Kind(run_seed, 60),
+    "drawn": Kind(run_seed, 30),
     "clones": Kind(
-        lambda seed: run_setup(cloned(Setup.of(seed))), 30, ("clones adopted", "versions by merge")
+        lambda seed: run_setup(cloned(Setup.of(seed))), 10, ("clones adopted", "versions by merge")
     ),
     # A refresh may lower progress for a moment, and operands would count twice.
     "counters": Kind(
@@ -94,6 +94,7 @@ def test_a_seed_replays_step_by_step() -> None:
     assert (one.steps, one.checks) == (other.steps, other.checks)
 
 
+@pytest.mark.nightly
 def test_what_goes_wrong_is_noticed_and_shrunk() -> None:
     class Forgetful(Lake):
         """Loses the newest row of every merge."""

@@ -51,6 +51,7 @@ def memwal(table: Table, *words: str) -> dict[str, object]:
     return report
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", [ON_S3, ON_AZURE, ON_GCS])
 def test_a_table_lives_on_it(request: pytest.FixtureRequest, scheme: str, tmp_path: Path) -> None:
     place = make_address(request, scheme, "a/table")

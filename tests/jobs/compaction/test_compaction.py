@@ -250,6 +250,7 @@ def test_tasks_run_on_spark(tmp_path: Path) -> None:
     check_caught_up(table, NAMES)
 
 
+@pytest.mark.nightly
 def test_on_s3(make_s3_uri: Callable[[], str], s3_server: Any) -> None:
     names = ("key_idx", "flat_idx")
     table = fragmented(make_s3_uri(), names, options=s3_server.storage_options)

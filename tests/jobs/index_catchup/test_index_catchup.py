@@ -210,6 +210,7 @@ def hits(dataset: Any, column: str) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("covered", [True, False], ids=["covered", "empty"])
 @pytest.mark.parametrize("method", [Method.APPEND, Method.SEGMENTS, Method.RETRAIN])
 def test_a_full_text_index_keeps_its_settings(
@@ -255,6 +256,7 @@ def test_retrain_leaves_one_segment_that_covers_everything(
     check_caught_up(table, names)
 
 
+@pytest.mark.nightly
 def test_many_small_appends_keep_few_segments_and_answer_rightly(tmp_path: Path) -> None:
     names = ("key_idx", "text_idx", "flat_idx")
     table = make_indexed(tmp_path / "t", names)
@@ -672,6 +674,7 @@ def test_segments_are_built_on_spark(tmp_path: Path) -> None:
     check_caught_up(table, ["key_idx", "text_idx"])
 
 
+@pytest.mark.nightly
 def test_on_s3(make_s3_uri: Callable[[], str], s3_server: Any) -> None:
     names = ("key_idx", "text_idx", "flat_idx")
     table = make_indexed(make_s3_uri(), names, options=s3_server.storage_options)

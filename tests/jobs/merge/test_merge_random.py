@@ -1,11 +1,7 @@
-"""Random histories against a plain-dict model, checked at every version that a merge makes.
-
-`MEMWAL_SEED=n` replays one seed, `MEMWAL_SEEDS=n` runs the first n.
-"""
+"""Random histories against a plain-dict model, checked at every version that a merge makes."""
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,25 +20,18 @@ from memwal.run.engines.pool import LocalEngine
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, KeyKind, Put, Table
 from tests.support.s3server import S3Server
-from tests.support.sampling import many
+from tests.support.sampling import seeds
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.integration
 
-DEFAULT_SEEDS = many(6, 3)
 ROUNDS = 6
 KEYS_PER_SHARD_MAX = 40
 MANY_NEW_KEYS = 260
 """Enough that two shards' inserts at once conflict every time (seen on pylance 14)."""
 
 
-def seeds(default: int) -> Sequence[int]:
-    if "MEMWAL_SEED" in os.environ:
-        return [int(os.environ["MEMWAL_SEED"])]
-    return range(int(os.environ.get("MEMWAL_SEEDS", default)))
-
-
-def each_seed(default: int) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("seed", seeds(default), ids=lambda seed: f"seed={seed}")
+def each_seed(full: int, part: int = 1) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("seed", seeds(full, part), ids=lambda seed: f"seed={seed}")
 
 
 Merge = Callable[[Table, MergeRequest, MergeLimits], Sequence[ShardReport]]
@@ -205,21 +194,22 @@ class Story:
             assert self.table.progress()[shard] >= generation
 
 
-@each_seed(DEFAULT_SEEDS)
+@each_seed(6)
 def test_a_random_history_through_the_local_engine(tmp_path: Path, seed: int) -> None:
     Story(tmp_path / "t", seed, through_units(LocalEngine())).play()
 
 
-@each_seed(DEFAULT_SEEDS)
+@each_seed(6)
 def test_a_random_history_with_shared_commits(tmp_path: Path, seed: int) -> None:
     Story(tmp_path / "t", 4000 + seed, together).play()
 
 
-@each_seed(DEFAULT_SEEDS)
+@each_seed(6)
 def test_a_random_history_with_the_index_join_where_it_may_be(tmp_path: Path, seed: int) -> None:
     Story(tmp_path / "t", 1000 + seed, by_own_merger(builders.INDEX_FAVOURED)).play()
 
 
+@pytest.mark.nightly
 @each_seed(1)
 def test_a_random_history_on_s3(
     make_s3_uri: Callable[[], str], s3_server: S3Server, seed: int

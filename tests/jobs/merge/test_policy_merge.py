@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
@@ -44,10 +43,11 @@ from tests.support.policy_tables import (
 )
 from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
+from tests.support.sampling import seeds
 
 pytestmark = pytest.mark.integration
 
-SEEDS = range(int(os.environ.get("MEMWAL_SEEDS", "6")))
+SEEDS = seeds(6, 1)
 KINDS_TRIED = ("int64", "utf8", "utf8+int32", "binary")
 
 

@@ -206,6 +206,7 @@ def test_garbage_where_a_snapshot_should_be_is_replaced(tmp_path: Path) -> None:
     assert refresh(table).outcome == "nothing_to_do"
 
 
+@pytest.mark.nightly
 def test_very_many_shards_are_read_by_units(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", rows=range(3), shards=0)
     manifests = table.stores.shard_manifests
