@@ -189,6 +189,7 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int, str]]
         os.chdir(here)
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_an_hour_with_one_of_everything(hour: list[tuple[str, int, str]]) -> None:
     for line, code, text in hour:

@@ -31,5 +31,6 @@ def test_what_spark_writes_it_merges_and_reads(
             main(["merge", uri, "--engine", "spark", "--json"])
     merged = json.loads(capfd.readouterr().out)
     assert merged["engine"]["name"] == "spark"
-    assert sum(shard["rows_inserted"] for shard in merged["tables"][0]["shards"]) == 5
-    assert memwal.open_table(uri).read().read_all().num_rows == 15
+    shards = merged["tables"][0]["shards"]
+    assert sum(shard["rows_inserted"] + shard["rows_updated"] for shard in shards) == 10
+    assert memwal.open_table(uri).read(filter="text = 'new'").read_all().num_rows == 10

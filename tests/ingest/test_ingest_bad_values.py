@@ -33,6 +33,7 @@ from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.read import open_table
 from memwal.store.records.ingests import PlanRecord, RejectRecord, Round
 from tests.support.ingest_tables import KEY, SCHEMA, MemWalTable, make, wal_rows
+from tests.support.sampling import grid
 from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
@@ -164,8 +165,7 @@ def test_a_run_that_stops_counts_what_it_wrote(tmp_path, monkeypatch) -> None:
     assert report["bytes_written"] > 0
 
 
-@KINDS
-@pytest.mark.parametrize("part", BAD)
+@pytest.mark.parametrize(("kind", "part"), grid(["csv", "jsonl", "parquet"], BAD))
 def test_mended_and_gone_on(tmp_path, kind, part, monkeypatch, stalled) -> None:
     """Whatever ends the runs before and after: each row is written once."""
     table = make(tmp_path / "t", **SPEC)

@@ -109,6 +109,7 @@ def stop_at(monkeypatch, nth: int, progress_seconds: float) -> Stopper:
 
 
 # With progress at every chunk, and with none at all: then only the WAL knows.
+@pytest.mark.nightly
 @pytest.mark.parametrize("progress_seconds", [0.0, 1e9])
 def test_stopped_again_and_again(
     undisturbed, tmp_path, monkeypatch, stalled, progress_seconds
@@ -250,6 +251,7 @@ def write_parts(folder: Path, random: Random, *, equal: bool) -> list[int]:
     return numbers
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("seed", range(many(8, 4)))

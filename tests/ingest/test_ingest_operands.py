@@ -33,6 +33,7 @@ def test_operands_are_folded_exactly(counters: Counters) -> None:
     assert counters.ingest()["outcome"] == "nothing_to_do"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("merged", [False, True], ids=["merged last", "merged in between"])
 def test_killed_and_resumed_half_way_each_operand_counts_once(
     counters: Counters, merged: bool

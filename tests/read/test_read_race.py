@@ -54,6 +54,7 @@ class Writer(threading.Thread):
             setattr(self, word, int(n))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["newest wins", "sum", "no key"])
 def test_a_read_has_all_that_was_acknowledged_before_and_nothing_twice(
     tmp_path: Path, kind: str

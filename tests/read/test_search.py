@@ -31,6 +31,7 @@ from memwal.read.plan.request import ReadRequest
 from memwal.read.spark import MemWalDataSource
 from memwal.read.store import search as searches
 from memwal.run.stores import Stores
+from tests.support.sampling import seeds
 from tests.support.texts import INDEX, KEY, SETTINGS, TextTable, make_texts, rows_of, zipf_texts
 
 pytestmark = pytest.mark.integration
@@ -78,7 +79,7 @@ def maintained(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return bool(request.param == "own indexes")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2, 1))
 def test_the_matches_are_the_model_s_whatever_is_merged_and_indexed(
     tmp_path: Path, maintained: bool, seed: int
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_policy_that_only_the_configuration_has_is_refused(tmp_path: Path, tab
         loaded("mine", config=configured(tmp_path, text))
 
 
+@pytest.mark.nightly
 def test_tasks_renew_what_the_namespace_vends_and_show_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

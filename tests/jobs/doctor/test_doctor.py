@@ -448,6 +448,7 @@ def proxy(s3_server: S3Server) -> Iterator[S3Proxy]:
         yield proxy
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_on_s3(s3_server: S3Server, proxy: S3Proxy) -> None:
     bucket, options = s3_server.make_bucket(), proxy.options(s3_server.storage_options)

@@ -41,6 +41,7 @@ from tests.support.indexed import (
 )
 from tests.support.lsm_reads import lsm_read
 from tests.support.progress import Quiet
+from tests.support.sampling import grid
 from tests.support.texts import KEY
 
 pytestmark = pytest.mark.integration
@@ -554,8 +555,9 @@ def test_an_index_on_a_nested_column_is_caught_up_by_segments(tmp_path: Path) ->
     assert len(facts(table).indexes[0].segments) == 1
 
 
-@pytest.mark.parametrize("method", [None, Method.SEGMENTS, Method.RETRAIN])
-@pytest.mark.parametrize("names", [NO_PQ, ("pq_idx",)], ids=["most kinds", "pq"])
+@pytest.mark.parametrize(
+    ("method", "names"), grid([None, Method.SEGMENTS, Method.RETRAIN], [NO_PQ, ("pq_idx",)])
+)
 def test_rows_that_keep_their_ids_are_not_found_by_old_values(
     tmp_path: Path, names: tuple[str, ...], method: Method | None
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import memwal
 from tests.support.nursery import run_memwal
+from tests.support.sampling import grid
 
 pytestmark = pytest.mark.integration
 
@@ -33,9 +34,10 @@ def values(table: pa.Table) -> dict[int, int]:
     return dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("stable_row_ids", [False, True])
-@pytest.mark.parametrize("v2_names", [False, True])
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize(
+    ("version", "v2_names", "stable_row_ids"),
+    grid(["2.0", "2.1", "2.2"], [False, True], [False, True]),
+)
 def test_every_job(tmp_path: Path, version: str, v2_names: bool, stable_row_ids: bool) -> None:
     uri = str(tmp_path / "t")
     base = lance.write_dataset(

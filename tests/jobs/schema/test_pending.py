@@ -181,6 +181,7 @@ def make(uri: str, rows: Sequence[Row]) -> str:
     return uri
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("waiting", WAITING)
 @pytest.mark.parametrize("name", CHANGES)
 def test_rows_that_wait_are_as_the_new_schema_has_them(uri: str, name: str, waiting: str) -> None:
