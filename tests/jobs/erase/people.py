@@ -74,6 +74,7 @@ class People:
     uri: str
     shard: str = field(default_factory=lambda: str(uuid.uuid4()))
     settings: Settings = Settings()
+    policy: Any = None
     open_writers: list[Any] = field(default_factory=list)
 
     def write(self, *parts: pa.Table, closes: bool = True) -> None:
@@ -89,7 +90,13 @@ class People:
 
     @property
     def resolved(self) -> ResolvedTable:
-        return ResolvedTable(name="t", uri=self.uri, settings=self.settings, storage_options={})
+        return ResolvedTable(
+            name="t",
+            uri=self.uri,
+            settings=self.settings,
+            storage_options={},
+            policy=self.policy,
+        )
 
     def run(self, job: Any, kind: Any, **more: Any) -> Any:
         (report,) = job(kind(tables=[self.resolved], engine="local", **more), Quiet()).tables
@@ -135,22 +142,16 @@ def erase(
     *keys: str,
     execute: bool = True,
     steps: Steps = no_steps,
-    lease: bool = True,
     confirm: Any = None,
     **asked: Any,
 ) -> Any:
-    request = EraseRequest(
-        key=[f"id={key}" for key in keys],
-        execute=execute,
-        yes=confirm is None,
-        **{**NOW, **asked},
-    )
+    given = {"key": [f"id={key}" for key in keys], "yes": confirm is None, **NOW, **asked}
+    request = EraseRequest(execute=execute, **given)
     options = EraseOptions(
         tables=[table.resolved],
         request=request,
         confirm=confirm or (lambda name, shards: True),
         steps=steps,
-        lease=lease,
     )
     return run_erase(options, Quiet()).tables[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,13 +17,17 @@ from typer.testing import CliRunner
 import memwal
 from memwal.cli.app import app
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import Corruption
+from memwal.errors import Corruption, LostRace, MemWalError, StoreUnavailable
 from memwal.format import layout
+from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.job import RepairOptions, run_repair
-from memwal.jobs.repair.report import RepairTableReport
+from memwal.jobs.repair.model import Action, Damage
+from memwal.jobs.repair.report import RepairTableReport, report_repair
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.repair.store import StoredHands
 from memwal.jobs.verify.job import run_verify
+from memwal.jobs.verify.plan import Check
+from memwal.model import ShardManifest
 from memwal.ports import Steps, no_steps
 from memwal.run.options import RunOptions
 from memwal.store.shards.writers import ShardWriters
@@ -40,6 +45,7 @@ from tests.jobs.repair.damages import (
 from tests.support.builders import Put, Rows, Table, apply, make_table
 from tests.support.indexed import resolved
 from tests.support.progress import Quiet
+from tests.support.sampling import many
 
 pytestmark = pytest.mark.integration
 
@@ -95,6 +101,11 @@ def snap(table: Table) -> dict[str, bytes]:
     return {str(p.relative_to(table.uri)): p.read_bytes() for p in files}
 
 
+def check_whole(table: Table, report: RepairTableReport) -> None:
+    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
+    assert broken(table) == [] and read(table) == table.truth()
+
+
 def test_a_sound_table_is_left_alone(table: Table) -> None:
     before = snap(table)
     report = repair(table)
@@ -121,9 +132,7 @@ def test_what_comes_back_whole(table: Table, name: str) -> None:
     assert snap(table) == before
 
     report = repair(table)
-    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert broken(table) == []
-    assert read(table) == table.truth()
+    check_whole(table, report)
     check_kept(table, before, report)
     with table.writer(table.shards[0]):
         pass  # another writer opens, and flushes what was in the WAL only
@@ -179,8 +188,7 @@ def test_what_a_backup_may_have_waits_for_it(table: Table, tmp_path: Path) -> No
         n: d for n, d in before.items() if n.startswith(wal)
     }
     report = repair_from(table, place)
-    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert broken(table) == [] and read(table) == table.truth()
+    check_whole(table, report)
 
 
 def test_rows_that_nothing_has_are_left_and_named(table: Table) -> None:
@@ -263,28 +271,18 @@ def test_checkpoints(table: Table) -> None:
     assert table.keyed(opened.read(checkpoint="one").read_all()) == then
 
 
-@pytest.mark.parametrize("in_wal", [True, False])
-def test_a_checkpoint_follows_its_generation(table: Table, in_wal: bool) -> None:
-    """The list says what `--execute` does: it saves the checkpoint if the WAL has all rows."""
-    opened = memwal.open_table(table.uri)
-    opened.checkpoint("one")
-    then = table.keyed(opened.read(checkpoint="one").read_all())
-    shard = table.shards[0]
-    shutil.rmtree(folder_of(table, shard, 2))
-    if not in_wal:
-        wal_file(table, shard, 4).unlink()
-    listed = repair(table, execute=False)
+def test_a_checkpoint_follows_its_generation(table: Table) -> None:
+    """The list says what `--execute` does: without all rows in the WAL, it is lost with it."""
+    memwal.open_table(table.uri).checkpoint("one")
+    shutil.rmtree(folder_of(table, table.shards[0], 2))
+    listed = repair(table.copied(Path(f"{table.uri}-whole")), execute=False)
     (item,) = (i for i in listed.items if i.kind == "checkpoint")
-    lost = "checkpoint 'one' can't be read any more"
-    if in_wal:
-        assert (item.action, item.done, listed.lost) == ("mend", False, ())
-        assert "is flushed again" in item.evidence
-        report = repair(table)
-        assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-        assert table.keyed(opened.read(checkpoint="one").read_all()) == then
-    else:
-        assert (item.action, item.lost) == ("leave", (lost,))
-        assert lost in repair(table).lost
+    assert (item.action, item.done, listed.lost) == ("mend", False, ())
+    assert "is flushed again" in item.evidence
+    wal_file(table, table.shards[0], 4).unlink()
+    (item,) = (i for i in repair(table, execute=False).items if i.kind == "checkpoint")
+    assert (item.action, item.lost) == ("leave", ("checkpoint 'one' can't be read any more",))
+    assert item.lost[0] in repair(table).lost
 
 
 def test_the_snapshot_follows_a_shard_that_was_set_back(table: Table) -> None:
@@ -417,8 +415,7 @@ def test_a_backup_has_what_nothing_else_has(table: Table, tmp_path: Path) -> Non
     tear(wal_file(table, shard, 10), 300)
     assert repair(table.copied(tmp_path / "without")).exit_code == 8
     report = repair_from(table, place)
-    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert broken(table) == [] and read(table) == table.truth()
+    check_whole(table, report)
     kept = Path(table.uri, str(report.quarantine), "data", second.name)
     assert kept.read_bytes() == torn
     assert any("has it" in item.evidence for item in report.items)
@@ -527,8 +524,7 @@ def test_the_manifests_of_the_only_shard_come_back_by_a_backup(tmp_path: Path) -
     assert "WAL entries 1 to" in without.lost[0] and "_gen_2" in without.lost[0]
     assert {n: d for n, d in snap(table).items() if n in before} == before
     report = repair_from(table, tmp_path / "vault")
-    assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert broken(table) == [] and read(table) == table.truth()
+    check_whole(table, report)
 
 
 def test_what_is_damaged_in_the_backup_is_not_taken(table: Table, tmp_path: Path) -> None:
@@ -601,3 +597,117 @@ def test_a_place_of_backups_by_its_name(table: Table, tmp_path: Path) -> None:
     assert "is the table itself" in reports["vault"]["error"]
     unknown = command(table.uri, "--from", "volt", "--config", str(config))
     assert unknown.exit_code == 2 and "volt" in unknown.output
+
+
+# ---- stopped, and raced
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class Killed(BaseException):
+    """Ends a run as a kill does: nothing catches it."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WAL entry and manifest",
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("manifest cut", "three manifests gone", "newest generation gone")
+        ),
+    ],
+)
+def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None:
+    damage, numbers = LOST[name] if name in LOST else (WHOLE[name], set())
+    whole = ground.copied(tmp_path / "whole")
+    damage(whole, whole.shards[0])
+    taken: list[str] = []
+
+    def mend(table: Table, steps: Steps) -> None:
+        repair(table, accept_loss=True, steps=steps)
+
+    mend(whole, taken.append)
+    assert taken
+    for stop in range(len(taken))[:: many(1, 5)]:
+        table = ground.copied(tmp_path / f"stopped at {stop}")
+        damage(table, table.shards[0])
+        left = iter(range(stop, -1, -1))
+
+        def kill(step: str, left: object = left) -> None:
+            if next(left) == 0:  # type: ignore[call-overload]
+                raise Killed
+
+        with pytest.raises(Killed):
+            mend(table, kill)
+        mend(table, no_steps)
+        assert broken(table) == [], taken[stop]
+        lost = keys_of(table, numbers)
+        rows = {k: row for k, row in table.truth().items() if k not in lost}
+        assert read(table) == rows, taken[stop]
+
+
+def hands_of(table: Table) -> StoredHands:
+    return StoredHands(stores=table.stores, run_id="a" * 32, refresh=lambda: None)
+
+
+def test_what_changed_since_it_was_judged_is_left(table: Table) -> None:
+    path = layout.TABLE_HINT
+    before = Path(table.uri, path).read_bytes()
+    with pytest.raises(LostRace, match="was written meanwhile"):
+        hands_of(table).quarantine(path, digest_of(b"other"))
+    with pytest.raises(LostRace, match="is gone meanwhile"):
+        hands_of(table).quarantine("data/nothing", digest_of(b""))
+    hands_of(table).quarantine(path, digest_of(before))
+    hands_of(table).quarantine(path, digest_of(before))
+    kept = Path(table.uri, layout.quarantine_path("a" * 32, path))
+    assert kept.read_bytes() == before
+
+
+def test_a_manifest_that_somebody_else_wrote_first(table: Table) -> None:
+    newest = table.stores.shard_manifests.latest(table.shards[0])
+    assert newest is not None
+    hands_of(table).put_manifest(newest)  # our own, whose reply was lost
+    other = ShardManifest(
+        shard_id=newest.shard_id, version=newest.version, writer_epoch=9, current_generation=9
+    )
+    with pytest.raises(LostRace, match="was written by someone else"):
+        hands_of(table).put_manifest(other)
+
+
+def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
+    """A check that would report a damage could not be made again, so nobody knows."""
+    run = TableRepair(
+        uri=ground.uri,
+        look=lambda: pytest.fail("no look is needed"),
+        hands=hands_of(ground),
+        take_lease=lambda: None,
+        before_commit=lambda: None,
+        confirm=lambda damages: True,
+        first=[
+            Damage(
+                kind="other",
+                path="x",
+                action=Action.MEND,
+                finding="broken",
+                evidence="y",
+                checks=("hints",),
+            )
+        ],
+    )
+    for checks, done in (
+        ([make_check("hints", ok=True)], True),
+        ([make_check("hints", ok=None)], True),
+        ([make_check("WAL", ok=None, error=StoreUnavailable("away"))], False),
+        ([make_check("hints", ok=None, error=StoreUnavailable("away"))], False),
+    ):
+        run.checks = checks
+        report = report_repair("t", run, (1, 1), "a" * 32, acted=True)
+        assert (report.items[0].done, report.mended, report.left) == (done, done, not done)
+        assert bool(report.warnings) is (checks[0].ok is None)
+
+
+def make_check(name: str, *, ok: bool | None, error: MemWalError | None = None) -> Check:
+    return Check(invariant=None, name=name, ok=ok, detail="", error=error)
