@@ -275,10 +275,7 @@ def test_over_a_table_its_writer_is_fenced_and_its_rows_are_kept(world: World) -
     kept = open_table(world.table.uri).read(checkpoint=report.kept_checkpoint).read_all()
     assert world.table.keyed(kept) == later
     # What only the old WAL had is no part of a checkpoint.
-    assert report.replaced_folder is not None
-    entries = (world.path / report.replaced_folder / layout.wal_folder(world.shard)).iterdir()
-    put = [batch for e in entries for batch in pa.ipc.open_stream(e.read_bytes())]
-    assert [row["n"] for batch in put for row in batch.to_pylist()] == [90]
+    assert replaced_rows(world, report) == [90]
 
 
 def test_a_restore_that_has_expired_is_no_fall_of_progress(world: World) -> None:
@@ -310,56 +307,44 @@ def test_a_writer_of_memwal_is_fenced(world: World) -> None:
     assert read_all(world.table) == world.truth
 
 
-OTHERS = ("version", "generation", "shard", "wal")
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        *("data", "shard manifest"),
-        *(pytest.param(what, marks=pytest.mark.nightly) for what in OTHERS),
-    ],
-)
-def test_over_a_broken_table(world: World, what: str) -> None:
+def test_over_a_broken_table(world: World) -> None:
+    """Its data garbled, a generation and a WAL gone, a shard's newest manifest torn."""
     world.go_on()
-    root = world.path
-    if what == "data":
-        backed_up = {p.name for p in (world.place / "data").iterdir()}
-        for name in backed_up:
-            size = (root / "data" / name).stat().st_size
-            (root / "data" / name).write_bytes(b"x" * size)
-    elif what == "generation":
-        (pending,) = (g for g in world.manifest().flushed_generations if g.generation == 2)
-        shutil.rmtree(root / layout.shard_folder(world.shard) / pending.path)
-    elif what == "shard manifest":
-        torn = world.manifest().version
-        (root / layout.shard_manifest_path(world.shard, torn)).write_bytes(b"\xff" * 50)
-    elif what == "version":
-        for name in layout.table_manifest_names(world.table.dataset.version):
-            if (root / layout.VERSIONS / name).exists():
-                (root / layout.VERSIONS / name).write_bytes(b"torn")
-    elif what == "shard":
-        shutil.rmtree(root / layout.shard_folder(world.shard) / "manifest")
-    else:
-        shutil.rmtree(root / layout.wal_folder(world.shard))
+    root, shard = world.path, layout.shard_folder(world.shard)
+    data = sorted(f"data/{path.name}" for path in (world.place / "data").iterdir())
+    for name in data:
+        (root / name).write_bytes(b"x" * (root / name).stat().st_size)
+    newest = world.manifest()
+    (pending,) = (g for g in newest.flushed_generations if g.generation == 2)
+    shutil.rmtree(root / shard / pending.path)
+    shutil.rmtree(root / layout.wal_folder(world.other))
+    torn = layout.shard_manifest_path(world.shard, newest.version)
+    (root / torn).write_bytes(b"\xff" * 50)
     report = check_done(restore(world.place, world.path, over=True))
-    if what == "data":
-        assert sorted(report.replaced) == sorted(f"data/{name}" for name in backed_up)
-        kept = root / str(report.replaced_folder) / report.replaced[0]
-        assert set(kept.read_bytes()) == {ord("x")}
-    if what == "shard manifest":
-        manifests = ShardManifests(world.table.stores.objects)
-        with pytest.raises(Missing, match="was collected"):
-            manifests.read(world.shard, torn)
-        kept = root / str(report.replaced_folder) / layout.shard_manifest_path(world.shard, torn)
-        assert kept.read_bytes() == b"\xff" * 50
-    if what == "version":
-        assert report.kept_checkpoint is None
-        assert "no checkpoint" in report.warnings[0]
-        assert any(path.startswith(layout.VERSIONS) for path in report.removed)
+    assert {*data} <= {*report.replaced}
+    kept = root / str(report.replaced_folder)
+    assert set((kept / data[0]).read_bytes()) == {ord("x")}
+    assert (kept / torn).read_bytes() == b"\xff" * 50
+    with pytest.raises(Missing, match="was collected"):
+        ShardManifests(world.table.stores.objects).read(world.shard, newest.version)
     with pytest.raises(OSError):
         world.writer.put(world.rows(8, 92))
         world.writer.close()
+    check_restored(world, world.path)
+
+
+@pytest.mark.nightly
+def test_over_a_table_whose_version_is_torn(world: World) -> None:
+    (name,) = (
+        name
+        for name in layout.table_manifest_names(world.table.dataset.version)
+        if (world.path / layout.VERSIONS / name).exists()
+    )
+    (world.path / layout.VERSIONS / name).write_bytes(b"torn")
+    report = check_done(restore(world.place, world.path, over=True))
+    assert report.kept_checkpoint is None
+    assert "no checkpoint" in report.warnings[0]
+    assert any(path.startswith(layout.VERSIONS) for path in report.removed)
     check_restored(world, world.path)
 
 
@@ -529,54 +514,32 @@ def test_killed_and_then_another_backup(world: World) -> None:
     assert read_all(world.at(path)) == world.truth
 
 
-def test_a_claim_that_comes_between_is_fenced(world: World) -> None:
-    before = world.manifest()
-    claims = []
+def test_what_comes_between_is_restored_over_kept_or_fenced(world: World) -> None:
+    """A commit before the mark, a put that is acknowledged to the last, a claim."""
+    before, commits, claims, put = world.manifest(), [], [], []
 
-    def claim(step: str) -> None:
-        if step == "row" and not claims:
-            stores = world.table.stores
-            claims.append(ShardManifests(stores.objects).claim(world.shard))
-
-    check_done(restore(world.place, world.path, over=True, steps=claim))
-    (claimed,) = claims
-    assert before.writer_epoch < claimed.writer_epoch < world.manifest().writer_epoch
-    assert read_all(world.table) == world.truth
-
-
-def test_what_is_acknowledged_to_the_last_is_kept(world: World) -> None:
-    put: list[int] = []
-
-    def write(step: str) -> None:
-        if step == "row" and put:
-            assert "fenced" in fails(lambda: world.writer.put(world.rows(8, 99)))
-        if step == "aside" and not put:
-            put.append(98)
-            world.writer.put(world.rows(8, 98))
-
-    world.writer.put(world.rows(8, 97))
-    report = check_done(restore(world.place, world.path, over=True, steps=write))
-    entries = (world.path / report.replaced_folder / layout.wal_folder(world.shard)).iterdir()
-    rows = [
-        row["n"]
-        for entry in entries
-        for batch in pa.ipc.open_stream(entry.read_bytes())
-        for row in batch.to_pylist()
-    ]
-    assert sorted(rows) == [70, 97, 98]
-    assert read_all(world.table) == world.truth
-
-
-def test_a_commit_that_lands_before_the_mark_is_restored_over(world: World) -> None:
-    commits = []
-
-    def commit(step: str) -> None:
+    def come(step: str) -> None:
         if step == "mark" and not commits:
             commits.append(lance.write_dataset(world.rows(17, 1), world.table.uri, mode="append"))
+        if step == "aside" and not put:
+            put.append(world.writer.put(world.rows(8, 98)))
+        if step == "row" and not claims:
+            assert "fenced" in fails(lambda: world.writer.put(world.rows(8, 99)))
+            claims.append(ShardManifests(world.table.stores.objects).claim(world.shard))
 
-    report = check_done(restore(world.place, world.path, over=True, steps=commit))
+    world.writer.put(world.rows(8, 97))
+    report = check_done(restore(world.place, world.path, over=True, steps=come))
     assert report.version_after == commits[0].version + 1
+    assert before.writer_epoch < claims[0].writer_epoch < world.manifest().writer_epoch
+    assert replaced_rows(world, report) == [70, 97, 98]
     assert read_all(world.table) == world.truth
+
+
+def replaced_rows(world: World, report: RestoreTableReport) -> list[int]:
+    """What only the old WAL had."""
+    folder = world.path / str(report.replaced_folder) / layout.wal_folder(world.shard)
+    batches = [b for e in folder.iterdir() for b in pa.ipc.open_stream(e.read_bytes())]
+    return sorted(row["n"] for batch in batches for row in batch.to_pylist())
 
 
 def test_what_is_gone_again_before_the_end(world: World) -> None:
