@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,15 +185,3 @@ def test_a_version_from_before_needs_it(tmp_path: Path) -> None:
     table.dataset.checkout_version("older").restore()
     assert len(folders(table)) == 1
     assert collect(table) == {"pending: not known to be merged"}
-
-
-def test_a_shard_that_starts_over_is_another_one(renewed: Table) -> None:
-    for shard in renewed.shards:
-        shutil.rmtree(Path(renewed.uri) / layout.shard_folder(shard))
-    shard = renewed.shards[0]
-    for n in range(6):
-        renewed.flush(shard, Put([n], n))
-    for number in (1, 2):
-        builders.unlist_generation(renewed, shard, number)
-    assert "pending: not known to be merged" in collect(renewed)
-    assert len(folders(renewed, shard)) == 6

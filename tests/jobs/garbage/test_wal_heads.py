@@ -73,26 +73,6 @@ def test_an_idle_run_on_a_store_with_etags_reads_nothing_again(
     assert again["get"] - second["get"] >= 2
 
 
-def test_a_run_that_deletes_reads_what_is_above_that_and_nothing_below(
-    tmp_path: Path, reads: Counter[int]
-) -> None:
-    table = runs.collectable(tmp_path / "t", generations=6)
-    runs.collect(table, wal=True)
-    kept = runs.sentinels(table)
-    table.flush(table.shards[0], Put([70], 1), Put([71], 2))
-    table.merge_all()
-    runs.catch_up(table)
-    runs.expire(table)
-    reads.clear()
-
-    report = runs.collect(table, wal=True)[-2]
-
-    assert not set(reads) & set(kept[:-1])
-    assert all_but_sentinels_went(table)
-    old = {i.reason for i in report.items if i.path.endswith(layout.wal_entry_path("", kept[0]))}
-    assert old <= {"a fence sentinel when it was last read: not looked at in this run"}
-
-
 def test_sentinels_do_not_starve_older_rows(tmp_path: Path) -> None:
     """Each of ten sessions leaves one sentinel for good, and a run looks at six new entries."""
     table = runs.collectable(tmp_path / "t", generations=10)

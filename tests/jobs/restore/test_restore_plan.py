@@ -88,23 +88,11 @@ def place(*paths: str, modified: int = AT, **known: object) -> Place:
     return replace(Place(uri="/t", files=files), **known)  # type: ignore[arg-type]
 
 
-counts = st.integers(0, 10**6)
-
-
-@given(
-    epoch=counts, version=counts, position=counts, seen=counts, replayed=counts, entries=counts,
-    known=st.booleans(), there=st.booleans(),
-)  # fmt: skip
+@given(st.tuples(*[st.integers(0, 10**6)] * 6), st.booleans(), st.booleans())
 def test_a_shard_goes_on_above_all_that_was_given(
-    epoch: int,
-    version: int,
-    position: int,
-    seen: int,
-    replayed: int,
-    entries: int,
-    known: bool,
-    there: bool,
+    numbers: tuple[int, ...], known: bool, there: bool
 ) -> None:
+    epoch, version, position, seen, replayed, entries = numbers
     old = ShardManifest(
         shard_id=SHARD,
         version=version,
@@ -124,9 +112,9 @@ def test_a_shard_goes_on_above_all_that_was_given(
     assert planned.claimed.writer_epoch >= max((m.writer_epoch for m in given_out), default=0) + (
         layout.LEAP
     )
-    floor = max([position, *(m.wal_entry_position_last_seen for m in given_out)])
-    floor = max([floor, *(m.replay_after_wal_entry_position for m in given_out)])
-    assert planned.sentinel >= floor + layout.LEAP
+    seen_last = [m.wal_entry_position_last_seen for m in given_out]
+    covered = [m.replay_after_wal_entry_position for m in given_out]
+    assert planned.sentinel >= max([position, *seen_last, *covered]) + layout.LEAP
     # Before the WAL stands, nothing of the old one is replayed either.
     assert planned.claimed.replay_after_wal_entry_position == planned.sentinel
     assert after.replay_after_wal_entry_position == planned.sentinel
