@@ -5,12 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import lance
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -430,30 +427,3 @@ def test_a_broken_footer_is_corruption(tail: bytes) -> None:
 
 def test_the_footer_is_read_from_the_end_of_any_tail() -> None:
     assert codec.decode_footer(b"before" + struct.pack("<qHH", 5, 0, 2) + b"LANC") == 5
-
-
-@pytest.mark.integration
-def test_a_version_that_pylance_wrote_is_read(tmp_path: Path) -> None:
-    key = {"lance-schema:unenforced-primary-key": "true"}
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=key)])
-    dataset = lance.write_dataset(pa.table({"id": [1]}, schema=schema), str(tmp_path / "table"))
-    dataset.create_scalar_index("id", "BTREE")
-    dataset.initialize_mem_wal(maintained_indexes=["id_idx"], bucket_column="id", num_buckets=4)
-    file = tmp_path / "table" / "_versions" / f"{2**64 - 1 - dataset.version:020d}.manifest"
-    data = file.read_bytes()
-
-    block = data[codec.decode_footer(data) :]
-    offset = codec.index_section_offset(block)
-    assert offset is not None
-    found = codec.decode_version_manifest(
-        block, data[offset:], version=dataset.version, file_bytes=len(data)
-    )
-
-    assert [entry.name for entry in found.indexes] == ["id_idx"]
-    state = found.mem_wal
-    assert state is not None
-    assert (state.merged, state.index_catchup, state.num_shards) == ({}, {}, 4)
-    assert state.maintained_indexes == ("id_idx",)
-    assert [(f.transform, f.parameters) for f in state.shard_specs[0].fields] == [
-        ("bucket", {"num_buckets": "4"})
-    ]

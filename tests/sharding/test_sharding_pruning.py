@@ -29,13 +29,9 @@ from tests.sharding.specs import a_field, a_spec, sources_for
 
 MICROS = 1_000_000
 _TIMES = [
-    *(
-        "1969-12-31T23:59:59.999999",
-        "1970-01-01T00:00:00",
-        "2019-12-31T23:59:59",
-        "2020-01-01T00:00:00",
-    ),
-    *("2020-02-29T12:30:00", "2020-12-31T18:00:00", "2021-01-01T05:30:00", "2021-06-15T06:00:01"),
+    *("1969-12-31T23:59:59.999999", "1970-01-01T00:00:00", "2019-12-31T23:59:59"),
+    *("2020-01-01T00:00:00", "2020-02-29T12:30:00", "2020-12-31T18:00:00"),
+    *("2021-01-01T05:30:00", "2021-06-15T06:00:01"),
 ]
 _STAMPS = [int(dt.datetime.fromisoformat(t + "+00:00").timestamp() * MICROS) for t in _TIMES]
 # Column -> its values, and the same values as SQL for filters.
@@ -46,10 +42,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "b": (pa.bool_(), [True, False]),
     "f": (pa.float64(), [-15.5, -0.0, 0.0, 0.1, 9.99, 10.0, 1e300, math.nan, math.inf]),
     "g": (pa.float32(), [-15.5, 0.0, 0.1, 0.30000001192092896, 10.0, math.nan]),
-    "m": (
-        pa.decimal128(10, 2),
-        [Decimal(t) for t in ("-15.50", "-0.01", "0.00", "0.10", "9.99", "10.00")],
-    ),
+    "m": (pa.decimal128(10, 2), [Decimal(n) / 100 for n in (-1550, -1, 0, 10, 999, 1000)]),
     "d": (pa.date32(), [stamp // (86_400 * MICROS) for stamp in _STAMPS]),
     "t": (pa.timestamp("us"), _STAMPS),
     "z": (pa.timestamp("us", "UTC"), _STAMPS),
@@ -63,20 +56,15 @@ SOURCES = sources_for(SCHEMA)
 @cache
 def rows() -> pa.RecordBatch:
     """Every value of every column, NULLs, and many meetings between the columns."""
-    chance = random.Random(20_251_121)
-    arrays = []
+    chance, arrays = random.Random(20_251_121), []
     for kind, values in COLUMNS.values():
         # Every value at least twice, in an order of its own.
         picked = (2 * [*values, None] + chance.choices([*values, None], k=260))[:260]
         chance.shuffle(picked)
-        arrays.append(
-            _times(picked, kind) if pa.types.is_temporal(kind) else pa.array(picked, kind)
-        )
+        stored = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+        is_time = pa.types.is_temporal(kind)
+        arrays.append(pa.array(picked, stored).cast(kind) if is_time else pa.array(picked, kind))
     return pa.record_batch(arrays, schema=SCHEMA)
-
-
-def _times(numbers: list[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(numbers, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind)
 
 
 @cache
@@ -125,47 +113,36 @@ def shards_of(name: str, rule: Rule | None) -> tuple[tuple[Value | None, ...], .
 # ---- filters as text
 
 
-def literals(column: str) -> st.SearchStrategy[str]:
+@cache
+def literals(column: str) -> list[str]:
     kind, values = COLUMNS[column]
     if pa.types.is_boolean(kind):
-        return st.sampled_from(["true", "false"])
+        return ["true", "false"]
     if pa.types.is_string(kind):
-        return st.sampled_from([*values, "aa", "c"]).map(
-            lambda text: "'" + text.replace("'", "''") + "'"
-        )
+        return ["'" + text.replace("'", "''") + "'" for text in [*values, "aa", "c"]]
     if pa.types.is_date(kind):
-        return st.sampled_from(_TIMES).map(lambda t: f"DATE '{t[:10]}'")
-    if column == "t":
-        return st.sampled_from(_TIMES).map(lambda t: f"TIMESTAMP '{t}'")
+        return [f"DATE '{time[:10]}'" for time in _TIMES]
     if pa.types.is_timestamp(kind):
-        return st.sampled_from(_TIMES).map(lambda t: f"'{t}Z'")
-    if pa.types.is_integer(kind):
-        return st.sampled_from([v for v in values if v > -(2**63)]).map(str) | st.integers(
-            -30, 30
-        ).map(str)
-    finite = [v for v in values if math.isfinite(v)]
-    return st.sampled_from(finite).map(str) | st.integers(-30, 30).map(str)
+        return [f"TIMESTAMP '{time}'" if kind.tz is None else f"'{time}Z'" for time in _TIMES]
+    known = [v for v in values if math.isfinite(v) and v > -(2**63)]
+    return [str(value) for value in [*known, *range(-30, 31, 3)]]
 
 
 @st.composite
 def leaves(draw: st.DrawFn, columns: Sequence[str]) -> str:
     column = draw(st.sampled_from([*(4 * list(columns)), *NAMES[:3]]))
-    form = draw(st.sampled_from(["compare", "compare", "in", "between", "null", "unknown"]))
-    literal = literals(column)
+    one, two, three = (draw(st.sampled_from(literals(column))) for _ in range(3))
+    op = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]))
     no = draw(st.sampled_from(["", "NOT "]))
-    if form == "compare":
-        op = draw(st.sampled_from(["=", "=", "!=", "<", "<=", ">", ">="]))
-        if draw(st.booleans()):
-            return f"{draw(literal)} {op} {column}"
-        return f"{column} {op} {draw(literal)}"
-    if form == "in":
-        return f"{column} {no}IN ({', '.join(draw(st.lists(literal, min_size=1, max_size=4)))})"
-    if form == "between":
-        return f"{column} {no}BETWEEN {draw(literal)} AND {draw(literal)}"
-    if form == "null":
-        return f"{column} IS {no}NULL"
     return draw(
-        st.sampled_from(["s LIKE 'a%'", "abs(i) = 9", "b", "NOT b", "i % 2 = 0", "b IS NOT TRUE"])
+        st.sampled_from(
+            [
+                *(f"{column} {op} {one}", f"{column} = {one}", f"{one} {op} {column}"),
+                f"{column} {no}IN ({one}, {two}, {three})",
+                *(f"{column} {no}BETWEEN {one} AND {two}", f"{column} IS {no}NULL"),
+                *("s LIKE 'a%'", "abs(i) = 9", "b", "i % 2 = 0", "b IS NOT TRUE"),
+            ]
+        )
     )
 
 
@@ -259,16 +236,13 @@ def shard_ids(name: str, text: str) -> tuple[set[Any], set[Any]]:
     ("name", "text", "kept"),
     [
         ("identity i", "i IN (9, 10, 77)", {9, 10}),
-        ("identity i", "i > 9 AND i < 25", {10, 11}),
         ("identity i", "i BETWEEN 9 AND 11", {9, 10, 11}),
-        ("identity i", "NOT (i < 25)", {25, 2**31 - 1}),
         ("identity i", "i IS NULL OR i = 9", {None, 9}),
         ("identity i", "i NOT IN (-25, -11, -10, -9, -1, 0, 1) AND i < 9", {-(2**31)}),
         ("identity b", "b IS NOT TRUE", {False, None}),
         ("identity s", "s >= 'abd' AND s < 'z'", {"abd", "b", "it's"}),
         ("truncate i", "i = -19", {-10}),
         ("truncate i", "i > -10 AND i < 10", {0}),
-        ("truncate i", "i >= 10 AND i <= 11", {10}),
         ("truncate i", "i IN (5, 25)", {0, 20}),
         ("truncate i", "i > 25", {20, 2_147_483_640}),
         ("truncate s", "s = 'abcdef'", {"ab"}),
@@ -277,7 +251,6 @@ def shard_ids(name: str, text: str) -> tuple[set[Any], set[Any]]:
         ("year t", "t >= TIMESTAMP '2020-01-01' AND t < TIMESTAMP '2021-01-01'", {2020, 2021}),
         ("year t", "t <= TIMESTAMP '2020-12-31T23:59:59' AND t > TIMESTAMP '2020-01-01'", {2020}),
         ("year d", "d < DATE '1970-01-01'", {1969, 1970}),
-        ("year d", "d BETWEEN '2020-01-01' AND '2020-06-01'", {2020}),
         ("month t", "t BETWEEN TIMESTAMP '2020-12-15' AND TIMESTAMP '2021-01-15'", {12, 1}),
         ("day d", "d BETWEEN '2020-02-28' AND '2020-03-01'", {29, 1}),
         (
@@ -288,6 +261,11 @@ def shard_ids(name: str, text: str) -> tuple[set[Any], set[Any]]:
         ("hour y", "y = '2020-02-29T12:30:00Z'", {7}),
         ("expression", "i IN (25, 11)", {4}),
         ("coalesce", "i IS NULL", {5}),
+        (
+            "calendar",
+            "t BETWEEN TIMESTAMP '2020-12-15' AND TIMESTAMP '2020-12-31T23:59:59' AND s = 'ab'",
+            {(2020, 12, 1), (None, None, 1)},
+        ),
         ("multi_bucket", "i = 9 AND s IN ('a', 'b')", None),
         ("bucket i", "i = 9 OR i = 10", None),
         ("bucket i", "i BETWEEN 9 AND 10", None),
@@ -302,16 +280,6 @@ def test_the_shards_that_are_kept(name: str, text: str, kept: set[Any] | None) -
         found -= {None}
     assert found == {value for value in kept if value in found | left_out}
     assert found and left_out
-
-
-def test_conditions_on_several_fields_all_count() -> None:
-    text = (
-        "t BETWEEN TIMESTAMP '2020-12-15T00:00:00' AND TIMESTAMP '2020-12-31T23:59:59' AND s = 'ab'"
-    )
-    kept, left_out = shard_ids("calendar", text)
-    assert {value[:2] for value in kept} <= {(2020, 12), (None, None)}
-    assert len({value[2] for value in kept}) <= 1
-    assert len(left_out) > 5
 
 
 @pytest.mark.parametrize(

@@ -147,12 +147,9 @@ def test_a_source_that_was_removed_is_none_and_order_is_kept() -> None:
 
 VALUES = [
     pa.scalar(2**64 - 1, pa.uint64()),
-    pa.scalar(-1, pa.int8()),
     pa.scalar(1.5, pa.float16()),
-    pa.scalar(1.5, pa.float32()),
     pa.scalar(False),
     pa.scalar("é"),
-    pa.scalar("", pa.large_string()),
     pa.scalar("x", pa.string_view()),
     pa.scalar(b"\0\xff"),
     pa.scalar(b"ab", pa.binary(2)),
@@ -160,10 +157,8 @@ VALUES = [
     pa.scalar(86_400_000, pa.date64()),
     pa.scalar(5, pa.timestamp("ns", "UTC")),
     pa.scalar(7, pa.time32("ms")),
-    pa.scalar(7, pa.time64("ns")),
     pa.scalar(-7, pa.duration("us")),
     pa.scalar(Decimal("-1.50"), pa.decimal128(10, 2)),
-    pa.scalar(Decimal("1.5"), pa.decimal256(50, 1)),
 ]
 
 
@@ -188,10 +183,8 @@ def test_bytes_are_the_arrow_values_own() -> None:
     ("data", "kind", "why"),
     [
         (b"\x05\0\0", pa.int32(), "3 bytes instead of 4"),
-        (b"\x05\0\0\0\0", pa.int32(), "5 bytes instead of 4"),
         (b"\xff", pa.string(), "not UTF-8"),
         (b"\x02", pa.bool_(), "is b'\\x02'"),
-        (b"abc", pa.binary(2), "3 bytes instead of 2"),
         (b"", pa.list_(pa.int8()), "cannot have the type list"),
     ],
 )
@@ -215,11 +208,8 @@ def test_any_bytes_are_a_value_or_refused(data: bytes, kind: pa.DataType) -> Non
     [
         ("boolean", pa.bool_()),
         ("utf8", pa.string()),
-        ("large_utf8", pa.large_string()),
         ("float32", pa.float32()),
-        ("float64", pa.float64()),
         ("date32:day", pa.date32()),
-        ("timestamp:us:-", pa.timestamp("us")),
         ("timestamp:ns:America/New_York", pa.timestamp("ns", "America/New_York")),
         ("time64:us", pa.time64("us")),
         ("decimal:128:10:2", pa.decimal128(10, 2)),

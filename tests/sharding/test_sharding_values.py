@@ -96,16 +96,33 @@ def test_floats_with_a_fraction_hash_as_doubles() -> None:
         assert hashes(array) == [*as_double, zero, zero, nan, nan, None]
 
 
-def test_text_and_binary_hash_as_their_bytes() -> None:
-    texts = ["a", "", "é" * 30, None]
-    data = [text if text is None else text.encode() for text in texts]
-    for array in (
-        *(pa.array(texts, kind) for kind in (pa.string(), pa.large_string(), pa.string_view())),
-        *(pa.array(data, kind) for kind in (pa.binary(), pa.large_binary(), pa.binary_view())),
-        pa.array(texts).dictionary_encode(),
-        pa.array(["x", *texts, "y"]).slice(1, 4),
+@given(
+    st.lists(st.none() | st.binary(max_size=60) | st.binary(min_size=60, max_size=300), max_size=9),
+    st.lists(st.none() | st.text(max_size=99), max_size=9),
+    st.integers(0, 3),
+)
+@example([b"", b"a" * 64, b"a" * 67, b"a" * 68, b"a" * 71, b"\xff" * 200], ["é" * 50], 0)
+def test_text_and_binary_hash_as_their_bytes(
+    data: list[bytes | None], texts: list[str | None], before: int
+) -> None:
+    encoded = [text if text is None else text.encode() for text in texts]
+    kinds = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.utf8())]
+    for items, wanted, some in (
+        (data, data, [pa.binary(), pa.large_binary(), pa.binary_view()]),
+        (texts, encoded, kinds),
     ):
-        assert hashes(array) == [mmh3.hash(b"a"), 0, mmh3.hash("é".encode() * 30), None]
+        expected = [None if item is None else mmh3.hash(item) for item in wanted]
+        for kind in some:
+            array = pa.array([*items[:1] * before, *items], kind).slice(before if items else 0)
+            assert hashes(array) == expected, kind
+
+
+def test_more_rows_than_are_hashed_at_a_time() -> None:
+    numbers = [number * 7_919 - 1_000_000 for number in range(70_000)]
+    some = slice(0, None, 997)
+    assert hashes(pa.array(numbers))[some] == [mmh3.hash(long(n)) for n in numbers[some]]
+    texts = [str(number) for number in numbers]
+    assert hashes(pa.array(texts))[some] == [mmh3.hash(text) for text in texts[some]]
 
 
 def test_times_hash_as_microseconds_whatever_their_unit() -> None:
@@ -268,17 +285,6 @@ def test_truncate_takes_text_and_numbers() -> None:
     for array in (pa.array([b"a"]), pa.array([True]), pa.array([dt.date(2020, 1, 1)])):
         with pytest.raises(Unsupported, match="truncate takes text and numbers"):
             values(array, "truncate", width=2)
-
-
-def test_truncate_is_its_expressions() -> None:
-    text = pa.array(["abc", "é", None])
-    assert values(text, "truncate", width=2).equals(
-        values(text, None, expression="left(col0, 2)", result_type="utf8")
-    )
-    numbers = pa.array([-15, 0, 15, None])
-    assert values(numbers, "truncate", width=10).equals(
-        values(numbers, None, expression="col0 - (col0 % 10)", result_type="int64")
-    )
 
 
 # ---- removed columns, several fields

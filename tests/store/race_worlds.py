@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -30,30 +30,6 @@ Changes = Mapping[int, int | None]
 """What a generation does to keys; None deletes."""
 BASE = {key: 1000 + key for key in range(10, 30)}
 INDEXES = ("key_idx", "n_idx")
-
-
-class World(Protocol):
-    """What the suite needs of a table. The ports are the ones that the jobs use."""
-
-    shards: list[ShardId]
-    views: Any
-    merge_table: Any
-    indexes: Any
-    compaction: Any
-    snapshots: Any
-    evidence: Any
-
-    def view(self) -> TableView: ...
-    def flush(self, shard: ShardId, changes: Changes) -> int: ...
-    def rows(self) -> dict[int, int]: ...
-    def append(self, rows: Mapping[int, int]) -> None: ...
-    def delete(self, key: int) -> None: ...
-    def update(self, key: int, n: int) -> None: ...
-    def alter(self, version: int) -> None: ...
-    def tag(self, name: str, version: int) -> None: ...
-    def branch(self, name: str, version: int) -> None: ...
-    def expire(self) -> None: ...
-    def versions(self) -> list[int]: ...
 
 
 def fold(world: World, view: TableView, shard: int, generations: int) -> Fold:
@@ -238,3 +214,6 @@ class LanceWorld:
     def _arrow(self, rows: Mapping[int, int]) -> pa.Table:
         made: Sequence[Mapping[str, Any]] = [self.table.row(key, n) for key, n in rows.items()]
         return pa.Table.from_pylist(list(made), schema=self.table.dataset.schema)
+
+
+World = LakeWorld | LanceWorld

@@ -217,59 +217,52 @@ def test_a_delete_of_an_absent_key_meets_nothing(world: World) -> None:
     assert world.rows() == {**BASE, 50: 5, 11: 1}
 
 
-# ---- a user's plain writes
+# ---- what others commit beside a merge
+
+Changes = Mapping[int, int | None]
 
 
-def prepared(world: World, changes: dict[int, int | None]) -> Fold:
-    flush(world, 0, changes)
+def prepared(world: World, changes: Changes) -> Fold:
+    flush(world, 0, dict(changes))
     return fold(world, world.view(), 0, 1)
 
 
-MERGES = pytest.mark.parametrize(
-    "changes", [{50: 1}, {10: None}, {10: None, 12: 1}], ids=["insert", "deletes", "both"]
-)
+ROWS, DELETES, BOTH = {50: 1}, {10: None}, {10: None, 12: 1}
+# What a merge does, what is written in between, and whether that refuses it.
+BESIDE: dict[str, tuple[Changes, Changes, bool]] = {
+    "rows, an append": (ROWS, {70: 1}, True),
+    "both, an append": (BOTH, {70: 1}, True),
+    "deletes, an append": (DELETES, {70: 1}, False),
+    # Of whatever row: Lance can't tell that it made none anew.
+    "rows, an update of another row": (ROWS, {13: 5}, True),
+    "both, an update of another row": (BOTH, {13: 5}, True),
+    "deletes, an update of another row": (DELETES, {13: 5}, False),
+    "deletes, an update of the row": (DELETES, {10: 5}, True),
+    "rows, a delete of another row": (ROWS, {11: None}, False),
+    "both, a delete of another row": (BOTH, {11: None}, False),
+    "an update, a delete of the row": ({10: 1}, {10: None}, True),
+    "deletes, a delete of the row": (DELETES, {10: None}, True),
+}
 
 
-@pytest.mark.parametrize("changes", [{50: 1}, {10: None, 12: 1}], ids=["insert", "both"])
-@pytest.mark.parametrize("write", ["append", "update"])
-def test_a_plain_write_refuses_a_merge_of_rows(
-    world: World, changes: dict[int, int | None], write: str
-) -> None:
-    """An update of whatever row: Lance can't tell that it made none anew."""
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_lands_beside_a_merge(world: World, beside: str) -> None:
+    changes, written, is_refused = BESIDE[beside]
     made = prepared(world, changes)
-    world.append({70: 1}) if write == "append" else world.update(13, 5)
-    with pytest.raises(LostRace):
-        made.commit(shape(made), 1)
-    made.rebase(world.view()).commit(shape(made), 1)
-    assert world.rows() == applied({**({70: 1} if write == "append" else {13: 5}), **changes})
-
-
-@MERGES
-def test_a_plain_delete_of_another_row_does_not_matter(
-    world: World, changes: dict[int, int | None]
-) -> None:
-    made = prepared(world, changes)
-    world.delete(11)
+    for key, n in written.items():
+        if n is None:
+            world.delete(key)
+        elif key in BASE:
+            world.update(key, n)
+        else:
+            world.append({key: n})
+    if is_refused:
+        with pytest.raises(LostRace):
+            made.commit(shape(made), 1)
+        assert (progress(world), world.rows()) == ([0, 0], applied(written))
+        made = made.rebase(world.view())
     made.commit(shape(made), 1)
-    assert world.rows() == applied({11: None, **changes})
-
-
-def test_a_merge_of_deletes_alone_lands_beside_plain_writes_of_other_rows(world: World) -> None:
-    made = prepared(world, {10: None})
-    world.append({70: 1})
-    world.update(13, 5)
-    assert made.commit(DELETING, 1) == CommitStats(rows_inserted=0, rows_updated=0, rows_deleted=1)
-    assert progress(world) == [1, 0]
-    assert world.rows() == applied({70: 1, 13: 5, 10: None})
-
-
-def test_a_plain_update_of_a_row_that_a_merge_deletes_refuses_it(world: World) -> None:
-    made = prepared(world, {10: None})
-    world.update(10, 5)
-    with pytest.raises(LostRace):
-        made.commit(DELETING, 1)
-    assert progress(world) == [0, 0]
-    assert world.rows() == applied({10: 5})
+    assert (progress(world), world.rows()) == ([1, 0], applied({**written, **changes}))
 
 
 def test_deletes_alone_bring_their_mark_with_them(world: World) -> None:
@@ -282,23 +275,11 @@ def test_deletes_alone_bring_their_mark_with_them(world: World) -> None:
     assert world.rows() == applied({10: None})
     with pytest.raises(LostRace):
         late.commit(DELETING, 1)
-    flush(world, 0, {98: None})
-    fold(world, world.view(), 0, 1).commit(DELETING, 2)
+    prepared(world, {98: None}).commit(DELETING, 2)
     assert progress(world) == [2, 0]
 
 
-@pytest.mark.parametrize("n", [1, None], ids=["update", "delete"])
-def test_a_plain_delete_of_a_row_that_a_merge_touches_refuses_it(
-    world: World, n: int | None
-) -> None:
-    made = prepared(world, {10: n})
-    world.delete(10)
-    with pytest.raises(LostRace):
-        made.commit(shape(made), 1)
-    assert world.rows() == applied({10: None})
-
-
-def applied(changes: Mapping[int, int | None]) -> dict[int, int]:
+def applied(changes: Changes) -> dict[int, int]:
     return {key: n for key, n in {**BASE, **changes}.items() if n is not None}
 
 
@@ -479,28 +460,44 @@ def test_fragments_that_differ_in_coverage_stay_apart(world: World) -> None:
     assert uncovered(world, "key_idx") == 2
 
 
-def test_a_merge_into_rewritten_fragments_refuses_the_compaction(world: World) -> None:
-    merged_and_covered(world)
+def append_to_index(world: World) -> None:
+    world.indexes.append("key_idx", 0)
+
+
+def change_columns(world: World) -> None:
+    world.alter(world.view().version)
+
+
+@pytest.mark.parametrize(
+    ("work", "is_refused"),
+    [
+        (lambda world: merged_again(world, 51), True),
+        (lambda world: merged_again(world, 60), False),
+        (append_to_index, True),
+        (lambda world: commit(world, compaction_of(world)), True),
+        (change_columns, True),
+    ],
+    ids=["a merge into them", "a merge of new keys", "an index's", "a compaction", "columns"],
+)
+def test_what_refuses_the_compaction_of_fragments(
+    world: World, work: Callable[[World], None], is_refused: bool
+) -> None:
+    merged_twice(world) if work is append_to_index else merged_and_covered(world)
     rewritten = compaction_of(world)
-    flush(world, 0, {51: 9})
-    merge(world)
-    before = world.view().version
-    with pytest.raises(LostRace):
+    work(world)
+    rows, merged = world.rows(), progress(world)
+    if is_refused:
+        with pytest.raises(LostRace):
+            commit(world, rewritten)
+    else:
         commit(world, rewritten)
-    assert world.view().version in (before, before + 1)
-    assert world.rows() == {**BASE, 50: 1, 51: 9}
-    assert progress(world) == [3, 0]
+        assert uncovered(world, "key_idx") == 1
+    assert (world.rows(), progress(world)) == (rows, merged)
 
 
-def test_a_merge_of_new_keys_does_not_disturb_a_compaction(world: World) -> None:
-    merged_and_covered(world)
-    rewritten = compaction_of(world)
-    flush(world, 0, {60: 9})
+def merged_again(world: World, key: int) -> None:
+    flush(world, 0, {key: 9})
     merge(world)
-    commit(world, rewritten)
-    assert world.rows() == {**BASE, 50: 1, 51: 2, 60: 9}
-    assert progress(world) == [3, 0]
-    assert uncovered(world, "key_idx") == 1
 
 
 @pytest.mark.parametrize("key", [50, 60], ids=["update", "insert"])
@@ -515,24 +512,6 @@ def test_a_merge_that_began_before_a_compaction(world: World, key: int) -> None:
         made = made.rebase(world.view())
     made.commit(SHAPE, 3)
     assert world.rows() == {**BASE, 50: 1, 51: 2, key: 9}
-
-
-def test_an_index_that_came_to_cover_them_refuses_the_compaction(world: World) -> None:
-    merged_twice(world)
-    rewritten = compaction_of(world)
-    world.indexes.append("key_idx", 0)
-    with pytest.raises(LostRace):
-        commit(world, rewritten)
-    assert caught_up(world, "key_idx") == [2, 0]
-
-
-def test_of_two_compactions_the_second_is_refused(world: World) -> None:
-    merged_and_covered(world)
-    one, other = compaction_of(world), compaction_of(world)
-    commit(world, one)
-    with pytest.raises(LostRace):
-        commit(world, other)
-    assert world.rows() == {**BASE, 50: 1, 51: 2}
 
 
 # ---- changes of columns
@@ -554,25 +533,16 @@ def test_rows_that_landed_meanwhile_refuse_a_change_of_columns(world: World, wri
     assert world.rows() == rows
 
 
-@MERGES
+@pytest.mark.parametrize("changes", [ROWS, DELETES, BOTH], ids=["rows", "deletes", "both"])
 def test_a_merge_that_began_before_a_change_of_columns_is_refused(
-    world: World, changes: dict[int, int | None]
+    world: World, changes: Changes
 ) -> None:
     made = prepared(world, changes)
-    world.alter(world.view().version)
+    change_columns(world)
     with pytest.raises(LostRace):
         made.commit(shape(made), 1)
     merge(world)
     assert world.rows() == applied(changes)
-
-
-def test_a_compaction_that_began_before_a_change_of_columns_is_refused(world: World) -> None:
-    merged_and_covered(world)
-    rewritten = compaction_of(world)
-    world.alter(world.view().version)
-    with pytest.raises(LostRace):
-        commit(world, rewritten)
-    assert world.rows() == {**BASE, 50: 1, 51: 2}
 
 
 def test_index_work_and_a_change_of_columns_let_each_other_be(world: World) -> None:
@@ -702,24 +672,16 @@ def test_folded_keys_are_put_on_the_fresh_view(world: World) -> None:
 def test_what_maintains_an_expired_version_loses_its_race(world: World) -> None:
     version = expired_view(world).version
     task = CompactionTask(version=version, fragment_ids=(0, 1), rows=2, file_bytes=0, data="{}")
-    for work in (
+    segment = SegmentTask(version=version, index="n_idx", kind="BTREE", fragments=())
+    works: list[Callable[[], object]] = [
         lambda: world.compaction.fragments(version),
         lambda: world.compaction.plan(version, SMALL),
         lambda: world.compaction.rewrite(task),
-    ):
-        with pytest.raises(LostRace):
-            work()
-
-
-@pytest.mark.integration
-def test_an_index_segment_of_an_expired_version_loses_its_race(tmp_path: Path) -> None:
-    world = LanceWorld(tmp_path / "t")
-    version = expired_view(world).version
-    task = SegmentTask(version=version, index="n_idx", kind="BTREE", fragments=())
-    for work in (
-        lambda: world.indexes.build(task),
-        lambda: world.indexes.commit_segments(version, "n_idx", ()),
-    ):
+    ]
+    if isinstance(world, LanceWorld):
+        works.append(lambda: world.indexes.build(segment))
+        works.append(lambda: world.indexes.commit_segments(version, "n_idx", ()))
+    for work in works:
         with pytest.raises(LostRace):
             work()
 

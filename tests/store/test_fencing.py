@@ -50,12 +50,6 @@ def flushed(manifest: ShardManifest) -> ShardManifest:
     )
 
 
-def test_the_first_claim_fences_nobody_and_starts_at_one(open_store: OpenStore) -> None:
-    claim = ShardFencing(open_store()).claim(SHARD)
-    assert (claim.writer_epoch, claim.next_position) == (1, 1)
-    assert positions(open_store()) == []
-
-
 def test_a_claim_puts_a_sentinel_at_the_tip(open_store: OpenStore) -> None:
     store = open_store()
     ShardFencing(store).claim(SHARD)
@@ -72,10 +66,12 @@ def test_a_claim_puts_a_sentinel_at_the_tip(open_store: OpenStore) -> None:
         put_entry(store, 3, epoch=1)
 
 
-def test_claims_in_turn_leave_no_hole(open_store: OpenStore) -> None:
+def test_claims_in_turn_leave_no_hole_and_the_first_fences_nobody(open_store: OpenStore) -> None:
     store = open_store()
-    claims = [ShardFencing(store).claim(SHARD) for _ in range(4)]
-    assert [claim.next_position for claim in claims] == [1, 2, 3, 4]
+    first = ShardFencing(store).claim(SHARD)
+    assert (first.writer_epoch, first.next_position, positions(store)) == (1, 1, [])
+    claims = [ShardFencing(store).claim(SHARD) for _ in range(3)]
+    assert [claim.next_position for claim in claims] == [2, 3, 4]
     assert positions(store) == [1, 2, 3]
 
 

@@ -57,12 +57,15 @@ def generation_of(table: Table, shard: ShardId) -> Path:
 # ---- a generation of another table
 
 
+Taking = Callable[[Path, Path], None]
+
+
 def clone(secret: Path, generation: Path) -> None:
     shutil.rmtree(generation)
     lance.dataset(str(secret)).shallow_clone(str(generation), 1)
 
 
-def link(*parts: str) -> Callable[[Path, Path], None]:
+def link(*parts: str) -> Taking:
     def put(secret: Path, generation: Path) -> None:
         place = generation.joinpath(*parts)
         for found in sorted(place.parent.glob(place.name)):
@@ -75,7 +78,7 @@ def link(*parts: str) -> Callable[[Path, Path], None]:
     return put
 
 
-def forged(**entry: object) -> Callable[[Path, Path], None]:
+def forged(**entry: object) -> Taking:
     """A data file's entry in the manifest, changed."""
 
     def put(secret: Path, generation: Path) -> None:
@@ -98,19 +101,21 @@ def based(secret: Path, generation: Path) -> None:
 
 TAKEN = {
     "clone": clone,
-    "a base path": based,
     "another base": forged(base_id=3),
     "a path out": forged(path="../../../secret/data/x.lance"),
-    "an absolute path": forged(path="/etc/passwd"),
     "folder": link(),
     "data": link("data"),
-    "versions": link("_versions"),
     "data file": link("data", "*.lance"),
+    # at night
+    "a base path": based,
+    "an absolute path": forged(path="/etc/passwd"),
+    "versions": link("_versions"),
     "manifest": link("_versions", "*.manifest"),
 }
+NIGHTLY = [pytest.param(taken, marks=pytest.mark.nightly) for taken in list(TAKEN)[6:]]
 
 
-@pytest.mark.parametrize("taken", TAKEN)
+@pytest.mark.parametrize("taken", [*list(TAKEN)[:6], *NIGHTLY])
 def test_a_generation_of_another_table_is_never_read(tmp_path: Path, taken: str) -> None:
     public = builders.make_table(tmp_path / "public", rows=range(4), shards=2)
     secret = builders.make_table(tmp_path / "secret", rows=range(4), shards=1)
@@ -238,7 +243,7 @@ def check_refused(table: Table, address: str, secret: bytes) -> None:
     assert merged(table, "--shard", bad, *flags)[0] == REFUSED
 
 
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("large", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_an_address_on_this_host_is_not_followed(
     tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +270,7 @@ def test_an_address_under_the_name_of_an_own_blob_is_corruption(tmp_path: Path) 
     assert secret not in [data for _, data in table.dataset.read_blobs("blob", indices=[0, 1])]
 
 
+@pytest.mark.nightly
 def test_an_address_in_another_bucket_is_not_followed(s3_server: S3Server) -> None:
     bucket, options = s3_server.make_bucket(), s3_server.storage_options
     for path, data in (("", b""), ("/t/private", b"SECRET")):
@@ -281,7 +287,7 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_what_may_be_referred_to_comes_out_as_the_reference_it_was(
     tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

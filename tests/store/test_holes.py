@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 
@@ -191,26 +190,3 @@ def test_a_merge_and_a_collection_during_a_look_leave_no_hole(table: Table, name
     view = LOOKS[name](views, shard)
     assert looked
     assert (holes(view), view.shards[0].merged_generation) == ([], 3)
-
-
-@pytest.mark.nightly
-@pytest.mark.races
-def test_a_writer_that_flushes_all_the_time_never_leaves_a_hole(tmp_path: Path) -> None:
-    """A generation in memory, one that is being flushed, and one that was just listed."""
-    table = builders.make_table(tmp_path / "t")
-    (shard,) = table.shards
-    schema = table.dataset.schema
-    writer = lance.dataset(table.uri).mem_wal_writer(
-        shard, max_wal_flush_interval_ms=1, max_memtable_rows=4, max_memtable_batches=2
-    )
-    for number in range(60):
-        rows = [table.row(key, number) for key in (number, number + 1)]
-        writer.put(pa.Table.from_pylist(rows, schema=schema))
-        assert holes(table.stores.views.table()) == []
-    writer.close()
-    current = table.stores.shard_manifests.latest(shard)
-    assert current.current_generation > 10
-    shard_view = table.stores.views.table().shards[0]
-    for version in range(1, current.version + 1):
-        past = table.stores.shard_manifests.read(shard, version)
-        assert list(find_holes(builders.replace(shard_view, manifest=past))) == []

@@ -92,14 +92,6 @@ def test_racing_claims_have_one_winner(open_store: Open, clock: ManualClock) -> 
 # ---- whose it is, and for how long
 
 
-def test_release_lets_the_next_one_in_with_a_higher_token(
-    objects: MemoryObjects, clock: ManualClock
-) -> None:
-    first = leases(objects, clock, "a")
-    first.release(first.acquire("merge"))
-    assert leases(objects, clock, "b").acquire("merge").token == 2
-
-
 def test_a_released_lease_is_free_though_its_holder_s_clock_was_ahead(
     objects: MemoryObjects, clock: ManualClock
 ) -> None:
@@ -159,17 +151,6 @@ def test_a_claim_that_says_no_length_has_the_one_of_former_builds(
     claim = stored.current()
     assert claim is not None
     assert stored.renew(claim).expires_at_nanos == clock.now_nanos() + 300 * 10**9
-
-
-def test_a_heartbeat_keeps_it(objects: MemoryObjects, clock: ManualClock) -> None:
-    first = leases(objects, clock, "a")
-    claim = first.acquire("merge")
-    for _ in range(5):
-        clock.advance(200)
-        claim = first.renew(claim)
-    with pytest.raises(LeaseHeld):
-        leases(objects, clock, "b").acquire("merge")
-    assert claim.token == 1
 
 
 @pytest.mark.parametrize("hint", [b"{}", b'{"token": 99}', b'{"token": 2}', b"\xff"])

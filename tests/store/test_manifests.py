@@ -243,23 +243,18 @@ def test_a_hint_that_cannot_be_written_does_not_matter(objects: Objects) -> None
     assert shards.latest(SHARD) == second
 
 
-@pytest.mark.parametrize(
-    "lowered", ["current_generation", "replay_after_wal_entry_position"], ids=str
-)
-def test_counters_never_fall(shards: ShardManifests, lowered: str) -> None:
-    first = shards.commit(
-        None, manifest(1, current_generation=5, replay_after_wal_entry_position=5)
-    )
-    with pytest.raises(InvariantBroken, match=lowered):
-        shards.commit(first, replace(first, **{lowered: 4}))
+def test_a_commit_that_breaks_an_invariant_is_refused_as_the_spec_is_set_once(
+    shards: ShardManifests,
+) -> None:
+    first = shards.commit(None, manifest(1, current_generation=5, shard_spec_id=1))
+    for name, value, why in (
+        ("current_generation", 4, "current_generation"),
+        ("shard_spec_id", 0, "shard spec 1"),
+        ("shard_spec_id", 2, "shard spec 1"),
+    ):
+        with pytest.raises(InvariantBroken, match=why):
+            shards.commit(first, replace(first, **{name: value}))
     assert shards.latest(SHARD) == first
-
-
-def test_a_shard_s_spec_is_set_when_it_is_made(shards: ShardManifests) -> None:
-    first = shards.commit(None, manifest(1, shard_spec_id=1))
-    for later in (0, 2):
-        with pytest.raises(InvariantBroken, match="shard spec 1"):
-            shards.commit(first, replace(first, shard_spec_id=later))
     assert shards.claim(SHARD).shard_spec_id == 1
 
 
@@ -405,27 +400,21 @@ def test_every_version_is_read_under_both_naming_schemes(address: Address, v2: b
     mark(dataset, OTHER, 4, 6)
     objects = address.objects()
     manifests = TableManifests(objects)
-    expected: dict[int, dict[str, int] | None] = {
-        1: None,
-        2: {},
-        3: {SHARD: 1},
-        4: {SHARD: 1},
-        5: {SHARD: 1, OTHER: 4},
-    }
+    expected = [None, {}, {SHARD: 1}, {SHARD: 1}, {SHARD: 1, OTHER: 4}]
 
     assert manifests.versions() == [1, 2, 3, 4, 5] == [v["version"] for v in dataset.versions()]
     assert layout.table_manifest_names(5)[0 if v2 else 1] in {
         info.path.rpartition("/")[2] for info in objects.list("_versions")
     }
     manifests.read(5)  # learns the naming scheme
-    for version, merged in expected.items():
+    for version, merged in enumerate(expected, 1):
         before = reads(objects)
         found = manifests.read(version)
         assert reads(objects) - before == found.requests <= 3
         assert found.version == version
         assert (found.mem_wal and dict(found.mem_wal.merged)) == merged
         assert [entry.name for entry in found.indexes] == (["id_idx"] if version >= 4 else [])
-    stamps = [manifests.read(version).timestamp_nanos for version in expected]
+    stamps = [manifests.read(version).timestamp_nanos for version in range(1, 6)]
     assert stamps == sorted(stamps)
     state = manifests.read(5).mem_wal
     # The index was built at a version that had the first merge only.

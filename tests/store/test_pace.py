@@ -187,10 +187,10 @@ def test_a_bound_is_for_the_store(server: ScriptedServer, clock: ManualClock) ->
         assert get(open_table(server, clock, name, **{RATE: "10"}), clock, 6) > 0.8
 
 
-@pytest.mark.parametrize("fault", [503, 429, 500, 404])
-def test_what_asks_for_fewer_requests(fault: int) -> None:
-    text = f"Server returned non-2xx status code: {fault}: "
-    assert fault_of(GenericError(text)).throttles == (fault in (503, 429))
+def test_what_asks_for_fewer_requests() -> None:
+    for status in (503, 429, 500, 404):
+        text = f"Server returned non-2xx status code: {status}: "
+        assert fault_of(GenericError(text)).throttles == (status in (503, 429))
 
 
 @pytest.mark.parametrize("setting", ["file", "environment", "option"])

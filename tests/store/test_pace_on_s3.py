@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from bench.counted_s3 import CountedS3
-from memwal.clock import SystemClock
-from memwal.ports import Objects
-from memwal.store.objects.opening import open_objects
 from tests.support import builders
 from tests.support.builders import Put
 from tests.support.watching import Watch
@@ -24,42 +20,6 @@ pytestmark = [pytest.mark.nightly, pytest.mark.races]
 def server() -> Iterator[CountedS3]:
     with CountedS3() as running:
         yield running
-
-
-def test_after_a_slow_down_fewer_arrive_from_the_others(server: CountedS3) -> None:
-    def open_one(name: str) -> Objects:
-        found = open_objects(f"s3://slow/{name}", server.storage_options, SystemClock())
-        found.put("a", b"")
-        return found
-
-    stores, over = [open_one(str(number)) for number in range(6)], threading.Event()
-
-    def ask_on(objects: Objects) -> None:
-        while not over.is_set():
-            objects.get("a")
-
-    def count(seconds: float) -> int:
-        server.forget()
-        time.sleep(seconds)
-        return server.seen().requests
-
-    server.latency(0.02)
-    threads = [threading.Thread(target=ask_on, args=(objects,)) for objects in stores]
-    for thread in threads:
-        thread.start()
-    shares: list[float] = []
-    try:
-        while len(shares) < 5 and not any(share < 0.75 for share in shares):  # others need the CPU
-            before = count(2)
-            server.refuse("0", 0.1)  # one of the six
-            time.sleep(1.5)
-            shares.append(count(2) / before)
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-        server.latency(0)
-    assert min(shares) < 0.75, shares
 
 
 def test_a_watch_and_lance_hold_it_together(server: CountedS3, tmp_path: Path) -> None:
