@@ -25,6 +25,8 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.options import Option
 from tests.airflow.airflow_server import InProcessAirflow
 
+pytestmark = pytest.mark.integration
+
 ASK = """
 import json, typer
 from memwal.cli.app import app

@@ -6,7 +6,6 @@ import asyncio
 import json
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,6 +32,7 @@ from memwal_airflow.triggers.jobs import MemWalJobTrigger
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_one
 from tests.airflow.stand_in import StandIn
+from tests.provider.test_airflow_tries import Task
 
 pytestmark = pytest.mark.integration
 
@@ -247,27 +247,18 @@ def test_a_plan_without_tables_is_empty_and_one_without_an_answer_is_tried_again
 # ---- tries that Airflow lost
 
 
-class LosingAirflow:
+class LosingAirflow(Task):
     """Calls an operator as a worker does, and loses its tries: no state is heard of them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.pushed: dict[str, Any] = {}
-        names = {"dag_id": "d", "run_id": "r", "task_id": "job", "map_index": -1}
-        tries = {"try_number": 0, "max_tries": 3}
-        kept: dict[str, Any] = {}
-        self.context: Any = {
-            "ti": SimpleNamespace(**names, **tries, xcom_push=self._push, stats_tags={}),
-            "task_state_store": SimpleNamespace(
-                get=kept.get, set=kept.__setitem__, delete=lambda key: kept.pop(key)
-            ),
-        }
+        self.context["ti"].stats_tags = {}
+        self.context["ti"].xcom_push = lambda key, value: self.pushed.update({key: value})
 
-    def _push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
-    def try_once(self, operator: MemWalJobOperator) -> Any:
+    def call(self, operator: MemWalJobOperator) -> Any:
         self.context["ti"].try_number += 1
-        return operator.execute(self.context)
+        return operator.execute(self.context)  # type: ignore[arg-type]
 
 
 def merge(**fields: Any) -> MemWalMergeOperator:
@@ -296,23 +287,23 @@ def test_the_job_of_a_lost_try_is_taken_over(
     stand_in.answer(until_file(tmp_path / "go"), IDLE)
     airflow = LosingAirflow()
     with pytest.raises(TaskDeferred) as first:
-        airflow.try_once(merge())
+        airflow.call(merge())
     (run,) = runs.iterdir()
     if goes_on:
         # Airflow finds its task dead, and this try waits for the job in the triggerer as well.
         with pytest.raises(TaskDeferred) as second:
-            airflow.try_once(merge())
+            airflow.call(merge())
         assert second.value.trigger.folder == first.value.trigger.folder
     (tmp_path / "go").touch()
     wait_until("the job's end", Submission(run).read_end, 60, every=0.02)
-    found = airflow.try_once(merge())
+    found = airflow.call(merge())
     assert [(t["table"], t["progress"]) for t in found["tables"]] == [("orders", True)]
     assert airflow.pushed[SUMMARY_KEY] == found
     assert len(stand_in.words) == 1
     assert list(runs.iterdir()) == []
     # The next run of the same task is its own.
     with pytest.raises(AirflowSkipException):
-        airflow.try_once(merge(deferrable=False))
+        airflow.call(merge(deferrable=False))
 
 
 def test_a_lost_try_whose_job_is_not_the_same_or_was_ended_counts_for_nothing(
@@ -321,17 +312,17 @@ def test_a_lost_try_whose_job_is_not_the_same_or_was_ended_counts_for_nothing(
     stand_in.answer(until_file(tmp_path / "never"))
     airflow = LosingAirflow()
     with pytest.raises(TaskDeferred):
-        airflow.try_once(merge())
+        airflow.call(merge())
     (run,) = runs.iterdir()
     # The DAG was changed: the job asks for something else.
     with pytest.raises(TaskDeferred):
-        airflow.try_once(merge(until_generation=1))
+        airflow.call(merge(until_generation=1))
     assert wait_until("its end", Submission(run).read_end, 60, every=0.02).why == "cancelled"
     (other,) = (folder for folder in runs.iterdir() if folder != run)
     Submission(other).cancel()
     wait_until("its end", Submission(other).read_end, 60, every=0.02)
     stand_in.answer({})
-    found = airflow.try_once(merge(deferrable=False, until_generation=1))
+    found = airflow.call(merge(deferrable=False, until_generation=1))
     assert found["outcome"] == "done"
     assert not other.exists()
 
@@ -342,11 +333,11 @@ def test_a_try_that_airflow_lost_is_had_back_when_the_job_fails(
     stand_in.answer({"report": None, "log": "the store is away", "code": 1})
     airflow = LosingAirflow()
     with pytest.raises(TaskDeferred):
-        airflow.try_once(merge())
+        airflow.call(merge())
     with pytest.raises(AirflowRescheduleException):
-        airflow.try_once(merge(deferrable=False))
+        airflow.call(merge(deferrable=False))
     with pytest.raises(MemWalRetry, match="the store is away"):
-        airflow.try_once(merge(deferrable=False))
+        airflow.call(merge(deferrable=False))
 
 
 def test_no_trigger_fires_before_airflow_can_know_of_the_deferral(
