@@ -1,6 +1,6 @@
 """Prints the conformance table: what memwal's documents say, and the tests that check it.
 
-    .venv/bin/python scripts/conformance.py [--area NAME]... [--run]
+    .venv/bin/python scripts/conformance.py [--area NAME]... [--run] [--documents FOLDER]
 
 With --run the named tests are run, and the table shows their results; exit code 1 if one failed.
 """
@@ -8,6 +8,7 @@ With --run the named tests are run, and the table shows their results; exit code
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ def main() -> int:
     arguments = _parse_arguments()
     found = [p for p in pairs.load() if not arguments.area or p.area in arguments.area]
     console = Console(highlight=False, soft_wrap=True)
-    wrong = pairs.problems(found)
+    wrong = [*pairs.problems(found), *_find_misquoted(found, arguments.documents)]
     for problem in wrong:
         console.print(Text(problem, style="red"))
     results = _run(found) if arguments.run else {}
@@ -46,7 +47,29 @@ def _parse_arguments() -> argparse.Namespace:
     areas = sorted({pair.area for pair in pairs.load()})
     parser.add_argument("--area", action="append", choices=areas, help="only this; repeatable")
     parser.add_argument("--run", action="store_true", help="run the tests as well")
+    parser.add_argument(
+        "--documents", type=Path, help="compare the quotes with the documents here, as *.txt"
+    )
     return parser.parse_args()
+
+
+def _find_misquoted(found: Sequence[pairs.Pair], folder: Path | None) -> list[str]:
+    """Say which sentences no document has below a section of that name."""
+    texts = [] if folder is None else [_read_plain(path) for path in folder.glob("*.txt")]
+    return [
+        f"{pair.id}: no document's words"
+        for pair in found
+        if folder is not None
+        and not any(
+            pairs.flat(pair.sentence) in text
+            and pairs.flat(pair.section).casefold() in text.casefold()
+            for text in texts
+        )
+    ]
+
+
+def _read_plain(path: Path) -> str:
+    return pairs.flat(re.sub(r"^\s*//\s?", "", path.read_text(), flags=re.MULTILINE))
 
 
 def _print(found: Sequence[pairs.Pair], results: Mapping[str, str], console: Console) -> None:

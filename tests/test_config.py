@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -374,39 +373,27 @@ def test_options_that_stores_take_are_known(store: str) -> None:
     assert check_options(names) == names
 
 
-@pytest.mark.parametrize("variable", ["MEMWAL_FRESHNES", "MEMWAL_CONFG", "MEMWAL_RETENTON"])
-def test_a_variable_that_looks_misspelt_is_refused(variable: str) -> None:
-    with pytest.raises(Usage, match=rf"unknown variable {variable} \(is MEMWAL_\w+ meant\?\)"):
-        resolve_table("/t", Config(), {}, {variable: "1"})
-
-
-def test_variables_of_others_are_none_of_ours() -> None:
+def test_a_variable_that_looks_misspelt_is_refused_and_others_are_none_of_ours() -> None:
+    for name in ("MEMWAL_FRESHNES", "MEMWAL_CONFG", "MEMWAL_RETENTON"):
+        with pytest.raises(Usage, match=rf"unknown variable {name} \(is MEMWAL_\w+ meant\?\)"):
+            resolve_table("/t", Config(), {}, {name: "1"})
     theirs = ("MEMWAL_PORT", "MEMWAL_SERVICE_HOST", "MEMWAL_PORT_80_TCP_ADDR", "MEMWAL_LOG_FORMAT")
     resolve_table("/t", Config(), {}, dict.fromkeys(theirs, "json"))
 
 
 def test_a_relative_uri_is_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "".join(
-        f"[tables.{name}]\nuri = '{uri}'\n"
-        for name, uri in {
-            "plain": "orders.lance",
-            "dotted": "../orders",
-            "absolute": "/data/orders",
-            "address": "s3://lake/orders",
-            "namespaced": "lake:orders",
-        }.items()
-    )
-    (tmp_path / "conf").mkdir()
-    file = written(tmp_path / "conf", text + "[namespaces.lake]\nimpl = 'dir'\nroot = '/lake'\n")
+    here = tmp_path / "conf"
+    here.mkdir()
+    uris = {
+        "orders.lance": f"{here}/orders.lance",
+        "../orders": f"{here}/../orders",
+        **{uri: uri for uri in ("/data/orders", "s3://lake/orders", "lake:orders")},
+    }
+    text = "".join(f"[tables.t{n}]\nuri = '{uri}'\n" for n, uri in enumerate(uris))
+    file = written(here, text + "[namespaces.lake]\nimpl = 'dir'\nroot = '/lake'\n")
     monkeypatch.chdir(tmp_path)
     config = load_config(os.path.relpath(file), {})
-    assert {name: table.uri for name, table in config.tables.items()} == {
-        "plain": str(tmp_path / "conf" / "orders.lance"),
-        "dotted": str(tmp_path / "conf" / ".." / "orders"),
-        "absolute": "/data/orders",
-        "address": "s3://lake/orders",
-        "namespaced": "lake:orders",
-    }
+    assert [table.uri for table in config.tables.values()] == [*uris.values()]
 
 
 def test_a_place_for_backups_is_beside_the_file_and_has_the_tables_options_or_its_own(
@@ -535,37 +522,6 @@ def test_the_environment_beats_the_file_for_every_setting(tmp_path: Path, name: 
 def test_a_mistake_in_the_environment_is_named_as_such(variable: str, text: str) -> None:
     with pytest.raises(Usage, match=f"^{variable}: "):
         resolve_table("/t", Config(), {}, {variable: text})
-
-
-@pytest.mark.integration
-def test_a_flag_beats_the_environment_which_beats_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = builders.make_table(tmp_path / "table")
-    (shard,) = table.shards
-    for n in range(6):
-        table.flush(shard, builders.Put([n], n))
-    name = "generations_per_commit_max"
-    file = written(
-        tmp_path, f"[defaults]\n{name} = 1\n[tables.t]\nuri = '{table.uri}'\n{name} = 2\n"
-    )
-    flag = ["--generations-per-commit-max", "6"]
-
-    def commits(address: str, *arguments: str) -> int:
-        with pytest.raises(SystemExit) as ended:
-            main(["merge", address, "--dry-run", "--json", *arguments])
-        assert ended.value.code == 0
-        document = json.loads(capsys.readouterr().out)
-        return len(document["tables"][0]["shards"][0]["commits"])
-
-    assert commits(table.uri) == 1
-    assert commits(table.uri, "--config", file) == 6
-    assert commits("t", "--config", file) == 3
-    monkeypatch.setenv("MEMWAL_GENERATIONS_PER_COMMIT_MAX", "3")
-    assert commits("t", "--config", file) == 2
-    assert commits("t", "--config", file, *flag) == 1
-    monkeypatch.delenv("MEMWAL_GENERATIONS_PER_COMMIT_MAX")
-    assert commits("t", "--config", file, *flag) == 1
 
 
 @pytest.mark.integration

@@ -33,31 +33,6 @@ def wrong(error: type[errors.MemWalError]) -> Part:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "outcome"),
-    [
-        (errors.MemWalError, 1, FAILED),
-        (errors.StoreUnavailable, 1, FAILED),
-        (errors.OutcomeUnknown, 1, FAILED),
-        (errors.Usage, 2, FAILED),
-        (errors.NotATable, 2, FAILED),
-        (errors.BadCredentials, 2, FAILED),
-        (errors.StandDown, 4, HELD),
-        (errors.LeaseHeld, 4, HELD),
-        (errors.LostRace, 4, FAILED),
-        (errors.Refused, 5, REFUSED),
-        (errors.Unsupported, 7, REFUSED),
-        (errors.Corruption, 8, FAILED),
-    ],
-)
-def test_the_exit_code_of_every_error(
-    error: type[errors.MemWalError], code: int, outcome: str
-) -> None:
-    assert (error.exit_code, error.outcome) == (code, outcome)
-    for beside in ([], [IDLE]):
-        assert sum_up([wrong(error), *beside]) == (outcome, code)
-
-
-@pytest.mark.parametrize(
     ("parts", "outcome", "code"),
     [
         ([], NOTHING_TO_DO, 0),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("memwal", "jobs", "scripts", "airflow_plugins", "dags")
-FOLDERS = (*CODE, "docs", "proto", "tests", ".ci", ".github")
+FOLDERS = (*CODE, "bench", "docs", "proto", "tests", ".ci", ".github")
 
 
 @cache

@@ -70,34 +70,6 @@ def test_a_module_that_is_loaded_by_name_is_reached_through_its_loader() -> None
     assert "tests.cli.test_commands" in reached
 
 
-@pytest.mark.nightly
-def test_a_change_is_what_is_not_committed_or_else_what_main_lacks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(changed, "ROOT", tmp_path)
-
-    def commit(name: str) -> None:
-        (tmp_path / name).write_text(name)
-        changed.git("add", "-A")
-        changed.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", name)
-
-    def since(asked: str | None = None) -> list[str]:
-        return changed.find_changed(changed.find_base(asked))
-
-    changed.git("init", "-q", "-b", "main")
-    commit("first")
-    commit("of main")
-    assert since() == ["of main"]
-    changed.git("checkout", "-qb", "work")
-    commit("of work")
-    commit("more of work")
-    assert since() == ["more of work", "of work"]
-    (tmp_path / "first").unlink()
-    (tmp_path / "new").touch()
-    assert since() == ["first", "new"]
-    assert since("main") == ["first", "more of work", "new", "of work"]
-
-
 def test_no_more_is_run_than_there_is_time_for() -> None:
     took = {"a": 60.0, "b": 500.0, "c": 100.0, "d": 50.0, "e": 40.0, "tests/airflow/f": 20.0}
     found = changed.choose([*took, "new"], took, seconds_max=180, processes=2)
@@ -127,13 +99,3 @@ def test_durations_are_renewed_for_what_ran_and_forgotten_for_what_is_gone(tmp_p
 def test_parts_take_equally_long_and_together_are_all() -> None:
     took = {"a": 60.0, "b": 50.0, "c": 40.0, "d": 30.0}
     assert durations.split(took, 2) == [{"a", "d"}, {"b", "c"}]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("processes", ["0", "1"])
-def test_they_are_recorded_in_this_process_and_from_others(tmp_path: Path, processes: str) -> None:
-    this = "tests/architecture/test_changed_tests.py"
-    kept = tmp_path / "durations.json"
-    words = ["-q", "-p", "no:cacheprovider", "-k", "parts", "--record-durations", str(kept)]
-    assert pytest.main([*words, "-n", processes, str(durations.ROOT / this)]) == 0
-    assert [{*levels} for levels in durations.read(kept).values()] == [{"test"}]

@@ -125,8 +125,6 @@ def test_an_option_that_does_not_exist_is_noticed() -> None:
     assert unknown(["merge", "TABLE", "--dry", "--no-lease"]) == ["--dry"]
     assert unknown(["lease", "break", "TABLE", "--reason", "x"]) == []
     assert unknown(["merges", "TABLE"]) == ["merges"]
-    assert unknown(["backup", "TABLE", "DEST", "--keep", "7", "--kept"]) == ["--kept"]
-    assert unknown(["erase", "TABLE", "--key", "--keys", "--kez"]) == ["--kez"]
     assert unknown(["backup", "lists", "DEST"]) == ["lists"]
     assert unknown(["submit", "merge", "TABLE", "--conf", "--no-lease", "--grace"]) == ["--grace"]
     assert unknown(["inspect", "index|wall", "TABLE"]) == ["wall"]

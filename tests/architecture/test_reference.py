@@ -50,9 +50,7 @@ def test_below_each_promise_stands_what_holds_it() -> None:
     ("page", "holders", "says"),
     [
         ("it", {"it": {"tests": ["tests/store/test_lease.py::test_of_nobody"]}}, "no such test"),
-        ("it", {"it": {"tests": ["tests/store/test_of_nothing.py"]}}, "no such test"),
         ("it", {"it": {"models": ["merging: a variant of nobody"]}}, "no such model"),
-        ("it", {"it": {"models": ["nothing"]}}, "no such model"),
         ("bare", {}, "bare"),
         ("it", {"it": {}, "left": {"tests": ["tests/store/test_lease.py"]}}, "left"),
     ],

@@ -38,7 +38,6 @@ ROUNDS = 12
 WRITTEN, INGESTED = 80, 240
 ROWS_A_FILE = 40
 PAUSE_SECONDS = 0.02
-CHECKPOINTS_MAX = 3
 
 SHORT = ["--retention", "0s", "--grace", "0s", "--allow-short-retention"]
 COLLECT = ["--execute", "--wal", *SHORT]

@@ -7,9 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from lance.mem_wal import CompactedSsTable, LsmScanner, ShardSnapshot
 
@@ -308,14 +306,3 @@ def test_an_index_without_an_entry_is_not_caught_up(tmp_path: Path) -> None:
     assert state is not None
     assert dict(state.index_catchup) == {}
     assert table.stores.tables.unindexed_rows(version, "key_idx") == 20
-
-
-def test_the_helper_rewrites_what_it_says(table: Table) -> None:
-    """The other tests stand on it."""
-    (shard,) = table.shards
-    abandon(table, shard, Put([10, 11], 1))
-    before = table.stores.wal.rows(shard, 1)
-    rewrite(table, shard, 1, writer_epoch=5, generation=None)
-    after: Any = table.stores.wal.rows(shard, 1)
-    assert (after.entry.writer_epoch, after.entry.generation) == (5, None)
-    assert pa.Table.from_batches(after.batches).equals(pa.Table.from_batches(before.batches))

@@ -12,19 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from memwal_airflow.operators.outcomes import Verdict, carry_over, judge, summarize
-from memwal_airflow.page.answers import Look, Unclear, read_tables
 from memwal_airflow.processes.submission import Ended, Submission
 
-from memwal.cli.parse import parse_pairs
-from memwal.config import (
-    STORAGE_OPTIONS_VARIABLE,
-    load_config,
-    mask_address,
-    read_environment_options,
-    resolve_table,
-)
+from memwal.config import load_config, resolve_table
 from memwal.errors import Usage
-from memwal.read.spark_options import parse_settings, write_names
 from tests.fuzz.attack import attack
 from tests.fuzz.damage import damaged, odd_json
 
@@ -71,47 +62,6 @@ def test_configuration(folder: Path) -> None:
     attack("configuration", damaged(CONFIG) | deep, check)
 
 
-def test_storage_options() -> None:
-    def check(data: bytes) -> None:
-        text = data.decode(errors="replace")
-        for act in (
-            lambda: read_environment_options({STORAGE_OPTIONS_VARIABLE: text}),
-            lambda: parse_pairs([f"key={text}"], "--option"),
-        ):
-            try:
-                options = act()
-            except Usage as error:
-                assert "hush" not in str(error), "values may be secrets"
-            else:
-                assert all(isinstance(value, str) for value in options.values())
-        mask_address(f"s3://{text}")
-
-    sample = {"aws_region": "eu-central-1", "allow_http": True, "aws_secret_access_key": "hush"}
-    attack("storage options", odd_json(sample), check)
-
-
-def test_options_of_a_spark_read() -> None:
-    sample = {"path": "t", "columns": "a,`b,c`", "version": "3", "allow_holes": "true"}
-
-    def check(data: bytes) -> None:
-        try:
-            found = json.loads(data)
-        except (ValueError, RecursionError):
-            found = {"path": "t", "columns": data.decode(errors="replace")}
-        if not isinstance(found, dict):
-            found = {"path": "t", "columns": str(found)}
-        try:
-            settings = parse_settings({str(key): str(value) for key, value in found.items()})
-        except Usage:
-            return
-        names = settings.request.columns
-        if names:
-            again = parse_settings({"path": "t", "columns": write_names(names)})
-            assert again.request.columns == names
-
-    attack("Spark read options", odd_json(sample), check)
-
-
 # ---- what Airflow reads
 
 SHARD_REPORT = {"shard_id": "s", "outcome": "done", "from_generation": 1, "to_generation": 3}
@@ -151,15 +101,3 @@ def test_reports_of_jobs(folder: Path) -> None:
         assert len(json.dumps(short)) < 40_000
 
     attack("report for Airflow", odd_json(REPORT), check, weight=2)
-
-
-def test_answers_on_the_page() -> None:
-    def check(data: bytes) -> None:
-        try:
-            tables = read_tables(data, "merge")
-        except Unclear:
-            return
-        assert all(isinstance(name, str) for name in tables)
-        assert Look(name="x").error is None
-
-    attack("answer for the page", odd_json(REPORT), check)

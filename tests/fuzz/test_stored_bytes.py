@@ -134,43 +134,12 @@ def test_table_manifests() -> None:
     attack("table manifest, damaged", damaged(*samples), lambda d: read_version(d, newest))
 
 
-def parse_newest_manifest() -> tuple[int, bytes, int, pb.Manifest]:
-    """The newest version's number, its file, and its manifest with the place where that begins."""
+def test_index_details() -> None:
     manifests = real_bytes.table_manifests()
     newest = max(manifests)
     sample = manifests[newest]
     place = struct.unpack("<q", sample[-16:-8])[0]
     message = pb.Manifest.FromString(sample[place + 4 : -16])
-    return newest, sample, place, message
-
-
-def test_offsets_of_table_manifests() -> None:
-    """The footer's offset, the manifest's offset of its index section, and their lengths."""
-    newest, sample, place, message = parse_newest_manifest()
-    numbers = st.sampled_from([0, 1, place, len(sample), 2**31, 2**63 - 1, 2**64 - 1])
-    odd = st.integers(0, 2 * len(sample)) | numbers
-
-    def rebuilt(values: tuple[int, int, int, int]) -> bytes:
-        footer, section, length, section_length = values
-        message.index_section = section
-        body = message.SerializeToString()
-        head = bytearray(sample[:place])
-        head[message.index_section : message.index_section + 4] = struct.pack(
-            "<I", section_length % 2**32
-        )
-        length = length % 2**32 if length % 3 else len(body)
-        found = bytes(head) + struct.pack("<I", length) + body
-        return found + struct.pack("<Q", footer if footer % 3 else place) + sample[-8:]
-
-    attack(
-        "table manifest, offsets",
-        st.tuples(odd, odd, odd, odd).map(rebuilt),
-        lambda data: read_version(data, newest),
-    )
-
-
-def test_index_details() -> None:
-    newest, sample, _, message = parse_newest_manifest()
     at = message.index_section
     (length,) = struct.unpack("<I", sample[at : at + 4])
     section = pb.IndexSection.FromString(sample[at + 4 : at + 4 + length])

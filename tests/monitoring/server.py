@@ -35,11 +35,11 @@ class Prometheus:
             "rule_files": [str(file) for file in rules],
             "scrape_configs": [
                 {
-                    "job_name": f"memwal-{number}",
-                    "honor_labels": number == 1,
-                    "static_configs": [{"targets": [target]}],
+                    "job_name": f"memwal-{n}",
+                    "honor_labels": n == 1,
+                    "static_configs": [{"targets": [t]}],
                 }
-                for number, target in enumerate(targets)
+                for n, t in enumerate(targets)
             ],
         }
         file = folder / "prometheus.yml"
@@ -78,14 +78,10 @@ class Prometheus:
             return False
 
     def ask(self, path: str, **arguments: str) -> Any:
-        """The data of an answer of its API. Raises ValueError with what it says is wrong."""
-        try:
-            with urlopen(
-                f"http://{self._place}/api/v1/{path}?{urlencode(arguments)}", timeout=10
-            ) as answer:
-                return json.load(answer)["data"]
-        except HTTPError as error:
-            raise ValueError(json.load(error)["error"]) from None
+        """The data of an answer of its API. Raises HTTPError."""
+        address = f"http://{self._place}/api/v1/{path}?{urlencode(arguments)}"
+        with urlopen(address, timeout=10) as answer:
+            return json.load(answer)["data"]
 
     def query(self, expression: str) -> list[tuple[Mapping[str, str], float]]:
         """The labels and values of a query's result now."""

@@ -142,13 +142,6 @@ def test_it_scrapes_every_metric_by_its_name(server: Prometheus) -> None:
     assert told == {metric.name for metric in METRICS}
 
 
-def test_its_types_and_texts_arrive(server: Prometheus) -> None:
-    said = server.ask("metadata")
-    for metric in METRICS:
-        (entry,) = said[metric.name]
-        assert (entry["type"], entry["help"]) == (metric.kind, metric.text)
-
-
 def test_a_panel_shows_something_and_of_the_table_that_was_chosen(server: Prometheus) -> None:
     targets = [target for panel in PANELS.values() for target in panel["targets"]]
     assert len(targets) > len(PANELS)

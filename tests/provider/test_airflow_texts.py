@@ -37,13 +37,10 @@ def test_a_verdict_is_one_line(told: dict[str, Any] | None, last_line: str | Non
     assert text.endswith(ESCAPED)
 
 
-def test_an_outcome_is_one_line() -> None:
-    assert judge(Ended(exit_code=0), {"outcome": FORGED})[1] == ESCAPED
-
-
 def test_a_summary_has_no_other_text() -> None:
     shards = [{"shard_id": "a\x1b", "to_generation": 3}]
     table = {"table": FORGED, "error": FORGED, "shards": shards}
+    assert judge(Ended(exit_code=0), {"outcome": FORGED})[1] == ESCAPED
     found = summarize({"outcome": FORGED, "error": FORGED, "tables": [table]})
     assert found["outcome"] == found["error"] == ESCAPED
     assert found["tables"][0]["table"] == found["tables"][0]["error"] == ESCAPED
@@ -67,9 +64,7 @@ def test_a_text_that_is_cut_keeps_its_code() -> None:
     assert len(table["error"]) == ERROR_CHARACTERS_MAX + 1
     for shown in (table["error"], str(Redactor().clean(error))):
         assert shown.endswith("x… (MW-H01)")
-
-
-def test_escapes_do_not_make_a_text_longer_than_it_may_be() -> None:
+    # Nor do escapes make it longer than it may be.
     (table,) = summarize(report("\x1b" * 10_000))["tables"]
     assert len(table["error"]) == ERROR_CHARACTERS_MAX + 1
 
