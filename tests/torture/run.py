@@ -468,6 +468,8 @@ class World:
                 actor()
             except Exception as error:
                 self.errors.append(f"{type(error).__name__}: {error}")
+                if self.scenario.watched or self.scenario.backups:  # of which nothing may fail
+                    self.fault("an actor failed", self.errors[-1])
 
         threads = [threading.Thread(target=run, args=(actor,)) for actor in actors_]
         for thread in threads:
@@ -565,11 +567,11 @@ class World:
         left = lsm.count_stored(place)
         if left["generations"] or left["versions"] > 5:
             self.fault("a leak", str(left))
-        # Of all that was done to it, only these may claim a shard.
-        rescues = sum(n for code, n in self.codes.items() if code.startswith("rescue"))
-        ingests = sum(n for code, n in self.codes.items() if code.startswith("ingest"))
-        claimers = next(self.sessions) + ingests + rescues * len(place.shards)
-        if left["claims"] > claimers and not self.scenario.restores and not self.scenario.lancedb:
+        # Of all that was done to it, only writers may claim a shard, and these.
+        claiming = ("ingest", "rescue", "quiesce")
+        runs = sum(n for code, n in self.codes.items() if code.startswith(claiming))
+        claimers = next(self.sessions) + runs * len(place.shards)
+        if left["claims"] > claimers and not self.scenario.lancedb:
             self.fault("a shard was claimed by others", f"{left}, {claimers} by writers")
 
 

@@ -44,6 +44,8 @@ class Watches:
         for folder in folders:
             folder.mkdir()
         self.watches = [Watch(words, folder) for folder in folders]
+        self.told = dict.fromkeys(self.watches, 0)
+        """How many events each had told when it was started."""
 
     def work(self, seed: str, until: float) -> None:
         chance = random.Random(seed)
@@ -75,11 +77,12 @@ class Watches:
         else:
             watch.send(signal.SIGKILL)
             watch.wait(_END_SECONDS_MAX)
-            self._leave_none(watch, _END_SECONDS_MAX)
+            watch.wait_until_none_left(_END_SECONDS_MAX)
         if fault == "host died":  # nobody can see that its lease's holder is gone
-            newest = max(Path(self.place.uri, "_maintenance/lease").glob("0*"))
-            claim = json.loads(newest.read_bytes())
-            newest.write_text(json.dumps({**claim, "holder": "who@another-host:1"}))
+            for newest in sorted(Path(self.place.uri, "_maintenance/lease").glob("0*"))[-1:]:
+                claim = json.loads(newest.read_bytes())
+                newest.write_text(json.dumps({**claim, "holder": "who@another-host:1"}))
+        self.told[watch] = len(watch.events)
         watch.start()
 
     def _be_in_time(self, fault: str) -> None:
@@ -91,31 +94,21 @@ class Watches:
         self.world.read_base(self.place)
 
     def _end(self, watch: Watch, number: int) -> None:
-        until, known = time.monotonic() + _END_SECONDS_MAX, len(watch.events)
-        while len(watch.events) == known and time.monotonic() < until:
-            time.sleep(0.1)  # what has not come up yet is killed by any signal
+        until = time.monotonic() + _LATE_SECONDS_MAX
+        while len(watch.events) == self.told[watch] and time.monotonic() < until:
+            time.sleep(0.1)  # what has not come up yet is ended by any signal
         watch.send(number)
         code = watch.wait(_END_SECONDS_MAX)
         if code != 0:
             self.world.fault("watch ended badly", f"{code}: {watch.stderr()[-500:]}")
-        self._leave_none(watch, 1.0)
-
-    def _leave_none(self, watch: Watch, seconds_max: float) -> None:
-        try:
-            watch.wait_until_none_left(seconds_max)
-        except AssertionError as error:
-            self.world.fault("processes left", str(error))
+        watch.wait_until_none_left(1.0)
 
     def _look_back(self) -> None:
         """What they told in all that time, what they took, and what they leave."""
         told = Counter(event["event"] for watch in self.watches for _, event in watch.events)
         bad = [line for watch in self.watches for line in watch.bad_lines]
-        if (
-            bad
-            or not {"merge", "index-catchup"}
-            - ({"index-catchup"} if not self.world.scenario.indexed else set())
-            <= told.keys()
-        ):
+        wanted = {"merge", "index-catchup"} if self.world.scenario.indexed else {"merge"}
+        if bad or not wanted <= told.keys():
             self.world.fault("events", f"{dict(told)}, {bad[:3]}")
         code, text = self.world.command(self.place, "status", final=True)
         lease = json.loads(text)["tables"][0]["lease"] if code == 0 else None
