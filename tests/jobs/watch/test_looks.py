@@ -305,9 +305,7 @@ def test_a_broken_manifest_is_its_shards_own_trouble(tmp_path: Path, page_object
     assert watched.look().view == good
 
 
-def test_a_first_look_asks_for_few_times_however_many_generations_there_are(
-    tmp_path: Path,
-) -> None:
+def test_a_first_look_asks_for_few_times_however_many_generations_there_are(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "t", page_objects=2)
     merge(watched.table, ONE)
     many = range(2, 500)
