@@ -13,13 +13,7 @@ from typing import Any, cast
 import pytest
 
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import (
-    LeaseHeld,
-    StandDown,
-    StoreUnavailable,
-    Unsupported,
-    Usage,
-)
+from memwal.errors import LeaseHeld, StandDown, StoreUnavailable, Unsupported, Usage
 from memwal.model import TableView
 from memwal.run import stores
 from memwal.run.engines.pool import LocalEngine

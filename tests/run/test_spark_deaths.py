@@ -150,11 +150,8 @@ def test_who_died_but_for_the_last_attempt_has_its_result(
 
     assert results[1] == "at last"
     assert begun(tmp_path) == {0: 1, 1: last + 1}
-
-
-def test_without_a_word_for_the_lost_it_is_an_error(engine: SparkEngine) -> None:
     with pytest.raises(WorkerDied, match="in every attempt"):
-        engine.run(deadly(1), [0, 1], lambda done: None)
+        engine.run(die, [0, 1], lambda done: None)
 
 
 def test_what_a_unit_raises_arrives_as_it_is_and_is_not_tried_again(

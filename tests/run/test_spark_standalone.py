@@ -137,32 +137,20 @@ CONFS = (
 FLAGS = [flag for pair in CONFS for flag in ("--conf", pair)]
 
 
-def submit(
-    master: str, python: Path, *arguments: str, job: str = "merge"
-) -> subprocess.CompletedProcess:
-    spark_submit = Path(sys.executable).with_name("spark-submit")
+def run(program: str, *words: str, python: Path | None = None) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [
-            str(spark_submit),
-            "--master",
-            master,
-            *FLAGS,
-            str(ROOT / "jobs" / f"{job}.py"),
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=environment(python),
-        check=False,
-    )
+        [str(Path(sys.executable).with_name(program)), *words],
+        capture_output=True, text=True, timeout=240, env=environment(python), check=False,
+    )  # fmt: skip
 
 
 def test_merge_on_a_standalone_cluster(master: str, python: Path, tmp_path: Path) -> None:
     tables = [demo.make_table(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 2))]
     assert all(demo.count_differences(table) > 0 for table in tables)
     report_file = tmp_path / "report.json"
-    ran = submit(master, python, *(t.uri for t in tables), "--json", "--report", str(report_file))
+    spark = ("--master", master, *FLAGS, str(ROOT / "jobs" / "merge.py"))
+    words = (*(t.uri for t in tables), "--json", "--report", str(report_file))
+    ran = run("spark-submit", *spark, *words, python=python)
     assert ran.returncode == 0, ran.stderr[-3000:]
     report = json.loads(report_file.read_text())
     assert json.loads(ran.stdout) == report
@@ -173,25 +161,13 @@ def test_merge_on_a_standalone_cluster(master: str, python: Path, tmp_path: Path
         assert len(table["shards"]) == demo.SHARDS
         assert {s["to_generation"] for s in table["shards"]} == {demo.GENERATIONS}
 
-    again = submit(master, python, *(t.uri for t in tables), "--json")
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert json.loads(again.stdout)["outcome"] == "nothing_to_do"
-    assert json.loads(again.stdout)["engine"]["name"] == "none"
-
-
-def memwal(*words: str, python: Path | None = None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("memwal")), *words],
-        capture_output=True, text=True, timeout=240, env=environment(python), check=False,
-    )  # fmt: skip
-
 
 def test_executors_run_a_packed_environment(master: str, python: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as packed:
         packed.add(python.parents[1], arcname=".")
     table = demo.make_table(tmp_path / "t", 1)
-    ran = memwal(
-        "submit", "merge", table.uri, "--master", master, *FLAGS,
+    ran = run(
+        "memwal", "submit", "merge", table.uri, "--master", master, *FLAGS,
         "--archives", str(tmp_path / "env.tar.gz"), "--json",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
@@ -206,7 +182,8 @@ def test_executors_that_lack_a_library_are_told_before_anything_is_merged(
     poor = make_python(tmp_path / "env", "lance", "mmh3")
     table = demo.make_table(tmp_path / "t", 1)
     before = demo.count_differences(table)
-    ran = memwal("merge", table.uri, "--engine", "spark", "--master", master, "--json", python=poor)
+    words = ("merge", table.uri, "--engine", "spark", "--master", master, "--json")
+    ran = run("memwal", *words, python=poor)
     assert ran.returncode == 7, ran.stderr[-3000:]
     told = json.loads(ran.stdout)["error"]
     assert f"(Python {poor}) lacks lance, mmh3 (pip install pylance mmh3)" in told

@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memwal.errors import Corruption, Refused
-from memwal.jobs.status.plan import (
-    DueLimits,
-    WalSize,
-    find_due_reasons,
-    find_due_shards,
-)
+from memwal.jobs.status.plan import DueLimits, WalSize, find_due_reasons, find_due_shards
 from memwal.jobs.status.report import report_status
 from memwal.model import BrokenShard, ShardId, ShardStatus, ShardView, TableView
 from memwal.rows.progress import StrangerShard

@@ -51,10 +51,7 @@ def test_a_condition_is_a_word_an_operator_and_a_number(
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (
-            "pendin_bytes > 3",
-            "'pendin_bytes' (is pending_bytes meant?); the words are pending_gen",
-        ),
+        ("pendin_bytes > 3", "'pendin_bytes' (is pending_bytes meant?); the words are pending_gen"),
         ("pending_bytes => 3", "unknown operator '=>'; expected one of > >= < <= =="),
         ("pending_bytes", "unknown operator ''"),
         ("pending_bytes > much", "expected bytes, such as 268435456, 256MB or 1GiB"),

@@ -69,10 +69,7 @@ def test_the_age_of_the_newest_is_what_a_condition_compares(tmp_path: Path, conf
 def test_none_and_an_old_one_need_somebody(tmp_path: Path, config: Config) -> None:
     code, table, _ = status("--fail-if", "backup-age>1d")
     assert (code, table["backup"]["name"], table["backup_age_seconds"]) == (3, None, None)
-    assert [a["what"] for a in table["attention"]] == [
-        "--fail-if 'backup-age>1d'",
-        "no backup yet",
-    ]
+    assert [a["what"] for a in table["attention"]] == ["--fail-if 'backup-age>1d'", "no backup yet"]
     make_backup(tmp_path / "copies", "old", 3 * DAY)
     told = run_here("status", "orders").stdout
     assert "last backup: old, 3.0 d ago, in" in told

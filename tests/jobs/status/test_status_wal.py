@@ -29,14 +29,6 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-def test_a_shard_at_rest_is_nobody_s_worry(table: Table) -> None:
-    age(table, 10**6)
-    shard = shard_of(status(table)[0])
-    assert (shard.unflushed_wal_entries, shard.abandoned) == (0, False)
-    assert shard.idle_seconds is not None
-    assert 10**6 <= shard.idle_seconds < 10**6 + 300
-
-
 def test_unflushed_rows_are_pointed_out_once_they_are_old(table: Table) -> None:
     abandon(table, table.shards[0], Put([2], 20), Put([3], 30))
     report, requests = status(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -12,11 +13,10 @@ import pytest
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import MemWalError, StoreUnavailable, Usage
+from memwal.errors import StoreUnavailable, Usage
 from memwal.jobs.top.apply import Scrape
 from memwal.jobs.top.plan import Sample, read_rows, sum_samples
 from memwal.jobs.top.store import LeasedLooks, MetricsReader, parse_metrics
-from memwal.jobs.watch.store import StoredLooks
 from memwal.model import TableGauges
 from memwal.run.metrics.sink import count_requests
 from memwal.run.metrics.start import start_metrics
@@ -26,9 +26,7 @@ from tests.support.builders import Put
 ODD = 'a "quoted"\\name\n{x="y"} 7 ü'
 
 
-@pytest.fixture(scope="module")
-def exposition() -> str:
-    """As a watch serves them, of a table with an odd name."""
+def test_what_a_watch_serves_can_be_read() -> None:
     metrics = start_metrics(shown=True, warn=pytest.fail)
     gauges = TableGauges(
         looked_at_nanos=1, pending_generations=3, pending_bytes=7,
@@ -37,13 +35,8 @@ def exposition() -> str:
     metrics.record_gauges(ODD, gauges)
     metrics.record_freshness("merged", 3.0)
     metrics.add(count_requests({"get": 5, "list": 2}))
-    found = metrics.exposition().decode()
+    samples = parse_metrics(metrics.exposition().decode())
     metrics.close()
-    return found
-
-
-def test_what_a_watch_serves_can_be_read(exposition: str) -> None:
-    samples = parse_metrics(exposition)
     (row,) = read_rows(samples)
     assert (row.table, row.pending_generations, row.pending_bytes) == (ODD, 3, 7)
     assert row.index_lag_generations == 2
@@ -64,26 +57,30 @@ def test_lines_are_read_or_left_out(text: str, found: list[Sample]) -> None:
     assert parse_metrics(text) == found
 
 
+@dataclass
+class Answer:
+    body: bytes = b"memwal_x 1\n"
+    code: int = 200
+
+
 @contextmanager
-def serve(answer: bytes, code: int = 200) -> Iterator[str]:
+def serve(answer: Answer) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_response(code)
+            assert self.path == "/metrics"
+            self.send_response(answer.code)
             self.end_headers()
-            self.wfile.write(answer)
+            self.wfile.write(answer.body)
 
         def log_message(self, *_: object) -> None:
             pass
 
-    paths: list[str] = []
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
-    assert set(paths) == {"/metrics"}
 
 
 def read(address: str) -> Scrape:
@@ -97,34 +94,18 @@ def read(address: str) -> Scrape:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("form", ["{}", "http://{}/"])
-def test_an_address_may_be_given_as_it_is_at_hand(form: str) -> None:
-    with serve(b"memwal_x 1\n") as place:
-        assert read(form.format(place)) == Scrape([Sample("memwal_x", {}, 1.0)])
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("answer", "code", "kind", "text"),
-    [
-        (b"<html>", 200, Usage, "has no metrics of a watch"),
-        (b"", 404, StoreUnavailable, "HTTP Error 404"),
-    ],
-)
-def test_what_is_no_watch_is_told(
-    answer: bytes, code: int, kind: type[MemWalError], text: str
-) -> None:
-    with serve(answer, code) as place:
+def test_what_is_served_is_read_and_what_is_no_watch_is_told() -> None:
+    answer = Answer()
+    with serve(answer) as place:
+        for form in ("{}", "http://{}/"):
+            assert read(form.format(place)) == Scrape([Sample("memwal_x", {}, 1.0)])
+        answer.body = b"<html>"
         error = read(place).error
-    assert isinstance(error, kind)
-    assert text in str(error)
-
-
-@pytest.mark.integration
-def test_nobody_there_is_told() -> None:
-    error = read("127.0.0.1:1").error
-    assert isinstance(error, StoreUnavailable)
-    assert str(error) == "http://127.0.0.1:1/metrics: [Errno 111] Connection refused"
+        assert isinstance(error, Usage) and "has no metrics of a watch" in str(error)
+        answer.code = 404
+        error = read(place).error
+        assert isinstance(error, StoreUnavailable) and "HTTP Error 404" in str(error)
+    assert str(read(place).error) == f"http://{place}/metrics: [Errno 111] Connection refused"
 
 
 @pytest.mark.parametrize(
@@ -142,10 +123,8 @@ def test_a_look_has_the_lease_and_its_requests(tmp_path: Path) -> None:
     made.flush(made.shards[0], Put([1], 1))
     table = ResolvedTable(name="t", uri=made.uri, settings=Settings(), storage_options={})
     looks = LeasedLooks(SystemClock())
-    alone = StoredLooks(SystemClock()).look(table)
-    first = looks.look(table)
+    looks.look(table)
     assert looks.leases == {"t": None}
-    assert sum(first.requests.values()) > sum(alone.requests.values())
     claim = made.stores.leases.acquire("merge")
     looks.look(table)
     assert looks.leases == {"t": claim}

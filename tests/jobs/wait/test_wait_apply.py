@@ -83,14 +83,6 @@ def raising(error: Exception) -> Callable[[], object]:
     return go
 
 
-def test_what_is_there_already_is_not_waited_for() -> None:
-    clock = ManualClock()
-    assert wait(Tables(), {}, clock=clock).missing == {}
-    done = wait(Tables(merged={A: 3}), {A: 3}, clock=clock)
-    assert (done.missing, done.version, done.looks) == ({}, 1, 1)
-    assert clock.slept_seconds == []
-
-
 def test_it_looks_again_and_tells_only_what_has_changed() -> None:
     tables = Tables(script={3: lambda: tables.merge(a=2), 5: lambda: tables.merge(a=9, b=4)})
     told: list[Mapping[ShardId, int]] = []
@@ -177,11 +169,3 @@ def test_collected_is_merged_unlisted_and_without_a_folder() -> None:
     done = wait(tables, {A: 3}, Until.COLLECTED, told=told)
     assert (done.missing, done.looks) == ({}, 4)
     assert told == [{A: 0}, {A: 1}, {}]
-
-
-def test_the_whole_folder_of_a_shard_may_be_gone() -> None:
-    class Gone(Tables):
-        def latest(self, shard_id: ShardId) -> ShardManifest:
-            return None  # type: ignore[return-value]
-
-    assert wait(Gone(merged={A: 3}), {A: 3}, Until.COLLECTED).missing == {}
