@@ -264,7 +264,7 @@ def shard_ids(name: str, text: str) -> tuple[set[Any], set[Any]]:
         (
             "calendar",
             "t BETWEEN TIMESTAMP '2020-12-15' AND TIMESTAMP '2020-12-31T23:59:59' AND s = 'ab'",
-            {(2020, 12, 1), (None, None, 1)},
+            {(2020, 12, 2), (None, None, 2)},
         ),
         ("multi_bucket", "i = 9 AND s IN ('a', 'b')", None),
         ("bucket i", "i = 9 OR i = 10", None),
