@@ -61,26 +61,6 @@ def test_an_idle_table_is_looked_at_as_rarely_as_its_target_allows() -> None:
     assert len(world.told("look")) == 1
 
 
-def test_a_hopeless_table_takes_turns_with_the_others() -> None:
-    world = World(tables={name: FakeTable(name=name) for name in ("hot", "a", "b")}, slots=1)
-    hot = world.tables["hot"]
-    hot.round_seconds = 20.0
-    hot.flush(world.clock, ago=100_000.0)
-    watch = world.watch(60.0)
-
-    def flush() -> None:
-        hot.flush(world.clock, ago=100_000.0)
-        for name in ("a", "b"):
-            world.tables[name].flush(world.clock)
-
-    world.run(watch, 600.0, flush)
-    names = [work.table for _, work in world.rounds]
-    assert names.count("a") >= 5
-    assert names.count("b") >= 5
-    for name in ("a", "b"):
-        assert len(world.told("late", name)) <= 1, name  # before it knows how long it waits
-
-
 def test_a_table_that_fails_is_left_alone_longer_each_time_and_the_reason_is_told_once() -> None:
     world = World(tables={name: FakeTable(name=name) for name in ("t", "well")}, slots=1)
     world.tables["t"].round_error = WorkerDied("it died")
@@ -206,16 +186,6 @@ def test_an_index_whose_entry_was_erased_is_not_late_at_once_but_caught_up_in_ti
     table.indexed, table.deaf = {}, True
     world.run(watch, 200.0)
     assert [late["stage"] for late in world.told("late")] == ["indexed"]
-
-
-def test_a_young_generation_is_as_old_as_it_is_for_an_index_without_an_entry() -> None:
-    world, table = one()
-    watch = world.watch(60.0)
-    table.flush(world.clock, ago=20.0)
-    table.merged = {SHARD: 1}
-    world.run(watch, 20.0)
-    assert [work.jobs for _, work in world.rounds] == [("index-catchup",)]
-    assert watch.lag_seconds_max >= 20.0
 
 
 def test_upkeep_runs_in_slack_time_and_more_rarely_where_there_is_nothing_to_do() -> None:

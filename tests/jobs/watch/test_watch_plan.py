@@ -11,14 +11,12 @@ from memwal.config import ResolvedTable, Settings, WatchSettings, make_settings
 from memwal.jobs.status.plan import DueLimits
 from memwal.jobs.watch.options import WatchOptions, choose_round_options
 from memwal.jobs.watch.plan import (
-    Behind,
     Lag,
     LookUnderWay,
     Target,
     Waiting,
     assess,
     find_need,
-    find_queues,
     find_room,
     order_tables,
 )
@@ -92,28 +90,6 @@ def test_nothing_is_left_that_would_be_late_at_the_next_look(
         assert -need.oldest <= max(ages) + 1e-6
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 20)), min_size=1, max_size=20),
-    st.integers(1, 4),
-)
-def test_who_begins_as_early_as_the_queue_asks_is_in_time(
-    tables: list[tuple[float, float]], workers: int
-) -> None:
-    """One worker as fast as all of them; each round begins when it has to, and the worker can."""
-    behind = [
-        Behind(table=f"{n:02}", deadline=deadline, round_seconds=seconds)
-        for n, (deadline, seconds) in enumerate(tables)
-    ]
-    queues = find_queues(behind, rounds_max=workers)
-    free = -1e9
-    for table in sorted(behind, key=lambda t: (t.deadline, t.table)):
-        seconds = table.round_seconds / workers
-        latest = table.deadline - queues[table.table] - seconds
-        free = max(free, latest) + seconds
-        assert free <= table.deadline + 1e-6
-    assert min(queues.values()) == 0.0
-
-
 def test_looks_that_take_long_hold_up_others_only_of_a_store_that_answers_none() -> None:
     looks = [LookUnderWay(store="a", seconds=20.0, overdue=False) for _ in range(8)]
     assert find_room(looks, {"a": 1.0}, 16) == (8, set())
@@ -121,15 +97,6 @@ def test_looks_that_take_long_hold_up_others_only_of_a_store_that_answers_none()
     looks += [LookUnderWay(store="a", seconds=1.0, overdue=False) for _ in range(4)]
     assert find_room(looks, {}, 16) == (12, {"a"})
     assert find_room(looks, {"a": 1.0}, 16) == (4, set())
-
-
-def test_the_latest_is_next_relative_to_its_target() -> None:
-    ages = {"a": (50.0, 60.0), "b": (50.0, 20.0), "c": (300.0, 3600.0)}
-    waiting = [
-        Waiting(table=name, oldest=-age, freshness_seconds=target, since=0.0, last_began=-1.0)
-        for name, (age, target) in ages.items()
-    ]
-    assert order_tables(waiting, now=0.0) == ["b", "a", "c"]
 
 
 def test_an_important_table_comes_first_and_no_other_waits_for_ever() -> None:
