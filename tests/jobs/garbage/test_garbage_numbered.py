@@ -301,24 +301,6 @@ def test_a_drop_that_stalled_takes_its_manifest_back(killed_after: int | None) -
     assert shard.manifests.claim(SHARD).version == 10
 
 
-def test_a_claim_that_stalled_takes_its_manifest_back_and_looks_again() -> None:
-    shard = Shard().write("CFFF")
-    stands = shard.latest
-    shard.write("FFFF").collect()
-
-    class Stalled(ShardManifests):
-        slept = False
-
-        def latest(self, shard_id: ShardId) -> ShardManifest | None:
-            found = super().latest(shard_id) if self.slept else stands
-            self.slept = True
-            return found
-
-    claimed = Stalled(shard.objects).claim(SHARD)
-    assert (claimed.version, claimed.writer_epoch) == (9, 2)
-    assert shard.stored() == "1s 8 9"
-
-
 @pytest.mark.parametrize(
     ("steps", "hint", "left"),
     [("FFFF", 9, "1s 9"), ("CFF", 8, "1s 5s 6s 8"), ("FFFF", 5, "1s 5 6 7 8 9")],
