@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwal.rows import keyset
-from memwal.rows.keyset import KeySet, group_batches
+from memwal.rows.keyset import KeySet
 from tests.support.builders import KINDS, KeyKind
 from tests.support.sampling import many
 
@@ -55,19 +54,9 @@ def test_a_null_is_in_no_set(kind: pa.DataType) -> None:
 
 
 def test_three_columns_make_one_key() -> None:
-    columns = [pa.chunked_array([[1, 1, 2]]), pa.chunked_array([list("abb")])] * 2
-    keys = KeySet(columns[:3])
-    asked = [
-        pa.chunked_array([[1, 1, 2, 2]]),
-        pa.chunked_array([list("abba")]),
-        pa.chunked_array([[1, 1, 1, 2]]),
-    ]
+    def chunked(*columns: list[int]) -> list[pa.ChunkedArray]:
+        return [pa.chunked_array([column]) for column in columns]
+
+    keys = KeySet(chunked([1, 1, 2], [7, 8, 8], [1, 1, 2]))
+    asked = chunked([1, 1, 2, 2], [7, 8, 8, 7], [1, 1, 1, 2])
     assert keys.contains(asked).tolist() == [True, True, False, False]
-
-
-def test_batches_are_grouped_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = [pa.record_batch({"n": pa.array(range(10), pa.int64())}) for _ in range(7)]
-    monkeypatch.setattr(keyset, "GROUP_ROWS", 30)
-    assert [len(group) for group in group_batches(batches)] == [3, 3, 1]
-    assert [len(group) for group in group_batches(batches, bytes_max=160)] == [2, 2, 2, 1]
-    assert list(group_batches([])) == []

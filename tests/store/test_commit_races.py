@@ -65,6 +65,9 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return LanceWorld(f"s3://{server.make_bucket()}/t", server.storage_options)
 
 
+Changes = Mapping[int, int | None]
+
+
 def flush(world: World, shard: int, *generations: dict[int, int | None]) -> None:
     for changes in generations:
         world.flush(world.shards[shard], changes)
@@ -122,29 +125,35 @@ def test_of_two_folds_that_share_a_key_the_second_is_refused(world: World) -> No
     assert world.rows() == {**BASE, 10: 1, 50: 2, 11: 3}
 
 
-def test_a_fold_that_shares_no_key_lands_on_top(world: World) -> None:
-    """Why a later prefix must not be folded before the earlier one is in (see the merge plan)."""
-    flush(world, 0, {10: 1, 50: 1}, {11: 2})
-    flush(world, 1, {20: 3, 60: 3})
-    view = world.view()
-    one, other = fold(world, view, 0, 2), fold(world, view, 1, 1)
-    assert one.commit(SHAPE, 2).rows_inserted == 1
-    assert other.commit(SHAPE, 1).rows_inserted == 1
-    assert progress(world) == [2, 1]
-    assert world.rows() == {**BASE, 10: 1, 50: 1, 11: 2, 20: 3, 60: 3}
+# What two shards' merges on one view do, and whether the first refuses the second.
+TWO: dict[str, tuple[Changes, Changes, bool]] = {
+    # Why a later prefix must not be folded before the earlier one is in (see the merge plan).
+    "other keys": ({10: 1, 50: 1}, {20: 3, 60: 3}, False),
+    "the same new key": ({50: 1}, {50: 2}, True),
+    "an update and a delete": ({10: 5}, {10: None, 11: 1}, True),
+    # The trap that a fold's anchor guards against (see the merge plan): the row stays.
+    "a delete of an absent key": ({50: 5}, {50: None, 11: 1}, False),
+}
 
 
-def test_the_same_new_key_from_two_shards_is_refused(world: World) -> None:
-    flush(world, 0, {50: 1})
-    flush(world, 1, {50: 2})
+@pytest.mark.parametrize("two", TWO)
+def test_what_lands_on_top_of_another_shard_s_merge(world: World, two: str) -> None:
+    *changes, is_refused = TWO[two]
+    for number, made in enumerate(changes):
+        flush(world, number, dict(made))
     view = world.view()
     one, other = fold(world, view, 0, 1), fold(world, view, 1, 1)
-    one.commit(SHAPE, 1)
-    with pytest.raises(LostRace):
-        other.commit(SHAPE, 1)
-    assert world.rows() == {**BASE, 50: 1}
-    assert other.rebase(world.view()).commit(SHAPE, 1).rows_updated == 1
-    assert world.rows() == {**BASE, 50: 2}
+    one.commit(shape(one), 1)
+    if is_refused:
+        with pytest.raises(LostRace):
+            other.commit(shape(other), 1)
+        assert (progress(world), world.rows()) == ([1, 0], applied(changes[0]))
+        other.rebase(world.view()).commit(shape(other), 1)
+        assert world.rows() == applied({**changes[0], **changes[1]})
+    else:
+        other.commit(shape(other), 1)
+        assert world.rows() == applied({**changes[1], **changes[0]})
+    assert progress(world) == [1, 1]
 
 
 def test_a_mark_that_is_not_above_the_recorded_one_is_refused(world: World) -> None:
@@ -195,31 +204,7 @@ def test_a_delete_pass_is_a_version_of_its_own_and_marks_nothing(world: World) -
     assert world.rows() == {k: v for k, v in {**BASE, 11: 1}.items() if k != 10}
 
 
-def test_a_delete_in_the_commit_meets_an_update_of_the_row(world: World) -> None:
-    flush(world, 0, {10: None, 11: 1})
-    flush(world, 1, {10: 5})
-    view = world.view()
-    deleting, updating = fold(world, view, 0, 1), fold(world, view, 1, 1)
-    updating.commit(SHAPE, 1)
-    with pytest.raises(LostRace):
-        deleting.commit(DELETING, 1)
-    assert world.rows() == {**BASE, 10: 5}
-
-
-def test_a_delete_of_an_absent_key_meets_nothing(world: World) -> None:
-    """The trap that a fold's anchor guards against (see the merge plan): the row stays."""
-    flush(world, 0, {50: None, 11: 1})
-    flush(world, 1, {50: 5})
-    view = world.view()
-    deleting, inserting = fold(world, view, 0, 1), fold(world, view, 1, 1)
-    inserting.commit(SHAPE, 1)
-    deleting.commit(DELETING, 1)
-    assert world.rows() == {**BASE, 50: 5, 11: 1}
-
-
 # ---- what others commit beside a merge
-
-Changes = Mapping[int, int | None]
 
 
 def prepared(world: World, changes: Changes) -> Fold:

@@ -129,14 +129,13 @@ def test_a_generation_of_another_table_is_never_read(tmp_path: Path, taken: str)
     (listed,) = public.stores.shard_manifests.latest(bad).flushed_generations
     with pytest.raises(Corruption):  # before anything of it is read, on executors too
         LanceTables(public.uri, {}).generation(bad, listed)
-    for command in ("read", "verify"):
+    for command in ("read", "verify") if taken == "clone" else ("read",):
         done = memwal(command, public.uri)
         assert (done.exit_code, str(SECRET) in done.stdout) == (CORRUPT, False), done.output
         assert f"{bad}" in done.output and place.name in done.output, done.output
     code, shards = merged(public)
     assert (code, shards[good]["outcome"], shards[bad]["outcome"]) == (PARTLY, "done", "failed")
     assert bad in shards[bad]["error"] and place.name in shards[bad]["error"]
-    assert merged(public, "--shard", bad)[0] == CORRUPT
     builders.same_rows(public.base_rows(), public.expected({good: 1}), "the base beside it")
 
 

@@ -152,6 +152,8 @@ def test_nothing_is_hidden_or_deleted_and_adopting_brings_all_back(
     assert read(table) == {0, 1, 2, 3} | new
     memwal(table, "merge")
     assert base(table) == {0, 1, 2, 3} | new
+    if copy is not deep_clone:
+        return
     memwal(table, "verify")
     put(table, 40)
     assert memwal(table, "init", "--adopt-clone")["outcome"] == "nothing_to_do"
