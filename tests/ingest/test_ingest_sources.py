@@ -192,6 +192,7 @@ def test_a_name_that_is_no_text_is_a_fault_of_the_request(tmp_path, given) -> No
     assert str(refused.value).isascii()
 
 
+@pytest.mark.nightly
 def test_sources_on_azure(request, tmp_path) -> None:
     place = make_address(request, "az", "in")
     rows = tmp_path / "rows.parquet"

@@ -16,7 +16,7 @@ from memwal.cli.app import app
 from memwal.errors import EXIT_REFUSED
 from tests.support.lancedb_process import ROOT, LanceDb, lancedb_client
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.nightly
 
 PAGE = ROOT / "docs" / "guides" / "lancedb.md"
 SHORT = "--retention 0s --grace 0s --allow-short-retention"
