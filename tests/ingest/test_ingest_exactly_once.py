@@ -252,7 +252,6 @@ def write_parts(folder: Path, random: Random, *, equal: bool) -> list[int]:
 
 
 @pytest.mark.nightly
-@pytest.mark.long
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("seed", range(many(8, 4)))
 def test_any_calls_stored_twice(tmp_path, monkeypatch, stalled, seed, equal) -> None:

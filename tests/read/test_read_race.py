@@ -19,7 +19,7 @@ from memwal.rows.policy import make_policy
 from tests.support import builders
 from tests.support.builders import Table
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.integration
 
 SECONDS = float(os.environ.get("MEMWAL_RACE_SECONDS", "4"))
 KEYS = 5
