@@ -203,7 +203,7 @@ class ReadableTable:
         self.generations = Generations(
             objects=stores.objects,
             tables=stores.tables,
-            renamed=stores.views.renamed,
+            find_reused=stores.views.field_ids.find_reused,
             access=self._opened.number,
         )
 
@@ -211,7 +211,9 @@ class ReadableTable:
     def _wal_rows(self) -> StoredWalRows:
         stores = self._stores
         return StoredWalRows(
-            wal=stores.wal, manifests=stores.shard_manifests, renamed=self.views.renamed
+            wal=stores.wal,
+            manifests=stores.shard_manifests,
+            find_reused=self.views.field_ids.find_reused,
         )
 
     @raises_for_python

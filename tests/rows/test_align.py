@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from memwal.rows.convert import Change
 
 from memwal.errors import Refused
 from memwal.model import ColumnInfo
 from memwal.rows.align import Alignment, Recast, Rename, align
-from memwal.rows.convert import Change
 
 
 def column(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from memwal.rows.convert import Change, convert, fill_default
 
 from memwal.errors import Refused
-from memwal.rows.convert import Change, convert, fill_default
 from memwal.rows.widen import is_exact
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from memwal.rows.convert import convert
 
 from memwal.model import ColumnInfo
 from memwal.rows.align import align
-from memwal.rows.convert import convert
 
 WIDER = {"int8": "int32", "int32": "int64", "string": "large_string", "float": "double"}
 

@@ -115,7 +115,7 @@ def open_rows(uri: str, shard_id: ShardId, rows: pa.Table, schema: pa.Schema) ->
         dataset=dataset,
         blobs=BlobReader(where=shard_id, dataset=dataset, columns=frozenset()),
         columns=columns_of(dataset),
-        alignment=Alignment(columns={name: name for name in schema.names}),
+        alignment=Alignment(),
         batch_rows=8192,
     )
     where = f"{uri}: shard {shard_id}: unflushed rows"
