@@ -115,7 +115,7 @@ def _read_sample(
         generations = Generations(
             objects=stores.objects,
             tables=stores.tables,
-            find_reused=stores.views.field_ids.find_reused,
+            field_ids=stores.views.field_ids,
         )
         source = generations.open(view, shard.shard_id, shard.pending[0])
         names = source.alignment.stored(columns.names)

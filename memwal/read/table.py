@@ -203,7 +203,7 @@ class ReadableTable:
         self.generations = Generations(
             objects=stores.objects,
             tables=stores.tables,
-            find_reused=stores.views.field_ids.find_reused,
+            field_ids=stores.views.field_ids,
             access=self._opened.number,
         )
 
@@ -213,7 +213,7 @@ class ReadableTable:
         return StoredWalRows(
             wal=stores.wal,
             manifests=stores.shard_manifests,
-            find_reused=self.views.field_ids.find_reused,
+            field_ids=self.views.field_ids,
         )
 
     @raises_for_python

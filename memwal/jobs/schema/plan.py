@@ -22,6 +22,7 @@ from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.rows.expire import find_expire
 from memwal.rows.policy import parse_policy
 from memwal.rows.widen import is_exact
+from memwal.text import count_of
 
 Columns = tuple[ColumnInfo, ...]
 ReadType = Callable[[str], str]
@@ -129,12 +130,9 @@ def plan_schema(view: TableView, request: SchemaRequest, read_type: ReadType) ->
 
 def _check_members(plan: SchemaPlan) -> None:
     """Refuse values that are written anew under members that change as well."""
-    names = dict(_list_names(plan.columns))
+    before = {column.field_id: [*_list_names(column.children)] for column in plan.columns}
     for column in plan.rewritten:
-        members = list(_list_names(column.children))
-        if any(names.get(i) != name for i, name in members) or {
-            *list_ids(next(c for c in plan.columns if c.field_id == column.field_id).children)
-        } - {i for i, _ in members}:
+        if column.field_id in before and before[column.field_id] != [*_list_names(column.children)]:
             raise Refused(
                 "MW-K20",
                 f"column {column.name!r}: its values and its members can't both change at once. "
@@ -409,7 +407,7 @@ def find_unrest(
         shard_id = shard.manifest.shard_id
         plan = plan_rescue(shard, request, now_nanos)
         if plan.action is not RescueAction.NOTHING:
-            found.append(Unrest(shard_id=shard_id, text=f"{plan.rows} rows in its WAL"))
+            found.append(Unrest(shard_id=shard_id, text=f"{count_of(plan.rows, 'row')} in its WAL"))
         elif text := suspect_writer(shard, own_epochs.get(shard_id), request, now_nanos):
             found.append(Unrest(shard_id=shard_id, text=text))
     return found

@@ -29,7 +29,7 @@ from memwal.rows import align, fold
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import ReadEntry, StoredEntry, WalEntries, field_id_of
 from memwal.store.tables.blobs import blob_columns
-from memwal.store.tables.field_ids import FindReused
+from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.generations import line_up_rows
 
 # Rows are folded when they have grown by so much since the last time.
@@ -105,7 +105,7 @@ class StoredWalRows:
 
     wal: WalEntries
     manifests: ShardManifests
-    find_reused: FindReused
+    field_ids: FieldIds
 
     def read_unflushed(
         self,
@@ -132,7 +132,7 @@ class StoredWalRows:
         return _ShardReader(
             wal=self.wal,
             manifests=self.manifests,
-            find_reused=self.find_reused,
+            field_ids=self.field_ids,
             view=view,
             manifest=shard.manifest,
             fields=[schema.field(name) for name in schema.names if name in wanted],
@@ -176,7 +176,7 @@ class _ShardReader:
 
     wal: WalEntries
     manifests: ShardManifests
-    find_reused: FindReused
+    field_ids: FieldIds
     view: TableView
     manifest: ShardManifest
     fields: Sequence[pa.Field]
@@ -311,7 +311,7 @@ class _ShardReader:
         columns = _columns(found.schema, self.view.columns)
         epoch = found.entry.writer_epoch
         ids = [column.field_id for column in columns]
-        reused = self.find_reused(self.view, self.manifest.shard_id, ids, epoch=epoch)
+        reused = self.field_ids.find_reused(self.view, self.manifest.shard_id, ids, epoch=epoch)
         return align.align(self.view.columns, columns, "entry", reused)
 
     def _tombstones(self, table: pa.Table, position: int) -> pa.ChunkedArray:

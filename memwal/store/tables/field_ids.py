@@ -12,7 +12,7 @@ under the new one itself; nothing that it leaves shows that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,22 +55,6 @@ class Seen:
         return cls(version=int(dataset.version), columns=columns_of(dataset))
 
 
-class FindReused(Protocol):
-    """`FieldIds.find_reused`."""
-
-    def __call__(
-        self,
-        base: Base,
-        shard_id: ShardId,
-        field_ids: Sequence[int],
-        *,
-        generation: int | None = None,
-        epoch: int | None = None,
-    ) -> frozenset[int]:
-        """See there."""
-        ...
-
-
 class FieldIds:
     """The fields of one table. What was found of a version is remembered."""
 
@@ -80,7 +64,7 @@ class FieldIds:
         self._tables = tables
         self._manifests = manifests
         self._shards = shards
-        self._known: dict[int, dict[int, int]] = {}
+        self._known: dict[int, Mapping[int, int]] = {}
 
     def find_reused(
         self,
@@ -96,9 +80,7 @@ class FieldIds:
         They are those of a generation of the shard, or of an entry of its WAL with that writer
         epoch. It takes requests only where a column has no values in some fragment.
         """
-        if base.version not in self._known:
-            self._known[base.version] = self._find_given(base)
-        given = self._known[base.version]
+        given = self.find_given(base)
         return frozenset(
             field_id
             for field_id in field_ids
@@ -119,32 +101,37 @@ class FieldIds:
         reused = self.find_reused(base, shard_id, ids, epoch=epoch)
         check_entry(fields, base.columns, f"entry {path}", reused)
 
+    def find_given(self, base: Base) -> Mapping[int, int]:
+        """Of fields that were gone for a while, when each was given its id again: nanoseconds."""
+        if base.version not in self._known:
+            self._known[base.version] = self._find_given(base)
+        return self._known[base.version]
+
     def _find_given(self, base: Base) -> dict[int, int]:
-        """Of fields that were gone for a while, when each was given its id again."""
         first = [
             set(fragment.metadata.files[0].fields)
             for fragment in self._tables.at(base.version).get_fragments()
         ]
         kept = set.intersection(*first) if first else set()
-        doubted = [(c.field_id, c.name) for c in base.columns if c.field_id not in kept]
+        doubted = [c.field_id for c in base.columns if c.field_id not in kept]
         if not doubted:
             return {}
         listed = self._manifests.attached_versions(base.version)[-_VERSIONS_MAX:]
-        names = side_by_side(self._read_names, listed, _READERS_MAX)
+        there = side_by_side(self._read_ids, listed, _READERS_MAX)
         given = {}
-        for field_id, name in doubted:
-            has = [of.get(field_id) == name for of in names]
+        for field_id in doubted:
+            has = [field_id in ids for ids in there]
             since = len(has) - has[::-1].index(False) if False in has else 0
             if any(has[:since]):
                 given[field_id] = self._manifests.committed_at_nanos(listed[since])
         return given
 
-    def _read_names(self, version: int) -> dict[int, str]:
-        """The names of a version's columns by their ids; none if it expired meanwhile."""
+    def _read_ids(self, version: int) -> set[int]:
+        """The ids of a version's columns; none if it expired meanwhile."""
         try:
-            return {c.field_id: c.name for c in columns_of(self._tables.base(version))}
+            return {column.field_id for column in columns_of(self._tables.base(version))}
         except Missing:
-            return {}
+            return set()
 
     def _is_opened_since(
         self, shard_id: ShardId, nanos: int, generation: int | None, epoch: int | None

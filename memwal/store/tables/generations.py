@@ -37,7 +37,7 @@ from memwal.ports import Objects
 from memwal.rows import align
 from memwal.store.tables.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
 from memwal.store.tables.datasets import LanceTables, columns_of
-from memwal.store.tables.field_ids import FindReused
+from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text, translated
 from memwal.store.tables.manifests import TableManifests, check_data_files
 from memwal.threads import side_by_side
@@ -291,7 +291,7 @@ class Generations:
 
     objects: Objects
     tables: LanceTables
-    find_reused: FindReused
+    field_ids: FieldIds
     access: int = 0
 
     def open(self, view: TableView, shard_id: ShardId, generation: FlushedGeneration) -> Source:
@@ -361,7 +361,9 @@ class Generations:
             raise Corruption("MW-F05", f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
         try:
             ids = [column.field_id for column in columns]
-            reused = self.find_reused(view, shard_id, ids, generation=generation.generation)
+            reused = self.field_ids.find_reused(
+                view, shard_id, ids, generation=generation.generation
+            )
             alignment = align.align(view.columns, columns, "generation", reused)
         except (Refused, Unsupported) as error:
             raise error.at(where) from None
