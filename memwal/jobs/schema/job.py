@@ -131,7 +131,7 @@ def _change(
             merged = rest.merged.get(name)
             why = "generations came meanwhile" if merged is None else merged.error or merged.outcome
             raise Refused(
-                "MW-K29",
+                "MW-K32",
                 f"{stores.uri}: {count_of(len(pending), 'shard')} could not be merged ({why}): "
                 f"{name_some(pending, 3, 'shards')}. The columns are as they were",
             )
