@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from memwal.errors import Refused
+from memwal.format import layout
 from memwal.ingest import open_writer
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
@@ -152,14 +153,34 @@ def test_what_the_refusals_advise_brings_the_rows_in(tmp_path: Path, waits: str)
 
 @WAITING
 def test_rows_of_a_writer_opened_since_are_taken(tmp_path: Path, waits: str) -> None:
-    table = make(tmp_path)
+    table = builders.make_table(tmp_path / "t", rows=range(4))
     table.flush(table.shards[0], Put([1], 600))
     assert merge(table).exit_code == 0
+    table.dataset.add_columns(X)
     add_again(table.dataset)
     put(table, waits, x=778)
     assert row(table, with_wal=True)["x"] == 778
     assert (rescue(table).exit_code, merge(table).exit_code) == (0, 0)
     assert row(table)["x"] == 778
+
+
+def test_rows_of_the_writer_before_are_not(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    put(table, "generation", x=777)
+    add_again(table.dataset)
+    table.flush(table.shards[0], Put([1], 600, {"x": 778}))
+    assert "generation 1" in str(merge(table).tables[0])
+    assert table.progress() == {}
+
+
+def test_a_column_that_was_never_gone_needs_no_old_manifests(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    (shard,) = table.shards
+    put(table, "generation", x=777)
+    for file in Path(table.uri, layout.manifest_folder(shard)).iterdir():
+        if layout.parse_shard_manifest_name(file.name) == 1:
+            file.unlink()
+    assert row(table)["x"] == 777
 
 
 def test_an_empty_table_is_no_exception(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -135,12 +137,14 @@ def test_every_change_at_once_is_one_step_after_what_is_pending_was_merged(
     assert row_of(table, 502)["c"] == 2**40
 
 
-@pytest.mark.parametrize("wal", [False, True])
-def test_a_writer_is_in_the_way_until_it_is_fenced(tmp_path: Path, wal: bool) -> None:
+@pytest.mark.parametrize("writes", ["nothing", "rows", "rows, an hour ago"])
+def test_a_writer_is_in_the_way_until_it_is_fenced(tmp_path: Path, writes: str) -> None:
     table = make(tmp_path, index=None)
     (shard,) = table.shards
-    open_writer = table.dataset.mem_wal_writer
+    open_writer, wal, then = table.dataset.mem_wal_writer, writes != "nothing", time.time() - 3600
     writer = abandon(table, shard, Put([651], 5)) if wal else open_writer(shard)
+    for file in Path(table.uri, "_mem_wal").rglob("*") if "hour" in writes else ():
+        os.utime(file, (then, then))
     row = table.dataset.head(1)
     version = table.dataset.version
     (way,) = done(change(table, widen=[("c", "int64")], apply=False)).in_the_way
@@ -173,13 +177,17 @@ def test_what_can_not_be_merged_is_in_the_way(tmp_path: Path) -> None:
 
 
 def test_an_index_goes_with_its_column_and_no_writer_maintains_it(tmp_path: Path) -> None:
-    table = make(tmp_path)
-    planned = done(change(table, drop=["c"], apply=False))
-    assert (planned.indexes_dropped, planned.indexes_rebuilt) == (("c_idx",), ())
-    made = done(change(table, drop=["c"]))
-    assert made.indexes_dropped == ("c_idx",)
+    table = builders.make_table(tmp_path / "t", rows=KEYS)
+    dataset = table.dataset
+    dataset.drop_index("__lance_mem_wal")
+    dataset.create_scalar_index("text", "BTREE", name="text_idx")
+    dataset.initialize_mem_wal(maintained_indexes=["text_idx"])
+    planned = done(change(table, drop=["text"], apply=False))
+    assert (planned.indexes_dropped, planned.indexes_rebuilt) == (("text_idx",), ())
+    made = done(change(table, drop=["text"]))
+    assert made.indexes_dropped == ("text_idx",)
     assert indexes(table) == {}
-    assert "c_idx" not in table.stores.views.table().mem_wal.maintained_indexes
+    assert table.stores.views.table().mem_wal.maintained_indexes == ()
 
 
 def test_wide_tables_cost_what_their_columns_do(tmp_path: Path) -> None:
