@@ -437,14 +437,14 @@ def encode_snapshot(
 
 def forget_indexes(state: MemWalState, names: Container[str]) -> bytes:
     """MemWalIndexDetails without these maintained indexes and their progress."""
-    details = parse_message(pb.MemWalIndexDetails, state.raw)
-    kept = [name for name in details.maintained_indexes if name not in names]
-    caught_up = [entry for entry in details.index_catchup if entry.index_name not in names]
-    del details.maintained_indexes[:]
-    del details.index_catchup[:]
-    details.maintained_indexes.extend(kept)
-    details.index_catchup.extend(caught_up)
-    return details.SerializeToString()
+    found = parse_message(pb.MemWalIndexDetails, state.raw)
+    kept = [name for name in found.maintained_indexes if name not in names]
+    caught_up = [entry for entry in found.index_catchup if entry.index_name not in names]
+    del found.maintained_indexes[:]
+    del found.index_catchup[:]
+    found.maintained_indexes.extend(kept)
+    found.index_catchup.extend(caught_up)
+    return found.SerializeToString()
 
 
 # ---- backups
