@@ -55,10 +55,10 @@ class SchemaPlan:
         """The wanted columns whose values are written anew."""
         old = {column.field_id: column for column in self.columns}
         return tuple(
-            c
-            for c in self.wanted
-            if (c.field_id == NEW and c.name in self.defaults)
-            or (c.field_id != NEW and _is_rewritten(c, old[c.field_id]))
+            column
+            for column in self.wanted
+            if (column.name in self.defaults)
+            or (column.field_id in old and _is_rewritten(column, old[column.field_id]))
         )
 
     @property
