@@ -147,6 +147,7 @@ def test_tasks_show_what_they_make_and_what_they_go_on_from(home: InProcessAirfl
     assert ports["named"] == ([], ["x"])
 
 
+@pytest.mark.nightly
 def test_every_steps_assets_are_in_one_group_and_only_what_moved_has_an_event(
     home: InProcessAirflow, stand_in: StandIn
 ) -> None:

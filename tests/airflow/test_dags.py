@@ -298,6 +298,7 @@ def test_a_rescue_that_nobody_confirmed_is_refused(
     assert stand_in.words == []
 
 
+@pytest.mark.nightly
 def test_a_table_out_of_reach_is_no_news(named: InProcessAirflow, stand_in: StandIn) -> None:
     away = {"outcome": "failed", "error": "the store is away"}
     stand_in.answer({"report": {"tables": [{"table": "orders", **away}], **away}, "code": 1})

@@ -81,6 +81,7 @@ def test_an_idle_job_is_skipped_or_not_and_so_is_one_that_is_not_asked_for(
     assert len(stand_in.words) == 2
 
 
+@pytest.mark.nightly
 @EACH_PLACE
 def test_a_held_lease_is_waited_for_within_one_try_and_then_costs_one(
     airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
@@ -100,25 +101,49 @@ def test_a_held_lease_is_waited_for_within_one_try_and_then_costs_one(
     ("kind", "fields", "says"),
     [
         (MemWalMergeOperator, {"tables": ["orders", "--master=spark://elsewhere"]}, "a dash"),
-        (MemWalMergeOperator, {"tables": "{{ '--dry-run' }}"}, "a dash"),
-        (MemWalMergeOperator, {"tables": []}, "no table is named"),
-        (MemWalMergeOperator, {"tables": "or\nders"}, "control characters"),
-        (MemWalMergeOperator, {"tables": "orders", "shards": ["../x"]}, "expected a UUID"),
-        (MemWalIndexCatchupOperator, {"tables": "orders", "indexes": ["-i"]}, "a dash"),
-        (
+        pytest.param(
+            MemWalMergeOperator,
+            {"tables": "{{ '--dry-run' }}"},
+            "a dash",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            MemWalMergeOperator, {"tables": []}, "no table is named", marks=pytest.mark.nightly
+        ),
+        pytest.param(
+            MemWalMergeOperator,
+            {"tables": "or\nders"},
+            "control characters",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            MemWalMergeOperator,
+            {"tables": "orders", "shards": ["../x"]},
+            "expected a UUID",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            MemWalIndexCatchupOperator,
+            {"tables": "orders", "indexes": ["-i"]},
+            "a dash",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
             MemWalMergeOperator,
             {"tables": "/data/other", "configured_only": True},
             "not in the configuration",
+            marks=pytest.mark.nightly,
         ),
         (
             MemWalPlanOperator,
             {"tables": ["orders", "s3://elsewhere/x"], "configured_only": True},
             "not in the configuration",
         ),
-        (
+        pytest.param(
             MemWalPlanOperator,
             {"tables": ["s3://elsewhere/x"], "configured_only": True, "due_only": False},
             "not in the configuration",
+            marks=pytest.mark.nightly,
         ),
         # With deploy mode cluster nobody here would see the job's end.
         (MemWalMergeOperator, {"tables": "orders", "spark_conn_id": "yarn"}, "use client mode"),

@@ -141,8 +141,16 @@ def test_the_wait_has_an_end(airflow_home: InProcessAirflow, stand_in: StandIn) 
     ("fields", "text"),
     [
         ({"until": "gone"}, "expected one of due, merged, indexed, collected"),
-        ({"until": "due", "generations": {"a": 1}}, "not for until='due'"),
-        ({"until": "merged", "mode": "reschedule"}, "needs generations"),
+        pytest.param(
+            {"until": "due", "generations": {"a": 1}},
+            "not for until='due'",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            {"until": "merged", "mode": "reschedule"},
+            "needs generations",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_wrong_fields_fail_with_what_to_do(
