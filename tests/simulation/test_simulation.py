@@ -44,7 +44,7 @@ KINDS = {
     "clones": Kind(
         lambda seed: run_setup(cloned(Setup.of(seed))),
         50,
-        10,  # the ninth or tenth notices a restore that is not traced
+        4,
         ("clones adopted", "versions by merge"),
     ),
     # A refresh may lower progress for a moment, and operands would count twice.
