@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 import hypothesis
 import pytest
+import typer.testing
 from botocore.loaders import JSONFileLoader
 
 from tests.support.azurite import Azurite, find_azurite
@@ -27,6 +28,8 @@ hypothesis.settings.load_profile("nightly" if FULL else "test")
 _load_file = cache(JSONFileLoader().load_file)
 # Nearly all of making a client is reading these files, and each bucket of a test has a client.
 JSONFileLoader.load_file = lambda self, path: _load_file(path)
+# Making all commands of an app takes longer than most of them run.
+typer.testing._get_command = lru_cache(maxsize=2)(typer.testing._get_command)
 
 # Writers, servers and kills that race in real time share a machine with whatever else it does. What
 # failed at night is tried once more, and what it said the first time is shown; `--force-reruns 0`

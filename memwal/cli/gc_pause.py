@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import atexit
 import gc
+from functools import cache
 
 _OBJECTS_AT_START = 1_000_000
 _USUAL = gc.get_threshold()
 
 
+@cache  # counting what is frozen walks through all of it
 def pause() -> None:
     """Pause the collector; has an effect once in a process."""
     if not gc.get_freeze_count():
@@ -21,6 +23,7 @@ def pause() -> None:
         atexit.register(gc.freeze)
 
 
+@cache
 def resume() -> None:
     """Collect as usual again, except for the objects that exist now; all imports are done."""
     if not gc.get_freeze_count():

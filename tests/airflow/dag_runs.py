@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from airflow.sdk import DAG
 
 from tests.airflow.airflow_server import InProcessAirflow
+
+# In the worker itself, and in the triggerer.
+EACH_PLACE = pytest.mark.parametrize(
+    "deferrable", [pytest.param(False, marks=pytest.mark.nightly), True]
+)
 
 
 @dataclass(frozen=True, kw_only=True)

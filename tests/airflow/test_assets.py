@@ -63,7 +63,7 @@ def started() -> set[str]:
     return {row.target_dag_id for row in Session().scalars(select(AssetDagRunQueue))}
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_merge_starts_who_waits_for_the_table(
     home: InProcessAirflow, stand_in: StandIn, named: bool
 ) -> None:
@@ -91,6 +91,7 @@ def test_a_merge_starts_who_waits_for_the_table(
     assert [name for name, _ in asset_events()] == ["memwal merged orders"]
 
 
+@pytest.mark.nightly
 def test_an_operator_alone_announces_its_table_when_it_moved(
     home: InProcessAirflow, stand_in: StandIn
 ) -> None:
@@ -146,6 +147,7 @@ def test_tasks_show_what_they_make_and_what_they_go_on_from(home: InProcessAirfl
     assert ports["named"] == ([], ["x"])
 
 
+@pytest.mark.nightly
 def test_every_steps_assets_are_in_one_group_and_only_what_moved_has_an_event(
     home: InProcessAirflow, stand_in: StandIn
 ) -> None:

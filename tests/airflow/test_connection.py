@@ -24,7 +24,7 @@ from memwal_airflow.settings import read_dag_config, read_settings
 from memwal.config import STORAGE_OPTIONS_VARIABLE, Config
 from memwal.errors import Usage
 from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.dag_runs import run_one
+from tests.airflow.dag_runs import EACH_PLACE, run_one
 from tests.airflow.stand_in import StandIn
 
 pytestmark = pytest.mark.integration
@@ -33,7 +33,7 @@ PASSWORD = "pw-4f1c9d27e8"
 TOKEN = "tok-77aa01b3c5"
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
+@EACH_PLACE
 def test_secrets_reach_the_job_and_not_the_database(
     airflow_home: InProcessAirflow,
     stand_in: StandIn,
@@ -96,6 +96,7 @@ def test_the_type_is_known_to_airflow_with_its_form() -> None:
     assert get_provider_info()["package-name"] == "airflow-provider-lance-memwal"
 
 
+@pytest.mark.nightly
 def test_the_test_button_reads_a_table(
     airflow_home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

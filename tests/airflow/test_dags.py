@@ -272,6 +272,7 @@ def test_without_tables_the_dags_are_there_all_the_same(
     assert stand_in.words == []
 
 
+@pytest.mark.nightly
 def test_the_tables_of_a_run_are_those_of_its_conf_or_all(
     named: InProcessAirflow, stand_in: StandIn
 ) -> None:
@@ -297,6 +298,7 @@ def test_a_rescue_that_nobody_confirmed_is_refused(
     assert stand_in.words == []
 
 
+@pytest.mark.nightly
 def test_a_table_out_of_reach_is_no_news(named: InProcessAirflow, stand_in: StandIn) -> None:
     away = {"outcome": "failed", "error": "the store is away"}
     stand_in.answer({"report": {"tables": [{"table": "orders", **away}], **away}, "code": 1})
@@ -306,6 +308,7 @@ def test_a_table_out_of_reach_is_no_news(named: InProcessAirflow, stand_in: Stan
     assert asset_events() == []
 
 
+@pytest.mark.nightly
 def test_a_backfill_that_could_not_begin_names_the_reason_for_each_table(
     named: InProcessAirflow, stand_in: StandIn
 ) -> None:

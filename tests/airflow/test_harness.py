@@ -24,6 +24,7 @@ def test_a_running_airflow(airflow_server: TestAirflow) -> None:
     assert admin.import_errors() == {}
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 @pytest.mark.parametrize("time", [1, 2])
 def test_a_test_starts_from_an_empty_database(airflow_home: InProcessAirflow, time: int) -> None:

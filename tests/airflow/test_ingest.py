@@ -43,10 +43,12 @@ def test_sources_follow_the_table_in_their_order(
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"sources": []}, "no source is named"),
+        pytest.param({"sources": []}, "no source is named", marks=pytest.mark.nightly),
         ({"sources": ["a.csv", "--merge"]}, "a dash"),
-        ({"sources": "{{ '' }}"}, "expected a name"),
-        ({"sources": "a.csv", "shard": "../x"}, "expected a UUID"),
+        pytest.param({"sources": "{{ '' }}"}, "expected a name", marks=pytest.mark.nightly),
+        pytest.param(
+            {"sources": "a.csv", "shard": "../x"}, "expected a UUID", marks=pytest.mark.nightly
+        ),
         ({"sources": "a.csv", "configured_only": True, "table": "/elsewhere"}, "configuration"),
     ],
 )

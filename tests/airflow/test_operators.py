@@ -30,7 +30,7 @@ from memwal_airflow.processes.submission import Submission
 from memwal_airflow.triggers.jobs import MemWalJobTrigger
 
 from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.dag_runs import run_one
+from tests.airflow.dag_runs import EACH_PLACE, run_one
 from tests.airflow.stand_in import StandIn
 from tests.provider.test_airflow_tries import Task
 
@@ -81,7 +81,8 @@ def test_an_idle_job_is_skipped_or_not_and_so_is_one_that_is_not_asked_for(
     assert len(stand_in.words) == 2
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.nightly
+@EACH_PLACE
 def test_a_held_lease_is_waited_for_within_one_try_and_then_costs_one(
     airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
 ) -> None:
@@ -100,25 +101,49 @@ def test_a_held_lease_is_waited_for_within_one_try_and_then_costs_one(
     ("kind", "fields", "says"),
     [
         (MemWalMergeOperator, {"tables": ["orders", "--master=spark://elsewhere"]}, "a dash"),
-        (MemWalMergeOperator, {"tables": "{{ '--dry-run' }}"}, "a dash"),
-        (MemWalMergeOperator, {"tables": []}, "no table is named"),
-        (MemWalMergeOperator, {"tables": "or\nders"}, "control characters"),
-        (MemWalMergeOperator, {"tables": "orders", "shards": ["../x"]}, "expected a UUID"),
-        (MemWalIndexCatchupOperator, {"tables": "orders", "indexes": ["-i"]}, "a dash"),
-        (
+        pytest.param(
+            MemWalMergeOperator,
+            {"tables": "{{ '--dry-run' }}"},
+            "a dash",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            MemWalMergeOperator, {"tables": []}, "no table is named", marks=pytest.mark.nightly
+        ),
+        pytest.param(
+            MemWalMergeOperator,
+            {"tables": "or\nders"},
+            "control characters",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            MemWalMergeOperator,
+            {"tables": "orders", "shards": ["../x"]},
+            "expected a UUID",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            MemWalIndexCatchupOperator,
+            {"tables": "orders", "indexes": ["-i"]},
+            "a dash",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
             MemWalMergeOperator,
             {"tables": "/data/other", "configured_only": True},
             "not in the configuration",
+            marks=pytest.mark.nightly,
         ),
         (
             MemWalPlanOperator,
             {"tables": ["orders", "s3://elsewhere/x"], "configured_only": True},
             "not in the configuration",
         ),
-        (
+        pytest.param(
             MemWalPlanOperator,
             {"tables": ["s3://elsewhere/x"], "configured_only": True, "due_only": False},
             "not in the configuration",
+            marks=pytest.mark.nightly,
         ),
         # With deploy mode cluster nobody here would see the job's end.
         (MemWalMergeOperator, {"tables": "orders", "spark_conn_id": "yarn"}, "use client mode"),
@@ -157,7 +182,7 @@ def test_fields_are_templates(airflow_home: InProcessAirflow, stand_in: StandIn)
     assert words[3:] == ["--report", words[4], "--config", words[6], "--", "orders"]
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
+@EACH_PLACE
 def test_execution_timeout_ends_the_job(
     airflow_home: InProcessAirflow, stand_in: StandIn, tmp_path: Path, deferrable: bool
 ) -> None:
@@ -206,6 +231,7 @@ def test_through_spark_submit(
 # ---- the plan
 
 
+@pytest.mark.nightly
 def test_the_plan_names_due_and_broken_tables_only(airflow_home: InProcessAirflow) -> None:
     tables = airflow_home.tables
     due = tables.make("due", generations=1, settings={"due_generations_min": 1})

@@ -211,6 +211,7 @@ def test_every_trouble_is_marked_beside_the_state() -> None:
     assert marks(replace(look(lease=samples.lease()), status_at=NOW - timedelta(hours=1))) == []
 
 
+@pytest.mark.nightly
 def test_two_hundred_tables_make_a_small_document() -> None:
     looks = [look(f"t{n}", runs=samples.history(50)) for n in range(200)]
     found = show_overview(seen(*looks), NOW, LIMITS)

@@ -49,6 +49,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.nightly
 def test_plugin_dag_files_and_provider_are_light(tmp_path: Path) -> None:
     names = ["orders", *(f"t{n}" for n in range(49))]
     config = tmp_path / "memwal.toml"

@@ -20,7 +20,7 @@ from memwal_airflow.sensors.backlog import (
 )
 
 from tests.airflow.airflow_server import InProcessAirflow
-from tests.airflow.dag_runs import Ran, run_one
+from tests.airflow.dag_runs import EACH_PLACE, Ran, run_one
 from tests.airflow.stand_in import StandIn
 
 pytestmark = pytest.mark.integration
@@ -40,7 +40,7 @@ def told(**table: Any) -> dict[str, Any]:
     return {"tables": {"orders": {"table": "orders", "outcome": "done", **table}}}
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
+@EACH_PLACE
 def test_until_a_table_is_due(
     airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
 ) -> None:
@@ -53,7 +53,7 @@ def test_until_a_table_is_due(
     assert len(stand_in.words) == 3
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
+@EACH_PLACE
 def test_until_it_is_merged(
     airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
 ) -> None:
@@ -77,6 +77,7 @@ def test_until_a_generation_that_is_named(
     assert f"--generation={SHARD}=7" in stand_in.words[0]
 
 
+@pytest.mark.nightly
 def test_what_memwal_says_of_a_real_table(airflow_home: InProcessAirflow) -> None:
     table = airflow_home.tables.make("orders", shards=2, generations=1)
     found = {"command": str(airflow_home.command), "config_file": str(airflow_home.config_file)}
@@ -140,8 +141,16 @@ def test_the_wait_has_an_end(airflow_home: InProcessAirflow, stand_in: StandIn) 
     ("fields", "text"),
     [
         ({"until": "gone"}, "expected one of due, merged, indexed, collected"),
-        ({"until": "due", "generations": {"a": 1}}, "not for until='due'"),
-        ({"until": "merged", "mode": "reschedule"}, "needs generations"),
+        pytest.param(
+            {"until": "due", "generations": {"a": 1}},
+            "not for until='due'",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            {"until": "merged", "mode": "reschedule"},
+            "needs generations",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_wrong_fields_fail_with_what_to_do(

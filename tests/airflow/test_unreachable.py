@@ -112,6 +112,7 @@ def test_what_hangs_is_unreachable_and_spoils_one_plan_only(lake: Lake) -> None:
     assert (due, looks) == (["orders", "away"], [("away",), ("orders",)])
 
 
+@pytest.mark.nightly
 def test_of_many_unreachable_tables_some_are_tried_in_each_run(lake: Lake) -> None:
     names = tuple(f"away-{n}" for n in range(6))
     lake.put(*names, reachable=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -133,16 +134,22 @@ def close(schema: Any) -> Any:
 
 
 def check(document: dict[str, Any], name: str) -> None:
-    schema = make_schema(name)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(document, close(schema))
+    make_validator(name).validate(document)
     for nested in nested_jobs(document):
         job = {**nested}
         name = job.pop("job")
-        own = make_schema("merge" if name == "look" else name)  # a backfill could not look
-        jsonschema.validate(
-            job, close({**own["properties"]["tables"]["items"], "$defs": own["$defs"]})
-        )
+        # A backfill could not look.
+        make_validator("merge" if name == "look" else name, of_table=True).validate(job)
+
+
+@cache
+def make_validator(name: str, *, of_table: bool = False) -> jsonschema.Draft202012Validator:
+    """Of a document, or of what one table has of it; a schema is checked once."""
+    schema = make_schema(name)
+    if of_table:
+        schema = {**schema["properties"]["tables"]["items"], "$defs": schema["$defs"]}
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(close(schema))
 
 
 def nested_jobs(document: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -25,6 +25,7 @@ def run(*words: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
+@pytest.mark.nightly
 def test_a_job_stays_within_a_limit_or_says_what_would_fit(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", rows=range(5))
     shard = table.add_shard()

@@ -38,7 +38,7 @@ _FAKETIME = [
 FAKETIME = next((path for path in _FAKETIME if path.exists()), None)
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.nightly)])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[object, dict[str, str]]]:

@@ -352,6 +352,7 @@ def test_people_see_a_table(tmp_path) -> None:
     assert "10 rows at" in done.stdout and "(new)" in done.stdout
 
 
+@pytest.mark.nightly
 def test_on_s3(make_s3_uri, s3_server, tmp_path, monkeypatch) -> None:
     options = s3_server.storage_options
     monkeypatch.setenv("MEMWAL_STORAGE_OPTIONS", json.dumps(options))

@@ -203,6 +203,7 @@ def test_a_host_whose_clock_is_fast_gives_nothing_up(tmp_path, monkeypatch) -> N
     assert staged_files(table)
 
 
+@pytest.mark.nightly
 def test_on_s3(make_s3_uri, s3_server, tmp_path, monkeypatch) -> None:
     options = s3_server.storage_options
     monkeypatch.setenv("MEMWAL_STORAGE_OPTIONS", json.dumps(options))

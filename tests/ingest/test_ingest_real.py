@@ -133,6 +133,7 @@ def test_many_threads_through_one_coordinator(tmp_path) -> None:
     assert table.read() == {i: (i // 10, f"{i}-{i // 10}") for i in range(160)}
 
 
+@pytest.mark.nightly
 def test_on_s3(make_s3_uri, s3_server) -> None:
     table = make(make_s3_uri(), s3_server.storage_options, bucket_column="id", num_buckets=2)
     session = Session(table)

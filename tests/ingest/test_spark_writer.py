@@ -78,6 +78,7 @@ def test_partitions_go_to_their_shards_in_their_order(tmp_path) -> None:
     assert "ingest" in table.stores.objects.get(run).decode()
 
 
+@pytest.mark.nightly
 def test_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
     options = s3_server.storage_options
     table = make(make_s3_uri(), options, **SPEC)

@@ -505,6 +505,7 @@ def test_reads_beside_merges_and_garbage(tmp_path: Path) -> None:
 # ---- elsewhere
 
 
+@pytest.mark.nightly
 def test_on_s3(make_s3_uri: Callable[[], str], s3_server: Any) -> None:
     options = s3_server.storage_options
     table = builders.make_table(make_s3_uri(), rows=range(10), shards=2, options=options)

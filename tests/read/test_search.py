@@ -31,7 +31,7 @@ from memwal.read.plan.request import ReadRequest
 from memwal.read.spark import MemWalDataSource
 from memwal.read.store import search as searches
 from memwal.run.stores import Stores
-from tests.support.sampling import seeds
+from tests.support.sampling import many, seeds
 from tests.support.texts import INDEX, KEY, SETTINGS, TextTable, make_texts, rows_of, zipf_texts
 
 pytestmark = pytest.mark.integration
@@ -96,7 +96,9 @@ def test_the_matches_are_the_model_s_whatever_is_merged_and_indexed(
         elif step == "caught up":
             table.catch_up()
         for how in ({}, {"operator": "and"}, {"phrase": True}):
-            for query in rng.sample(("apple", "university pie", "the", "crust pie fox"), 2):
+            for query in rng.sample(
+                ("apple", "university pie", "the", "crust pie fox"), many(2, 1)
+            ):
                 wanted = table.find(Search(column="text", query=query, **how))
                 found = search(table, query, **how)
                 assert sorted(keys(found)) == sorted(wanted), (step, query, how)
@@ -130,6 +132,7 @@ def test_rows_that_are_in_the_wal_only(tmp_path: Path) -> None:
     writer.close()
 
 
+@pytest.mark.nightly
 def test_lance_logs_no_error_about_its_own_index_in_a_program(tmp_path: Path) -> None:
     table = make_texts(tmp_path / "t", {1: "one apple", 2: "a pie"})
     table.flush({2: "apples"})

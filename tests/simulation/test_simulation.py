@@ -30,45 +30,52 @@ def run_watched(seed: int) -> Outcome:
 
 @dataclass(frozen=True)
 class Kind:
-    """How a seed is run, how many `make test` runs, and what ten of them come by, or never do."""
+    """How a seed is run, how many all of them and a part are, and what some come by, or never."""
 
     run: Callable[[int], Outcome]
-    fixed: int
+    full: int
+    part: int
     seen: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
 
 
 KINDS = {
-    "drawn": Kind(run_seed, 30),
+    "drawn": Kind(run_seed, 150, 8),
     "clones": Kind(
-        lambda seed: run_setup(cloned(Setup.of(seed))), 10, ("clones adopted", "versions by merge")
+        lambda seed: run_setup(cloned(Setup.of(seed))),
+        50,
+        4,
+        ("clones adopted", "versions by merge"),
     ),
     # A refresh may lower progress for a moment, and operands would count twice.
     "counters": Kind(
         lambda seed: run_setup(counting(Setup.of(seed))),
-        10,
+        50,
+        3,
         ("versions by merge",),
         ("versions by mem_wal",),
     ),
     "without a key": Kind(
         lambda seed: run_setup(appending(Setup.of(seed))),
-        10,
+        50,
+        3,
         ("reads with the WAL",),
         ("versions by merge",),
     ),
-    "watches": Kind(run_watched, 10, ("rounds of watches",)),
+    "watches": Kind(run_watched, 50, 3, ("rounds of watches",)),
 }
 CHUNKS = [
-    (name, first)
+    (name, kind_seeds[at : at + _CHUNK])
     for name, kind in KINDS.items()
-    for first in seeds(5 * kind.fixed, kind.fixed)[::_CHUNK]
+    for kind_seeds in [seeds(kind.full, kind.part)]
+    for at in range(0, len(kind_seeds), _CHUNK)
 ]
 
 
-@pytest.mark.parametrize(("name", "first"), CHUNKS)
-def test_seeds(name: str, first: int) -> None:
+@pytest.mark.parametrize(("name", "chunk"), CHUNKS, ids=str)
+def test_seeds(name: str, chunk: range) -> None:
     kind, seen, injected = KINDS[name], Counter[str](), 0
-    for seed in range(first, first + _CHUNK):
+    for seed in chunk:
         outcome = kind.run(seed)
         assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure}"
         seen += outcome.seen

@@ -262,7 +262,9 @@ STEPS = (
 FIRST = (("pin", 1), ("copy", 5), ("copy base manifest", 1), ("document", 1), ("let go", 1))
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["first", "next"])
+@pytest.mark.parametrize(
+    "begun", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["first", "next"]
+)
 def test_stopped_at_any_step_it_is_no_backup_and_the_next_run_goes_on(
     table: Table, tmp_path: Path, begun: bool
 ) -> None:

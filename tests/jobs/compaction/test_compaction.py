@@ -162,6 +162,7 @@ def test_a_merge_that_touches_the_fragments_makes_it_plan_again(tmp_path: Path) 
     check_caught_up(table, NAMES)
 
 
+@pytest.mark.nightly
 def test_a_race_that_is_always_lost_is_reported_and_the_rows_stay(tmp_path: Path) -> None:
     table = fragmented(tmp_path / "t", ("key_idx",))
 

@@ -216,6 +216,7 @@ def test_a_tag_of_another_moment_stays(tmp_path: Path) -> None:
 # ---- written again
 
 
+@pytest.mark.nightly
 def test_a_key_that_is_written_again_is_a_new_row(table: People) -> None:
     erase(table, "person-0007", retention_seconds=86_400.0)
     table.write(rows_of(named(7), 8))

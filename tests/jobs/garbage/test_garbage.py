@@ -52,7 +52,7 @@ def collectable(table: Table) -> Table:
 # ---- the whole way
 
 
-@pytest.fixture(scope="module", params=["local", "s3"])
+@pytest.fixture(scope="module", params=["local", pytest.param("s3", marks=pytest.mark.nightly)])
 def anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Table:
     uri, options = str(tmp_path_factory.mktemp("local") / "t"), {}
     if request.param == "s3":

@@ -41,7 +41,7 @@ from tests.support.indexed import (
 )
 from tests.support.lsm_reads import lsm_read
 from tests.support.progress import Quiet
-from tests.support.sampling import grid
+from tests.support.sampling import grid, many
 from tests.support.texts import KEY
 
 pytestmark = pytest.mark.integration
@@ -242,7 +242,11 @@ def test_a_full_text_index_keeps_its_settings(
         assert hits(dataset, name) == wanted_hits, name
 
 
-@pytest.mark.parametrize("names", [NO_PQ, ("pq_idx",)], ids=["most kinds", "pq"])
+@pytest.mark.parametrize(
+    "names",
+    [NO_PQ, pytest.param(("pq_idx",), marks=pytest.mark.nightly)],
+    ids=["most kinds", "pq"],
+)
 def test_retrain_leaves_one_segment_that_covers_everything(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
@@ -337,6 +341,7 @@ def test_a_vector_index_that_merges_made_uneven_is_trained_again_once(tmp_path: 
     assert catch_up(table, limits=UNEVEN).outcome == "nothing_to_do"
 
 
+@pytest.mark.nightly
 def test_a_vector_index_of_skewed_rows_is_not_trained_again_and_again(tmp_path: Path) -> None:
     table = partitioned(tmp_path / "t", vector=[1.0, 2.0, 3.0, 4.0])
     assert spread(table) > 5
@@ -564,7 +569,7 @@ def test_rows_that_keep_their_ids_are_not_found_by_old_values(
     # With stable row ids, a delta beside the segment that knows a row's old value finds it by both.
     table = make_indexed(tmp_path / "t", names, enable_stable_row_ids=True)
     assert facts(table).stable_row_ids
-    for number in (1, 2, 3):
+    for number in range(1, many(3, 2) + 1):
         write_and_merge(table, number)
         done(catch_up(table, method=method))
         check_caught_up(table, names)
@@ -589,9 +594,9 @@ def intrude(step: str, work: Callable[[], None]) -> Callable[[str], None]:
     ("method", "step"),
     [
         (Method.APPEND, "append"),
-        (Method.SEGMENTS, "build"),
+        pytest.param(Method.SEGMENTS, "build", marks=pytest.mark.nightly),
         (Method.SEGMENTS, "commit_segments"),
-        (Method.RETRAIN, "commit_segments"),
+        pytest.param(Method.RETRAIN, "commit_segments", marks=pytest.mark.nightly),
         (Method.RETRAIN, "retrain"),
     ],
 )

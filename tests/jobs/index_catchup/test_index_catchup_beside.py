@@ -19,7 +19,7 @@ from tests.support.builders import Put, Table
 from tests.support.indexed import COLUMNS, check_caught_up, facts_of, make_indexed, resolved
 from tests.support.progress import Quiet
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.nightly
 
 NAMES = ("key_idx", "cat_idx", "text_idx", "flat_idx")
 GENERATIONS = 12

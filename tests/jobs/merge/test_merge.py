@@ -17,15 +17,11 @@ from tests.support.builders import Delete, Put, make_table
 from tests.support.s3server import S3Server
 from tests.support.stores import ON_S3
 
+WORLDS = ("memory", "lake", pytest.param("local", marks=pytest.mark.integration))
+EVERYWHERE = pytest.mark.parametrize("table", [*WORLDS, ON_S3], indirect=True)
 
-@pytest.fixture(
-    params=[
-        "memory",
-        "lake",
-        pytest.param("local", marks=pytest.mark.integration),
-        ON_S3,
-    ]
-)
+
+@pytest.fixture(params=[*WORLDS, pytest.param("s3", marks=pytest.mark.nightly)])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
     if request.param == "memory":
         return Fake()
@@ -59,6 +55,7 @@ def fill(table: Where) -> None:
     table.flush(shard, Put([1], 20), Delete([51]))
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("limits", [MergeLimits(), TWO_PASSES], ids=["one commit", "two passes"])
 def test_everything_in_one_commit(table: Where, limits: MergeLimits) -> None:
     fill(table)
@@ -126,6 +123,7 @@ def test_a_longer_merge_in_between_leaves_nothing_to_do(table: Where) -> None:
     assert table.numbers() == base(k1=20, k2=10, k3=None)
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_fault_around_the_commit_is_resolved_by_reading(table: Where, when: str) -> None:
     fill(table)

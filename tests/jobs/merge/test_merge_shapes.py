@@ -24,6 +24,7 @@ from memwal.model import ShardId, ShardStatus
 from memwal.rows import fold
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table
+from tests.support.sampling import grid
 
 pytestmark = pytest.mark.integration
 
@@ -124,7 +125,10 @@ def test_a_generation_without_a_tombstone_column(tmp_path: Path) -> None:
     builders.check_merged(table)
 
 
-@pytest.mark.parametrize("sizes", [{}, {"in_memory_bytes": 2**30, "physical_rows": 20_000}])
+SAID = {"in_memory_bytes": 2**30, "physical_rows": 20_000}
+
+
+@pytest.mark.parametrize("sizes", [{}, pytest.param(SAID, marks=pytest.mark.nightly)])
 def test_a_large_generation_is_streamed(tmp_path: Path, sizes: dict[str, int]) -> None:
     table, shard, _ = two_shards(tmp_path)
     keys = range(20, 20_020)
@@ -371,8 +375,7 @@ def test_a_hole_may_be_passed_over(tmp_path: Path) -> None:
     check_all_merged(table, "--allow-holes")
 
 
-@pytest.mark.parametrize("lost", [1, 2, 3])
-@pytest.mark.parametrize("what", ["folder", "data"])
+@pytest.mark.parametrize(("lost", "what"), grid([1, 2, 3], ["folder", "data"]))
 def test_a_missing_generation_is_corruption(tmp_path: Path, lost: int, what: str) -> None:
     table, bad, good = two_shards(tmp_path)
     for number in range(3):
@@ -420,8 +423,10 @@ REINITIALISE = pytest.mark.parametrize(
 )
 
 
-@REINITIALISE
-@pytest.mark.parametrize("merged_before", [False, True])
+@pytest.mark.parametrize(
+    ("reinitialise", "merged_before"),
+    grid([reinitialise_by_overwrite, reinitialise_by_restore], [False, True]),
+)
 def test_generations_of_an_earlier_life_are_refused(
     tmp_path: Path, reinitialise: Any, merged_before: bool
 ) -> None:

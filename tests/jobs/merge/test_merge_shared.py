@@ -247,6 +247,7 @@ def test_an_empty_run(table: Where) -> None:
     assert table.progress() == {}
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_on_s3(s3_server: S3Server) -> None:
     uri = f"s3://{s3_server.make_bucket()}/t"

@@ -635,6 +635,7 @@ def test_a_merge_that_dies_at_a_step_counts_nothing_twice(tmp_path: Path, step: 
     assert table.base_rows() == table.by_key(table.truth())
 
 
+@pytest.mark.nightly
 def test_a_table_on_s3(s3_server: S3Server) -> None:
     uri, options = f"s3://{s3_server.make_bucket()}/t", s3_server.storage_options
     schema = pa.schema([*KINDS["int64"].fields, pa.field("n", pa.int64())])

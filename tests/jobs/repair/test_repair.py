@@ -584,6 +584,7 @@ def test_the_command(table: Table) -> None:
     assert [item["done"] for item in report["items"]] == [True]
 
 
+@pytest.mark.nightly
 def test_a_place_of_backups_by_its_name(table: Table, tmp_path: Path) -> None:
     place, config = tmp_path / "vault", tmp_path / "memwal.toml"
     backed_up(table, place)

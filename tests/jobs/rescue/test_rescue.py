@@ -148,6 +148,7 @@ def test_a_generation_larger_than_a_writer_s_default_is_replayed(tmp_path: Path)
     check_all_there(table)
 
 
+@pytest.mark.nightly
 def test_a_shard_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
     table = builders.make_table(make_s3_uri(), rows=[1], options=s3_server.storage_options)
     abandon(table, table.shards[0], Put([0, 6], 20), Delete([1]))

@@ -60,7 +60,7 @@ def manifest_rows(table: Table) -> tuple[object, ...]:
     return tuple(map(snapshot_files.row_of, collect_manifests(table.stores.views.table())))
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.nightly)])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     if request.param == "local":
         return small_table(tmp_path / "t")

@@ -435,6 +435,7 @@ def test_a_generation_of_unknown_size_is_passed_over(tmp_path: Path) -> None:
     assert warnings(table) == ()
 
 
+@pytest.mark.nightly
 def test_private_indexes_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
     table = flushed_at(make_s3_uri(), s3_server.storage_options)
     assert warnings(table) == ()
