@@ -350,13 +350,13 @@ class ShardMerger:
         """
         self.before_commit()
         self.steps("delete_pass")
-        version, deleted = fold.delete_pass(shape)
-        run.rows_deleted += deleted
         if fold.double_keys:
             run.warning = (
                 f"the base table held {count_of(fold.double_keys, 'key')} more than once; merged, "
                 "each has one row. `memwal verify --deep` finds others"
             )
+        version, deleted = fold.delete_pass(shape)
+        run.rows_deleted += deleted
         self.steps("between_passes")
         if version > view.version + 1:
             raise LostRace(

@@ -247,12 +247,12 @@ class LanceMergeTable:
         view = next(iter(own.values())).view
         if any(folded.view.version != view.version for folded in own.values()):
             raise LostRace(f"{view.uri}: shards were folded against different versions")
-        base, before = (self.tables.at(view.version) for _ in range(2))
+        base = self.tables.at(view.version)
         members: dict[ShardId, SharedMember] = {}
         for shard_id, folded in own.items():
             members[shard_id] = folded.read_member(base.schema)
             folded.count_reads()
-        return share_folds(members, view.primary_key, base, before)
+        return share_folds(members, view.primary_key, base)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -237,13 +237,11 @@ def share_folds(
     members: Mapping[ShardId, SharedMember],
     keys: Sequence[str],
     base: Any,
-    before: Any,
 ) -> LanceSharedFold | SharedKey | None:
     """Join the members; None when a shard's keys have another type than the base's.
 
     If two shards have the same key, that is returned instead: Lance would not notice, and its rows
-    have no order. `base` and `before` are two handles of one version, as a commit moves its handle
-    on.
+    have no order.
     """
     try:
         parts = {
@@ -259,7 +257,7 @@ def share_folds(
     known = KeySet(every.columns)
     if known.count != len(every):
         return find_shared_key(parts, keys)
-    return LanceSharedFold(members=members, base=base, before=before, every=every, keys=known)
+    return LanceSharedFold(members=members, base=base, every=every, keys=known)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -271,7 +269,6 @@ class LanceSharedFold:
 
     members: Mapping[ShardId, SharedMember]
     base: Any
-    before: Any
     every: pa.Table
     keys: KeySet
     _bytes_read: int = 0
@@ -279,13 +276,14 @@ class LanceSharedFold:
     @property
     def bytes_read(self) -> int:
         """Bytes read from the base for this commit so far."""
-        self._bytes_read += count_bytes_read((self.base, self.before))
+        self._bytes_read += count_bytes_read((self.base,))
         return self._bytes_read
 
     def commit(
         self, shape: CommitShape, marks: Mapping[ShardId, int]
     ) -> Mapping[ShardId, CommitStats]:
         """Upsert all winners and set all marks in one commit (see the port)."""
+        made = {shard: self._count(shard) for shard in self.members}  # of the base as it is now
         members = self.members.values()
         rows = pa.concat_tables([member.rows for member in members])
         dead = pa.concat_tables([key_table(m.tombstones, self.every.schema) for m in members])
@@ -294,10 +292,10 @@ class LanceSharedFold:
             upsert(self.base, keys, lambda: rows, join=shape.join, deletes=dead, marks=marks)
         else:
             delete_keys(self.base, keys, dead, join=shape.join, marks=marks)
-        return {shard: self._count(shard) for shard in self.members}
+        return made
 
     def _count(self, shard_id: ShardId) -> CommitStats:
-        """What the commit did for a shard: its keys were in the base before, or they were not."""
+        """What the commit does for a shard: its keys are in the base, or they are not."""
         live, dead = self._copies[shard_id]
         updated = int(np.count_nonzero(live))
         return CommitStats(
@@ -318,13 +316,14 @@ class LanceSharedFold:
     def _copies(self) -> Mapping[ShardId, Sequence[Places]]:
         """For each shard's rows and tombstones, how many rows of the base have the key of each.
 
-        Of the version before the commit: Lance refuses the commit when one of them has changed.
+        Of the version that the commit is made on, and Lance refuses it when one of them has changed
+        since.
         """
         names = self.every.column_names
         held = np.zeros(self.keys.count, dtype=np.int64)
 
         def scan() -> None:
-            for group in group_batches(scan_keys(self.before, self.every)):
+            for group in group_batches(scan_keys(self.base, self.every)):
                 columns = [pa.chunked_array([b.column(name) for b in group]) for name in names]
                 numbers = self.keys.number(columns)
                 held[:] += np.bincount(numbers[numbers >= 0], minlength=len(held))
