@@ -73,13 +73,13 @@ def test_doubles_among_more_keys_than_a_filter_names(
     tmp_path: Path, kind: str, indexed: bool
 ) -> None:
     table = builders.make_table(
-        tmp_path / "t", kind, rows=range(2000), doubles=[5, 1900], indexed=indexed
+        tmp_path / "t", kind, rows=range(11_000), doubles=[5, 10_900], indexed=indexed
     )
-    table.flush(table.shards[0], Put(range(1500), 7), Delete([1900]))
+    table.flush(table.shards[0], Put(range(10_500), 7), Delete([10_900]))
     version = int(table.dataset.version)
     (report,) = table.merge_all()
     counts = (report.rows_inserted, report.rows_updated, report.rows_deleted, report.commits)
-    assert counts == (1, 1499, 4, 1)
+    assert counts == (1, 10_499, 4, 1)
     builders.check_versions(table, version)
     builders.check_merged(table)
 

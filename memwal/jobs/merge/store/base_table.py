@@ -177,7 +177,7 @@ class LancePolicyFold:
         """
         folded = KeySet(self._fold.base_keys.columns)
         hidden = keys.filter(pa.array(~folded.contains(keys.columns)))
-        found = run_commit(lambda: find_double_keys(self._base, hidden))
+        found = run_commit(lambda: find_double_keys(self._base, hidden, self.tables.memory))
         if len(found):
             raise Refused("MW-P11", f"the base table holds {show_keys(found)[0]} more than once")
 
@@ -252,7 +252,7 @@ class LanceMergeTable:
         for shard_id, folded in own.items():
             members[shard_id] = folded.read_member(base.schema)
             folded.count_reads()
-        return share_folds(members, view.primary_key, base)
+        return share_folds(members, view.primary_key, base, self.tables.memory)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -306,7 +306,8 @@ class LanceFold:
             keys = key_table(self.folded.live_keys, self._base.schema)
         except pa.ArrowException:
             return self.folded.tombstones.slice(0, 0)  # the commit will say that rows do not fit
-        return run_commit(lambda: find_double_keys(self._base, keys))
+        memory = self.owner.tables.memory
+        return run_commit(lambda: find_double_keys(self._base, keys, memory))
 
     def _anchored_in_base(self) -> bool:
         if not len(self.folded.anchors):

@@ -24,6 +24,7 @@ from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
 from memwal.rows.keyset import KeySet, Places, find_shared_key, group_batches, key_predicate
+from memwal.rows.memory import Memory
 from memwal.run.metrics.spans import span
 from memwal.store.tables.double_keys import scan_keys
 from memwal.store.tables.lance_calls import ERRORS, Says, says, tidy_text, translated
@@ -237,6 +238,7 @@ def share_folds(
     members: Mapping[ShardId, SharedMember],
     keys: Sequence[str],
     base: Any,
+    memory: Memory,
 ) -> LanceSharedFold | SharedKey | None:
     """Join the members; None when a shard's keys have another type than the base's.
 
@@ -257,7 +259,7 @@ def share_folds(
     known = KeySet(every.columns)
     if known.count != len(every):
         return find_shared_key(parts, keys)
-    return LanceSharedFold(members=members, base=base, every=every, keys=known)
+    return LanceSharedFold(members=members, base=base, every=every, keys=known, memory=memory)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -271,6 +273,7 @@ class LanceSharedFold:
     base: Any
     every: pa.Table
     keys: KeySet
+    memory: Memory
     _bytes_read: int = 0
 
     @property
@@ -323,7 +326,7 @@ class LanceSharedFold:
         held = np.zeros(self.keys.count, dtype=np.int64)
 
         def scan() -> None:
-            for group in group_batches(scan_keys(self.base, self.every)):
+            for group in group_batches(scan_keys(self.base, self.every, self.memory)):
                 columns = [pa.chunked_array([b.column(name) for b in group]) for name in names]
                 numbers = self.keys.number(columns)
                 held[:] += np.bincount(numbers[numbers >= 0], minlength=len(held))
