@@ -69,6 +69,14 @@ ExpireAfter = Annotated[
         "of the configuration.",
     ),
 ]
+CheckKeys = Annotated[
+    bool,
+    typer.Option(
+        "--check-keys",
+        help="Look for keys that the table holds more than once, which is done anyway where the "
+        "key has an index. Once there is a MemWAL, `memwal verify --deep` looks.",
+    ),
+]
 AdoptClone = Annotated[
     bool,
     typer.Option(
@@ -99,6 +107,7 @@ def init(
     policy: Policy = None,
     expire: ExpireAfter = None,
     keys_stay: KeysStay = False,
+    check_keys: CheckKeys = False,
     adopt_clone: AdoptClone = False,
     *,
     flags: JobFlags,
@@ -121,6 +130,7 @@ def init(
         policy=make_row_policy(policy) if policy else None,
         expire=None if expire is None else parse_expire(expire),
         keys_stay=keys_stay,
+        checks_keys=check_keys,
         adopts_clone=adopt_clone,
     )
     return flags.job(run_init, InitOptions, table, request=request)

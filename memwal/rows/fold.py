@@ -31,13 +31,21 @@ class Folded:
     `reach[i]` how many of its rows, in address order, have to be read to see them all;
     `tombstones` the key columns of deleted keys; `anchors` the keys (a sample) of the first
     generation that no generation of the fold deletes: any other merger's fold of a part of these
-    generations has to write them too (see `is_guarded` in the merge plan).
+    generations has to write them too (see `is_guarded` in the merge plan). `columns` are the key
+    columns of all rows, and `live` the places of the winners there.
     """
 
     winners: tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], ...]
     reach: tuple[int, ...]
     tombstones: pa.Table
     anchors: pa.Table
+    columns: pa.Table
+    live: Places
+
+    @property
+    def live_keys(self) -> pa.Table:
+        """The key columns of the live winners; made anew each time, as few ask for them."""
+        return _take_rows(self.columns, self.live).rename_columns(self.tombstones.column_names)
 
     @property
     def distinct_keys(self) -> int:
@@ -72,6 +80,8 @@ def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
         reach=tuple(int(at[-1]) + 1 if len(at) else 0 for at in places),
         tombstones=_take_rows(columns, newest[dead[newest]]).rename_columns(list(keys)),
         anchors=_find_anchors(columns, dead, len(ordered[0])).rename_columns(list(keys)),
+        columns=columns,
+        live=live,
     )
 
 

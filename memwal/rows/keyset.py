@@ -185,11 +185,25 @@ def find_shared_key(
     held = stacked.group_by(names).aggregate([("shard", "min"), ("shard", "max")])
     held = held.filter(pc.less(held["shard_min"], held["shard_max"])).slice(0, 1)
     for row in held.to_pylist():
-        shown = ", ".join(
-            f"{key}={row[name]!r}"[:_SHOWN_MAX] for key, name in zip(keys, names, strict=True)
-        )
+        (shown,) = show_keys(held.select(names).rename_columns(list(keys)))
         return SharedKey(key=shown, shards=(shards[row["shard_min"]], shards[row["shard_max"]]))
     return None
+
+
+def find_repeated(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The keys that several of the table's rows have, each once."""
+    columns = alias_keys(table, keys)
+    counted = columns.group_by(columns.column_names).aggregate([([], "count_all")])
+    repeated = counted.filter(pc.greater(counted["count_all"], 1))
+    return repeated.select(columns.column_names).rename_columns(list(keys))
+
+
+def show_keys(keys: pa.Table) -> list[str]:
+    """Keys for people."""
+    return [
+        ", ".join(f"{name}={value!r}"[:_SHOWN_MAX] for name, value in row.items())
+        for row in keys.to_pylist()
+    ]
 
 
 def key_predicate(keys: pa.Table) -> str:

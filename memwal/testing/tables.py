@@ -49,6 +49,8 @@ class MemoryTable:
     uri: str = "memory://table"
     changes: dict[ShardId, list[Changes]] = field(default_factory=dict)
     lost: set[tuple[ShardId, int]] = field(default_factory=set)
+    doubles: set[Key] = field(default_factory=set)
+    """Keys that the base holds more than once, until they are deleted."""
     versions: list[_Version] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -210,11 +212,17 @@ class MemoryFold:
         """The same fold on a newer version."""
         return replace(self, version=view.version)
 
+    @property
+    def double_keys(self) -> int:
+        """How many live keys the base holds more than once."""
+        return len(self.table.doubles & self._live.keys())
+
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        """Delete the tombstoned keys that this version has."""
-        gone = self._dead
+        """Delete the tombstoned and double keys that this version has."""
+        gone = self._dead | frozenset(self.table.doubles & self._live.keys())
         if gone:
             self.version = self.table.land(self.version, _Version(rows={}, merged={}, touched=gone))
+            self.table.doubles -= gone
         return self.version, len(gone)
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
@@ -260,6 +268,11 @@ class MemorySharedFold:
     table: MemoryTable
     members: tuple[MemoryFold, ...]
     bytes_read: int = 0
+
+    @property
+    def double_keys(self) -> int:
+        """How many live keys the base holds more than once."""
+        return sum(fold.double_keys for fold in self.members)
 
     def inserts_many(self) -> bool:
         """Always False: the fake does not know."""

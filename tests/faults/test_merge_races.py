@@ -411,6 +411,10 @@ class FaultyFold:
         return self.inner.facts
 
     @property
+    def double_keys(self) -> int:
+        return self.inner.double_keys
+
+    @property
     def bytes_read(self) -> int:
         return self.inner.bytes_read
 

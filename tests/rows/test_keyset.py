@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwal.rows.keyset import KeySet
+from memwal.rows.keyset import KeySet, find_repeated
 from tests.support.builders import KINDS, KeyKind
 from tests.support.sampling import many
 
@@ -42,6 +43,17 @@ def test_a_set_holds_counts_and_numbers_exactly_its_keys(
     once = columns_of(kind, list(dict.fromkeys(n % kind.keys_max for n in known)))
     made = KeySet(once)
     assert made.number(once)[made.sort_rows(once)].tolist() == list(range(made.count))
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+@settings(max_examples=many(100, 20))
+@given(numbers=NUMBERS)
+def test_repeated_keys_are_those_of_several_rows(kind: KeyKind, numbers: list[int]) -> None:
+    table = pa.table(columns_of(kind, numbers), names=list(kind.names))
+    counts = Counter(kind.key(number % kind.keys_max) for number in numbers)
+    found = find_repeated(table, kind.names)
+    keys = [tuple(row.values()) for row in found.to_pylist()]
+    assert sorted(keys, key=repr) == sorted((k for k, n in counts.items() if n > 1), key=repr)
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.bool_()])

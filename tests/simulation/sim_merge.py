@@ -47,6 +47,7 @@ class SimFold:
     anchors: frozenset[int]
     base: Mapping[int, tuple[int, int]]
     bytes_read: int = 0
+    double_keys: int = 0
 
     @property
     def facts(self) -> FoldFacts:
@@ -122,6 +123,7 @@ class SimSharedFold:
     stores: SimStores
     folds: tuple[SimFold, ...]
     bytes_read: int = 0
+    double_keys: int = 0
 
     def inserts_many(self) -> bool:
         return False

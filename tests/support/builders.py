@@ -173,6 +173,8 @@ class Table:
     kind: KeyKind
     options: dict[str, str] = field(default_factory=dict)
     base: Rows = field(default_factory=dict)
+    doubles: frozenset[Key] = frozenset()
+    """Keys of which the base has two rows, of the same values, until a merge writes them."""
     shards: list[ShardId] = field(default_factory=list)
     effects: dict[ShardId, list[Effects]] = field(default_factory=dict)
 
@@ -253,14 +255,19 @@ class Table:
         """What a reader has to see, whatever is merged."""
         return self.expected({shard: len(done) for shard, done in self.effects.items()})
 
+    def shown(self) -> list[Row]:
+        """The rows of a read: the truth, and again what no generation has written of a double."""
+        touched = {key for done in self.effects.values() for effects in done for key in effects}
+        return [*self.truth().values(), *(self.base[key] for key in self.doubles - touched)]
+
     def deleted_later(self, progress: Mapping[ShardId, int]) -> set[Key]:
-        """Keys that a generation above `progress` deletes; a delete pass may be ahead with them."""
+        """Keys that a delete pass may be ahead with: deleted above `progress`, or doubles."""
         return {
             key
             for shard, generations in self.effects.items()
             for effects in generations[progress.get(shard, 0) :]
             for key, row in effects.items()
-            if row is None
+            if row is None or key in self.doubles
         }
 
     # -- reading
@@ -281,11 +288,14 @@ class Table:
         return self.keyed(lsm_read(self.uri, self.options, version=version))
 
     def keyed(self, table: pa.Table) -> Rows:
-        """Rows by key; a key that occurs twice is an error."""
+        """Rows by key; a key that occurs twice is an error, but for a double's first two rows."""
         rows: Rows = {}
         for row in table.to_pylist():
             key = tuple(row[name] for name in self.kind.names)
-            assert key not in rows, f"key {key} is there twice"
+            if key in rows:
+                first = {name: self.base.get(key, {}).get(name) for name in row}
+                assert key in self.doubles, f"key {key} is there twice"
+                assert rows[key] == row == first, f"key {key} is there twice, and was written"
             rows[key] = row
         return rows
 
@@ -311,6 +321,7 @@ def make_table(
     kind: KeyKind | str = "int64",
     *,
     rows: Sequence[int] = (),
+    doubles: Sequence[int] = (),
     shards: int = 1,
     indexed: bool = False,
     maintained: bool = False,
@@ -319,6 +330,8 @@ def make_table(
     **write: Any,
 ) -> Table:
     """A table with `rows` (keys by number) in its base, a MemWAL, and shards without a writer yet.
+
+    Of `doubles` among the rows, the base has another row, as of two plain appends.
 
     `indexed` gives the key an index, which writers keep too if it is `maintained`; `columns` come
     after the usual payload; `write` goes to `write_dataset`.
@@ -333,10 +346,19 @@ def make_table(
         storage_options=table.options or None,
         **write,
     )
+    if doubles:
+        again = [row for key, row in zip(rows, first, strict=True) if key in doubles]
+        lance.write_dataset(
+            pa.Table.from_pylist(again, schema=schema),
+            dataset,
+            mode="append",
+            storage_options=table.options or None,
+        )
     if indexed:
         dataset.create_scalar_index(kind.names[0], "BTREE", name="key_idx")
     dataset.initialize_mem_wal(maintained_indexes=["key_idx"] if maintained else None)
     table.base = {kind.key(key): row for key, row in zip(rows, first, strict=True)}
+    table.doubles = frozenset(map(kind.key, doubles))
     for _ in range(shards):
         table.add_shard()
     return table
@@ -350,7 +372,7 @@ def check_versions(table: Table, after: int, *, exact: bool = True) -> int:
 
     At each: the LSM read is the truth (invariant 5), progress has not fallen (3), and the base
     holds exactly what its progress says (1). Without `exact`, a key that is deleted later may be
-    gone already: an unmarked delete pass runs ahead of its mark.
+    gone already: an unmarked delete pass runs ahead of its mark. So may a double at any rate.
     """
     truth = table.truth()
     before = table.progress(after)
@@ -367,9 +389,9 @@ def check_versions(table: Table, after: int, *, exact: bool = True) -> int:
 def check_base(table: Table, version: int, progress: Mapping[ShardId, int], *, exact: bool) -> None:
     held = table.base_rows(version)
     wanted = table.expected(progress)
-    if not exact:
-        early = table.deleted_later(progress) - held.keys()
-        wanted = {key: row for key, row in wanted.items() if key not in early}
+    early = table.deleted_later(progress) - held.keys()
+    early &= table.doubles if exact else early
+    wanted = {key: row for key, row in wanted.items() if key not in early}
     same_rows(held, wanted, f"base at version {version}, progress {progress}")
 
 

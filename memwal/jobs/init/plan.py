@@ -81,6 +81,8 @@ class InitRequest:
     expire: Expire | None = None
     keys_stay: bool = False
     """Whether the user vouches that no key ever changes its value in a spec's non-key column."""
+    checks_keys: bool = False
+    """Whether to look for keys that the base holds more than once, even without a key index."""
     adopts_clone: bool = False
     """Whether to let go of merge progress that does not belong to the table's own shards."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memwal.errors import MemWalError, Unsupported
+from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.codec import encode_snapshot
 from memwal.jobs.init.plan import (
     DEFAULT_SPEC,
@@ -18,6 +18,7 @@ from memwal.jobs.init.plan import (
 )
 from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec, TableView
 from memwal.rows.expire import EXPIRE_KEY, Expire
+from memwal.rows.keyset import show_keys
 from memwal.rows.policy import STORED_KEY, RowPolicy
 from memwal.run.stores import Stores
 from memwal.sharding.evaluate import check_spec
@@ -25,14 +26,16 @@ from memwal.sharding.spec import read_spec, sources_of
 from memwal.store.shards.inherited import put_adopted
 from memwal.store.shards.listing import list_shards
 from memwal.store.tables.datasets import columns_of, is_legacy, primary_key_of
+from memwal.store.tables.double_keys import find_all_double_keys
 from memwal.store.tables.indexes import LET_GO_MESSAGE, replace_mem_wal_entry
 from memwal.store.tables.lance_calls import call_lance
 from memwal.store.tables.manifests import check_table_folder
 from memwal.store.tables.policy_rows import check_fits
-from memwal.text import count_of
+from memwal.text import count_of, name_some
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _JSON = "extension<arrow.json>"
+_NAMED_MAX = 20
 _NO_MEM_WAL = MemWalState(index_uuid="", created_at_millis=None, merged={}, index_catchup={})
 
 
@@ -159,12 +162,26 @@ class StoredInitTable:
         except MemWalError as error:
             yield error
         key = request.key_of(view)
-        if request.policy is None or not {*key} <= {*schema.names} or not key:
+        if not {*key} <= {*schema.names} or not key:
+            return
+        if request.checks_keys or _has_index(view, key):
+            yield from self._find_doubles(view, key)
+        if request.policy is None:
             return
         try:
             check_fits(request.policy, replace(view, primary_key=key), schema)
         except MemWalError as error:
             yield error
+
+    def _find_doubles(self, view: TableView, key: Sequence[str]) -> Iterator[MemWalError]:
+        base = self._stores.tables.seen(view.version)
+        found, rows = call_lance(lambda: find_all_double_keys(base, key))
+        if found is None:
+            yield Refused("MW-T13", f"{rows:,} rows are too many to compare their keys")
+        elif len(found):
+            named = "; ".join(name_some(show_keys(found), _NAMED_MAX, "of them"))
+            count = count_of(len(found), "key")
+            yield Refused("MW-T13", f"{count} more than once in the table: {named}")
 
     def _find_leftovers(self) -> Iterator[str]:
         """Describe shards that list generations, or whose WAL a new writer would replay."""
@@ -176,6 +193,12 @@ class StoredInitTable:
                 yield f"{shard_id} lists {count_of(listed, 'generation')}"
             elif self._stores.wal.find_unflushed(manifest) is not None:
                 yield f"{shard_id} has rows in its WAL"
+
+
+def _has_index(view: TableView, key: Sequence[str]) -> bool:
+    """Whether the key is one column that has an index."""
+    ids = tuple(c.field_id for c in view.columns if c.name in key)
+    return len(key) == 1 and ids in {entry.field_ids for entry in view.manifest.indexes}
 
 
 def _make_spec(view: TableView, asked: WriteSpec) -> ShardSpec:

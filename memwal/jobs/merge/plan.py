@@ -337,6 +337,8 @@ class FoldFacts:
     key_indexed: bool
     deletes_with_rows: bool = False
     """Whether tombstoned keys must be deleted in the commit of the rows, however many they are."""
+    double_keys: int = 0
+    """How many keys with a live row the base holds more than once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -377,7 +379,7 @@ def index_is_cheaper(facts: FoldFacts, costs: JoinCosts) -> bool:
 
 def is_guarded(facts: FoldFacts, join: Join) -> bool:
     """Whether a racing shorter fold surely conflicts with this one (see the module docstring)."""
-    if facts.anchored_in_base:
+    if facts.anchored_in_base and not facts.double_keys:  # else the delete pass may take it out
         return True
     if join is Join.INDEX:
         return False
@@ -389,9 +391,12 @@ def shape_commit(facts: FoldFacts, limits: MergeLimits, costs: JoinCosts) -> Com
 
     Keys are deleted in the commit that writes the rows, so that no version has one without the
     other. Deletes without rows use a join; deletes beside rows use a predicate, which costs up to
-    0.1 ms a key. Too many for that are deleted by a join in a commit before.
+    0.1 ms a key. Too many for that are deleted by a join in a commit before. So are keys that the
+    base holds more than once, as an update would leave as many rows as it found.
     """
-    if facts.tombstones == 0:
+    if facts.double_keys:
+        deletes = Deletes.PASS_BEFORE
+    elif facts.tombstones == 0:
         deletes = Deletes.NONE
     elif (
         facts.deletes_with_rows

@@ -41,8 +41,13 @@ class Fold(Protocol):
         """The same fold on a newer version; keys are not read again, columns are realigned."""
         ...
 
+    @property
+    def double_keys(self) -> int:
+        """How many keys with a live row the base holds more than once. May scan the base's keys."""
+        ...
+
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        """Delete the tombstoned keys in a commit without a mark and without a retry.
+        """Delete the tombstoned and the double keys in a commit without a mark and without a retry.
 
         Returns the version that it committed, and the number of rows deleted.
         """
@@ -115,6 +120,11 @@ class SharedFold(Protocol):
     @property
     def bytes_read(self) -> int:
         """Bytes read for the commit so far, not counting what the folds have read."""
+        ...
+
+    @property
+    def double_keys(self) -> int:
+        """As that of `Fold`, of all folds together."""
         ...
 
     def inserts_many(self) -> bool:

@@ -11,10 +11,8 @@ from memwal.jobs.verify.plan import Check, Folders, Hint, WalFacts
 from memwal.jobs.verify.store import StoredFacts
 from memwal.model import ShardId, TableView
 from memwal.run.progress import Progress
+from memwal.store.tables.double_keys import KEYS_COMPARED_MAX
 from memwal.text import count_of
-
-# The most keys that are held in memory at once to find one that is in two shards.
-_KEYS_COMPARED_MAX = 10_000_000
 
 Checks = Callable[[], Sequence[Check]]
 
@@ -59,8 +57,8 @@ class TableChecks:
         }
 
     def _check_keys(self) -> Sequence[Check]:
-        found, rows = self.facts.find_shared_key(self.view, _KEYS_COMPARED_MAX)
-        return [plan.check_one_shard(found, rows, _KEYS_COMPARED_MAX)]
+        found, rows = self.facts.find_shared_key(self.view, KEYS_COMPARED_MAX)
+        return [plan.check_one_shard(found, rows, KEYS_COMPARED_MAX)]
 
     def _check_history(self) -> Sequence[Check]:
         facts, view = self.facts, self.view

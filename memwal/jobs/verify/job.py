@@ -53,8 +53,11 @@ def run_verify(options: RunOptions, progress: Progress, *, deep: bool = False) -
             fine = f"{len(parts)} fragments and files of indexes were read, {size}"
             return [plan.check_files("pages", facts.read_parts(parts, progress), fine)]
 
+        def compare_keys() -> list[Check]:
+            return [plan.check_double_keys(*facts.find_double_keys(view))]
+
         if deep:
-            checks += make_checks({"pages": read_pages}, SILENT)
+            checks += make_checks({"pages": read_pages, "double keys": compare_keys}, SILENT)
         read_bytes = sum(part.size_bytes for part in parts)
         private = plan.warn_of_private_indexes(facts.read_private_indexes(view))
         warnings = (*warn_untouched(view), *private, *plan.warn_of_leavings(leavings))

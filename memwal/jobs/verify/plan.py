@@ -489,6 +489,20 @@ def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
     return _verdict(None, name, problems, fine)
 
 
+def check_double_keys(doubles: Sequence[str] | None, rows: int) -> Check:
+    """No key is in the base twice: where nothing newer hides it, reads show it as often.
+
+    `doubles` are the keys that are, for people; None if the rows were too many to compare.
+    """
+    name = "one row a key in the base"
+    if doubles is None:
+        detail = f"{rows:,} rows are too many to compare their keys"
+        return Check(invariant=None, name=name, ok=None, detail=detail)
+    named = name_some(doubles, _NAMED_MAX, "of them")
+    problems = [f"{count_of(len(doubles), 'key')} more than once: {'; '.join(named)}"]
+    return _verdict(None, name, problems if doubles else (), f"of {count_of(rows, 'row')}")
+
+
 def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardView]) -> Check:
     """A spec id stands for one shard spec (spec: Shard Spec) while shards have work under it."""
     problems: list[str] = []

@@ -16,6 +16,6 @@ class VerifyRequest:
         bool,
         Option(
             meaning="Read all of the base, its indexes and generations, too: only that finds what "
-            "is garbled at its full length.",
+            "is garbled at its full length, and keys that the base holds more than once.",
         ),
     ] = False

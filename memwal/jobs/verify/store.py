@@ -43,7 +43,7 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
-from memwal.rows.keyset import find_shared_key
+from memwal.rows.keyset import find_shared_key, show_keys
 from memwal.rows.progress import check_lineage
 from memwal.run.progress import Progress
 from memwal.store.records.backups import StoredBackups
@@ -56,9 +56,10 @@ from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
+from memwal.store.tables.double_keys import find_all_double_keys
 from memwal.store.tables.generations import Generations, find_restored
 from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
-from memwal.store.tables.lance_calls import tidy_text
+from memwal.store.tables.lance_calls import tidy_text, translated
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
 from memwal.store.tables.pages import Part, find_fault, list_fragments, list_index_files
 from memwal.store.tables.view import StoredViews
@@ -163,6 +164,18 @@ class StoredFacts:
         for (shard_id, _), table in zip(pending, found, strict=True):
             tables.setdefault(shard_id, []).append(table)
         return find_shared_key(tables, view.primary_key), rows
+
+    def find_double_keys(self, view: TableView) -> tuple[list[str] | None, int]:
+        """The keys that the base holds more than once, for people, and among how many rows.
+
+        None if there are too many rows. There can be none without a primary key.
+        """
+        if not view.primary_key:
+            return [], 0
+        base = self.tables.base(view.version)
+        with translated(lambda error: StoreUnavailable(tidy_text(error))):
+            found, rows = find_all_double_keys(base, view.primary_key)
+        return None if found is None else show_keys(found), rows
 
     def read_history(self, version: int) -> list[VersionManifest]:
         """Read the retained versions up to `version`, ascending."""

@@ -64,6 +64,7 @@ def init(
     steps: Steps = no_steps,
     options: dict[str, str] | None = None,
     keys_stay: bool = False,
+    checks_keys: bool = False,
     expire: str | None = None,
     **more: Any,
 ) -> InitTableReport:
@@ -73,6 +74,7 @@ def init(
         maintained=None if maintained is None else tuple(maintained),
         policy=None if policy is None else make_row_policy([policy]),
         keys_stay=keys_stay,
+        checks_keys=checks_keys,
         expire=None if expire is None else parse_expire(expire),
     )
     table = ResolvedTable(
@@ -237,6 +239,16 @@ def test_what_stops_it(
         with pytest.raises(error, match=says):
             init(uri, **{"key": ("id",), **asked}, dry_run=dry_run)
     assert lance.dataset(uri).version == 3
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_keys_that_the_table_holds_twice(uri: str, indexed: bool) -> None:
+    lance.write_dataset(lance.dataset(uri).to_table(limit=1), uri, mode="append")
+    if not indexed:
+        lance.dataset(uri).drop_index("id_idx")
+        assert init(uri, dry_run=True).outcome == "done"
+    with pytest.raises(Refused, match=r"1 key more than once in the table: id=.* \(MW-T13\)"):
+        init(uri, checks_keys=not indexed)
 
 
 def test_a_spec_outside_the_key_is_made_for_keys_that_stay(uri: str) -> None:

@@ -113,6 +113,16 @@ def test_nothing_is_written_without_the_lease(table: Views, limits: MergeLimits)
     assert (merge.exit_code, len(table.versions)) == (4, 1)
 
 
+def test_a_key_that_the_base_holds_twice_is_deleted_before_it_is_written(table: Views) -> None:
+    table.doubles = {("a",), ("z",)}
+    seen: list[str] = []
+    report = run(table, steps=seen.append)
+    assert (report.outcome, report.rows_deleted, table.doubles) == ("done", 2, {("z",)})
+    assert seen[:3] == ["delete_pass", "between_passes", "commit"]
+    assert rows(table) == {"a": 4, "c": 2}
+    assert "1 key more than once" in str(report.warning)
+
+
 def test_the_lease_is_asked_between_delete_pass_and_mark(table: Views) -> None:
     asked: list[int] = []
 

@@ -100,10 +100,12 @@ class Story:
         kind = self.rng.choice(list(KINDS.values()))
         self.shards = min(self.rng.randint(1, 3), kind.keys_max)
         self.keys = min(KEYS_PER_SHARD_MAX, kind.keys_max // self.shards)
+        rows = [k for k in range(self.shards * self.keys) if self.rng.random() < 0.4]
         self.table = builders.make_table(
             uri,
             kind,
-            rows=[k for k in range(self.shards * self.keys) if self.rng.random() < 0.4],
+            rows=rows,
+            doubles=rows[:: self.rng.choice([1, 5, 1000])],
             shards=self.shards,
             indexed=self._indexable(kind) and self.rng.random() < 0.7,
             enable_stable_row_ids=self.rng.random() < 0.3,

@@ -366,3 +366,14 @@ class Lowered:
                 for s in view.shards
             ),
         )
+
+
+def test_shards_of_which_one_has_a_key_twice_in_the_base_share_no_commit() -> None:
+    table = where("memory", Path())
+    one, other = table.shards
+    table.flush(one, Put([0], 1))
+    table.flush(other, Put([1], 2))
+    table.table.doubles = {(0,)}  # type: ignore[union-attr]
+    reports = run(table)
+    assert [(r.outcome, r.commits_shared) for r in reports] == [("done", 0)] * 2
+    assert not table.table.doubles  # type: ignore[union-attr]

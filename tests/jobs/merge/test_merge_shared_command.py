@@ -92,9 +92,10 @@ def test_rows_are_told_apart_where_the_base_has_a_key_twice(tmp_path: Path) -> N
     made.flush(made.shards[0], Put([0], 1))
     made.flush(made.shards[1], Put([11], 2))
     _, report = merge(made, "--engine", "local")
-    found = {s["shard_id"]: (s["rows_inserted"], s["rows_updated"]) for s in report["shards"]}
-    assert found == dict(zip(made.shards, ((0, 1), (1, 0)), strict=True))
-    assert sum(s["commits_shared"] for s in report["shards"]) == 1
+    found = {s["shard_id"]: (s["rows_inserted"], s["rows_deleted"]) for s in report["shards"]}
+    assert found == dict(zip(made.shards, ((1, 2), (1, 0)), strict=True))
+    assert sum(s["commits_shared"] for s in report["shards"]) == 0
+    assert "1 key more than once" in report["warnings"][0]
 
 
 def test_a_panic_with_several_shards_at_work_leaves_each_its_own_chance(

@@ -144,7 +144,7 @@ def test_a_key_whose_shard_changed_is_found_after_the_merge(tmp_path: Path) -> N
 
 def test_more_pending_rows_than_are_compared(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.flush(table.shards[1], Put([31], 9))
-    monkeypatch.setattr("memwal.jobs.verify.checks._KEYS_COMPARED_MAX", 5)
+    monkeypatch.setattr("memwal.jobs.verify.checks.KEYS_COMPARED_MAX", 5)
     (report,) = run_verify(RunOptions(tables=[resolved(table)]), Quiet()).tables
     [check] = [c for c in report.checks if c.name == "one key, one shard"]
     assert (report.exit_code, check.ok) == (0, None) and "too many to compare" in check.detail

@@ -290,3 +290,11 @@ def test_what_is_collected_while_it_is_read_is_no_damage() -> None:
         list(faults.report_gone(fail(), Moment(), lambda: True))
     with pytest.raises(Refused, match="MW-H02"):
         list(faults.report_gone(fail(), Moment(version=3), lambda: False))
+
+
+def test_a_deep_look_finds_keys_that_the_base_holds_twice(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", "utf8+int32", rows=range(9), doubles=[3, 4])
+    found = broken(table, deep=True)
+    assert list(found) == ["one row a key in the base"]
+    assert "2 keys more than once: userId=" in found["one row a key in the base"]
+    assert not broken(table)

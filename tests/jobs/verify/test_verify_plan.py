@@ -186,6 +186,15 @@ def test_the_newest_sentinel() -> None:
     assert ok(3, 2, rows=(2,)) is None
 
 
+def test_keys_that_the_base_holds_twice() -> None:
+    broken = verify.check_double_keys([f"k={n}" for n in range(30)], 99)
+    assert broken.ok is False
+    assert "30 keys more than once: k=0; k=1" in broken.detail
+    assert "and 10 more of them" in broken.detail
+    assert verify.check_double_keys([], 99).ok
+    assert verify.check_double_keys(None, 99).ok is None
+
+
 def test_one_key_one_shard() -> None:
     other = ShardId("7f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
     found = verify.check_one_shard(SharedKey(key="id=3", shards=(SHARD, other)), 9, 10)

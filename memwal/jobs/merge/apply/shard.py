@@ -60,6 +60,7 @@ from memwal.model import ShardId, ShardView, TableView
 from memwal.ports import LOWERING_JOB, Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
 from memwal.rows.progress import check_lineage
+from memwal.text import count_of
 
 
 @dataclass(kw_only=True, slots=True)
@@ -317,13 +318,17 @@ class ShardMerger:
             fold = self.table.fold(view, shard_id, plan.generations)
         else:
             fold = fold.rebase(view)
-        if shape_commit(fold.facts, self.limits, self.costs) is None:
+        if self._shape(fold) is None:
             plan = NextCommit(generations=plan.generations[:1])
             fold = self.table.fold(view, shard_id, plan.generations)
         return fold, plan
 
+    def _shape(self, fold: Fold) -> CommitShape | None:
+        facts = replace(fold.facts, double_keys=fold.double_keys)
+        return shape_commit(facts, self.limits, self.costs)
+
     def _commit(self, run: ShardRun, view: TableView, plan: NextCommit, fold: Fold) -> None:
-        shape = shape_commit(fold.facts, self.limits, self.costs)
+        shape = self._shape(fold)
         if shape is None:
             raise Refused(
                 "MW-K09", f"shard {run.shard_id}: generation {plan.mark} can't be committed"
@@ -337,7 +342,7 @@ class ShardMerger:
         run.count_commit(plan, fold, shape, stats)
 
     def _delete_pass(self, run: ShardRun, view: TableView, fold: Fold, shape: CommitShape) -> None:
-        """Delete tombstoned keys from the base, in a commit before the one that marks.
+        """Delete tombstoned and double keys from the base, in a commit before the one that marks.
 
         Reads do not change (invariant 5): until the mark, the generation still hides the keys.
         Raises LostRace when other commits landed below this one. One of them may have merged this
@@ -345,6 +350,11 @@ class ShardMerger:
         """
         self.before_commit()
         self.steps("delete_pass")
+        if fold.double_keys:
+            run.warning = (
+                f"the base table held {count_of(fold.double_keys, 'key')} more than once; merged, "
+                "each has one row. `memwal verify --deep` finds others"
+            )
         version, deleted = fold.delete_pass(shape)
         run.rows_deleted += deleted
         self.steps("between_passes")

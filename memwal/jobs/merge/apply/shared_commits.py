@@ -192,7 +192,8 @@ class _Rounds:
     def _share(self, plans: Mapping[ShardId, NextCommit]) -> SharedFold | None:
         """Join the plans' folds, with their rows; None, and all are taken out, if that fails.
 
-        Shards that hold the same key get a warning.
+        It does where the base holds a key more than once, which takes a delete pass. Shards that
+        hold the same key get a warning.
         """
         together = None
         if len(plans) > 1:
@@ -201,8 +202,9 @@ class _Rounds:
             for shard_id in together.shards:
                 self.runs[shard_id].warning = str(together)
             together = None
-        if together is None:
+        if together is None or together.double_keys:
             self.alone.update(plans)
+            return None
         return together
 
     def _commit(self, plans: Mapping[ShardId, NextCommit], together: SharedFold) -> None:

@@ -26,6 +26,7 @@ from memwal.jobs.merge.store.commits import (
     SharedMember,
     count_bytes_read,
     delete_keys,
+    key_table,
     run_commit,
     share_folds,
     upsert,
@@ -34,11 +35,12 @@ from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.ports import Clock
 from memwal.rows import fold
 from memwal.rows.keys import new_keys_are_compared
-from memwal.rows.keyset import key_predicate
+from memwal.rows.keyset import KeySet, key_predicate, show_keys
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold
 from memwal.store.tables.blobs import with_whole_blobs
 from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.double_keys import find_double_keys
 from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.generations import (
     Generations,
@@ -140,6 +142,11 @@ class LancePolicyFold:
         )
 
     @property
+    def double_keys(self) -> int:
+        """None: where the base holds a key more than once, the commit is refused."""
+        return 0
+
+    @property
     def bytes_read(self) -> int:
         """Bytes read for this fold so far, base table included."""
         self._bytes_read += count_bytes_read((self._base, *(s.dataset for s in self.sources)))
@@ -158,6 +165,7 @@ class LancePolicyFold:
                 lambda: read_base_rows(self._base, self._fold.base_keys, self._base.schema.names)
             )
             outcome = self._fold.finish(base)
+            self._check_once(outcome.rows.select(self.view.primary_key))
         except Refused as error:
             raise error.say(f"{self._where}: {error.text}; nothing of it was merged") from None
         return upsert(
@@ -168,6 +176,17 @@ class LancePolicyFold:
             deletes=outcome.deleted,
             marks={self.shard_id: mark},
         )
+
+    def _check_once(self, keys: pa.Table) -> None:
+        """Refuse keys that the base holds more than once, beside those that were folded with it.
+
+        Which of several rows is the value is not known, and an update would keep them all.
+        """
+        folded = KeySet(self._fold.base_keys.columns)
+        hidden = keys.filter(pa.array(~folded.contains(keys.columns)))
+        found = run_commit(lambda: find_double_keys(self._base, hidden, self.tables.memory))
+        if len(found):
+            raise Refused("MW-P11", f"the base table holds {show_keys(found)[0]} more than once")
 
 
 class LanceMergeTable:
@@ -236,12 +255,12 @@ class LanceMergeTable:
         view = next(iter(own.values())).view
         if any(folded.view.version != view.version for folded in own.values()):
             raise LostRace(f"{view.uri}: shards were folded against different versions")
-        base, before = (self.tables.at(view.version) for _ in range(2))
+        base = self.tables.at(view.version)
         members: dict[ShardId, SharedMember] = {}
         for shard_id, folded in own.items():
             members[shard_id] = folded.read_member(base.schema)
             folded.count_reads()
-        return share_folds(members, view.primary_key, base, before, view.rows)
+        return share_folds(members, view.primary_key, base, self.tables.memory)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -283,6 +302,20 @@ class LanceFold:
             key_types=key_types,
             key_indexed=key_indexed,
         )
+
+    @property
+    def double_keys(self) -> int:
+        """How many keys of live winners the base holds more than once."""
+        return len(self._doubles)
+
+    @cached_property
+    def _doubles(self) -> pa.Table:
+        try:
+            keys = key_table(self.folded.live_keys, self._base.schema)
+        except pa.ArrowException:
+            return self.folded.tombstones.slice(0, 0)  # the commit will say that rows do not fit
+        memory = self.owner.tables.memory
+        return run_commit(lambda: find_double_keys(self._base, keys, memory))
 
     def _anchored_in_base(self) -> bool:
         if not len(self.folded.anchors):
@@ -344,26 +377,29 @@ class LanceFold:
         return self._member
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        """Delete the tombstoned keys, unmarked and without a retry on conflict.
+        """Delete the tombstoned and double keys, unmarked and without a retry on conflict.
 
         Rows that fit into memory are read before. So the base lacks the keys only for as long as
         the next commit takes, and nothing is deleted if the rows can't be read.
         """
         if not self.streams:
             self.read_member(self._base.schema)
-        stats = self._delete(shape, {})
+        parts = (self.folded.tombstones, self._doubles)
+        dead = pa.concat_tables([key_table(part, self._base.schema) for part in parts])
+        stats = self._delete(dead, shape, {})
         return int(self._base.version), stats.rows_deleted
 
-    def _delete(self, shape: CommitShape, marks: Mapping[ShardId, int]) -> CommitStats:
-        keys, dead = self.view.primary_key, self.folded.tombstones
-        return delete_keys(self._base, keys, dead, join=shape.join, marks=marks)
+    def _delete(
+        self, dead: pa.Table, shape: CommitShape, marks: Mapping[ShardId, int]
+    ) -> CommitStats:
+        return delete_keys(self._base, self.view.primary_key, dead, join=shape.join, marks=marks)
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Upsert the winners and mark the prefix, in one commit without a retry on conflict."""
         marks = {self.shard_id: mark}
         deletes = shape.deletes is Deletes.SAME_COMMIT
         if deletes and not self.folded.live_rows:
-            return self._delete(shape, marks)
+            return self._delete(self.folded.tombstones, shape, marks)
         payload = _Payload(self._base.schema, self)
         return upsert(
             self._base,
