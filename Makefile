@@ -58,7 +58,9 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 	@exec $(AIRFLOW_BIN)/python scripts/airflow_demo.py $(AIRFLOW_ARGS)
 
 # Files stay whole: their tests share servers, and one Airflow's suite is one test of this one.
-test: $(READY) $(AIRFLOW_READY) chromium ## Run the tests: unit, integration, a smoke of the whole; ten minutes
+test: ## Run the tests: unit, integration, a smoke of the whole; ten minutes
+	@$(MAKE) -s --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
+	@$(MAKE) -s --no-print-directory chromium
 	@$(PYTEST) $(PARALLEL) -m "not nightly" $(PYTEST_ARGS)
 
 test-nightly: $(READY) $(AIRFLOW_READY) chromium spin prometheus azurite lancedb ## All tests, with every seed, race and kill (PART=1/3: a third)
