@@ -34,19 +34,21 @@ def read_number(text: str) -> float | Decimal:
 
 def read_floats(texts: pa.Array, kind: pa.DataType, *, rounds: bool) -> pa.Array:
     """Texts of numbers as floats. Raises ValueError for one that is none."""
-    found = texts.cast(pa.float64())
+    numbers = texts.cast(pa.float64())
     is_word = pc.is_in(pc.utf8_lower(texts), pa.array(_WORDS, texts.type))
-    _refuse(pc.and_not(pc.is_inf(found), is_word), texts, kind, found)
+    _refuse(pc.and_not(pc.is_inf(numbers), is_word), texts, numbers)
+    found = narrow(numbers, kind, rounds=rounds, is_written=True)
     if not rounds:
         is_zero = pc.match_substring_regex(texts, _ZERO)
         is_short = pc.and_(
             pc.less_equal(pc.binary_length(texts), _SURE_CHARACTERS),
-            pc.greater_equal(pc.abs(found), _NORMAL_MIN),
+            pc.greater_equal(pc.abs(numbers), _NORMAL_MIN),
         )
-        is_shown = pc.equal(found.cast(pa.string()).cast(texts.type), texts)
-        is_sure = pc.or_(pc.or_(is_word, is_zero), pc.or_(is_short, is_shown))
-        _check(found, texts, is_sure, kind)
-    return narrow(found, kind, rounds=rounds, is_written=True)
+        is_sure = pc.or_(pc.or_(is_word, is_zero), is_short)
+        if pa.types.is_float64(kind):
+            is_sure = pc.or_(is_sure, pc.equal(numbers.cast(texts.type), texts))
+        _check(found.cast(pa.float64()), texts, is_sure)
+    return found
 
 
 def narrow(numbers: pa.Array, kind: pa.DataType, *, rounds: bool, is_written: bool) -> pa.Array:
@@ -57,18 +59,18 @@ def narrow(numbers: pa.Array, kind: pa.DataType, *, rounds: bool, is_written: bo
     found = numbers.cast(kind, safe=False)
     wide = found.cast(pa.float64())
     numbers = numbers.cast(pa.float64())
-    _refuse(pc.and_(pc.is_inf(wide), pc.is_finite(numbers)), numbers, kind, wide)
+    _refuse(pc.and_(pc.is_inf(wide), pc.is_finite(numbers)), numbers, wide)
     if rounds or numbers.type == kind:
         return found
     is_same = pc.or_(pc.equal(numbers, wide), pc.is_nan(numbers))
     if not is_written:
-        _refuse(pc.invert(is_same), numbers, kind, wide)
+        _refuse(pc.invert(is_same), numbers, wide)
     elif pa.types.is_float32(kind):
         # The shortest text that is this float's, as a double.
         shown = found.cast(pa.string()).cast(pa.float64())
-        _check(wide, numbers, pc.or_(is_same, pc.equal(shown, numbers)), kind)
+        _check(wide, numbers, pc.or_(is_same, pc.equal(shown, numbers)))
     else:
-        _check(wide, numbers, is_same, kind)
+        _check(wide, numbers, is_same)
     return found
 
 
@@ -78,9 +80,9 @@ def read_integers(numbers: pa.Array, kind: pa.DataType, *, rounds: bool) -> pa.A
     wide = found.cast(pa.float64())
     most = 2 ** _EXACT_BITS[kind.bit_width]
     small = pc.and_(pc.less(wide, most), pc.greater(wide, -most))
-    _refuse(pc.is_inf(wide), numbers, kind, wide)
+    _refuse(pc.is_inf(wide), numbers, wide)
     if not rounds:
-        _check(wide, numbers, small, kind, lambda number, found: int(found) == number)
+        _check(wide, numbers, small, lambda number, found: int(found) == number)
     return found
 
 
@@ -100,23 +102,20 @@ def _check(
     found: pa.Array,
     given: pa.Array,
     is_sure: pa.Array,
-    kind: pa.DataType,
     is_same: Callable[[object, float], bool] = is_written_as,
 ) -> None:
     for place in pc.indices_nonzero(pc.invert(is_sure)).to_pylist():
         if not is_same(given[place].as_py(), found[place].as_py()):
-            raise _explain(given[place].as_py(), kind, found[place].as_py())
+            raise _explain(given[place].as_py(), found[place].as_py())
 
 
-def _refuse(wrong: pa.Array, given: pa.Array, kind: pa.DataType, found: pa.Array) -> None:
+def _refuse(wrong: pa.Array, given: pa.Array, found: pa.Array) -> None:
     if pc.any(wrong).as_py():
         place = pc.index(wrong, True).as_py()
-        raise _explain(given[place].as_py(), kind, found[place].as_py())
+        raise _explain(given[place].as_py(), found[place].as_py())
 
 
-def _explain(given: object, kind: pa.DataType, found: float) -> ValueError:
+def _explain(given: object, found: float) -> ValueError:
     if np.isinf(found):
-        return ValueError(f"{given} is out of the range of {kind}")
-    return ValueError(
-        f"{given} is no {kind}: the nearest is {found!r}, which --convert round takes"
-    )
+        return ValueError(f"{given} is out of range")
+    return ValueError(f"the nearest to {given} is {found!r}, which --convert round takes")

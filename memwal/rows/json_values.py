@@ -286,9 +286,9 @@ def _read_durations(values: Sequence[Any], kind: Any, lenience: Lenience) -> pa.
 def _count_units(seconds: object, per_second: int, kind: pa.DataType) -> int:
     with suppress(DecimalException), localcontext(prec=len(str(seconds)) + _UNITS_DIGITS):
         exact = Decimal(str(seconds)) * per_second
-        if exact.is_finite() and exact.adjusted() < _UNITS_DIGITS and exact == int(exact):
-            if abs(int(exact)) < 2**63:
-                return int(exact)
+        fits = exact.is_finite() and exact.adjusted() < _UNITS_DIGITS
+        if fits and exact == int(exact) and abs(int(exact)) < 2**63:
+            return int(exact)
     raise ValueError(f"{seconds!r} seconds is no {kind}")
 
 
@@ -316,10 +316,10 @@ def _join(texts: pa.Array, end: str) -> pa.Array:
 
 
 _JSON_KINDS = {
-    bool: "json_boolean",
-    int: "json_integer",
-    float: "json_fraction",
-    Decimal: "json_fraction",
+    bool: "bool",
+    int: "json_int",
+    float: "json_float",
+    Decimal: "json_float",
     str: "json_text",
     list: "json_list",
     dict: "json_object",

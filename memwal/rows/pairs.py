@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from memwal.errors import Usage
 
-
 Conversion = Literal["round", "utc", "text"]
 """What goes in changed, if it is asked for."""
 
@@ -52,32 +51,31 @@ class Rule:
 # The rows are what sources have, the columns what tables have: "=" is exact, "." refused, and a
 # letter an option's. JSON's numbers in a duration are seconds.
 _TABLE = """
-               boolean integer float decimal text bytes date time timestamp zoned duration list struct map
-null           =       =       =     =       =    =     =    =    =         =     =        =    =      =
-boolean        =       .       .     .       .    .     .    .    .         .     .        .    .      .
-integer        .       =       =r    =       .    .     .    .    .         .     .        .    .      .
-float          .       .       =r    .       .    .     .    .    .         .     .        .    .      .
-decimal        .       .       =r    =       .    .     .    .    .         .     .        .    .      .
-text           t       t       t     t       =    t     t    t    t         t     t        t    t      t
-bytes          .       .       .     .       t    =     .    .    .         .     .        .    .      .
-date           .       .       .     .       .    .     =    .    .         .     .        .    .      .
-time           .       .       .     .       .    .     .    =    .         .     .        .    .      .
-timestamp      .       .       .     .       .    .     .    .    =         u     .        .    .      .
-zoned          .       .       .     .       .    .     .    .    u         =     .        .    .      .
-duration       .       .       .     .       .    .     .    .    .         .     =        .    .      .
-list           .       .       .     .       .    .     .    .    .         .     .        =    .      .
-struct         .       .       .     .       .    .     .    .    .         .     .        .    =      .
-map            .       .       .     .       .    .     .    .    .         .     .        .    .      =
-python_float   .       .       =r    =       .    .     .    .    .         .     .        .    .      .
-python_dict    .       .       .     .       .    .     .    .    .         .     .        .    =      =
-csv_text       =       =       =r    =       =    =     =    =    =u        =u    =        =    =      =
-json_boolean   =       .       .     .       .    .     .    .    .         .     .        .    .      .
-json_integer   .       =       =r    =       .    .     .    .    .         .     =        .    .      .
-json_fraction  .       .       =r    =       .    .     .    .    .         .     =        .    .      .
-json_text      .       .       =     =       =    =     =    =    =u        =u    =        .    .      .
-json_list      .       .       .     .       .    .     .    .    .         .     .        =    .      =
-json_object    .       .       .     .       .    .     .    .    .         .     .        .    =      .
-"""  # fmt: skip
+             bool int float decimal text bytes date time timestamp zoned duration list struct map
+null         =    =   =     =       =    =     =    =    =         =     =        =    =      =
+bool         =    .   .     .       .    .     .    .    .         .     .        .    .      .
+int          .    =   =r    =       .    .     .    .    .         .     .        .    .      .
+float        .    .   =r    .       .    .     .    .    .         .     .        .    .      .
+decimal      .    .   =r    =       .    .     .    .    .         .     .        .    .      .
+text         t    t   t     t       =    t     t    t    t         t     t        t    t      t
+bytes        .    .   .     .       t    =     .    .    .         .     .        .    .      .
+date         .    .   .     .       .    .     =    .    .         .     .        .    .      .
+time         .    .   .     .       .    .     .    =    .         .     .        .    .      .
+timestamp    .    .   .     .       .    .     .    .    =         u     .        .    .      .
+zoned        .    .   .     .       .    .     .    .    u         =     .        .    .      .
+duration     .    .   .     .       .    .     .    .    .         .     =        .    .      .
+list         .    .   .     .       .    .     .    .    .         .     .        =    .      .
+struct       .    .   .     .       .    .     .    .    .         .     .        .    =      .
+map          .    .   .     .       .    .     .    .    .         .     .        .    .      =
+python_float .    .   =r    =       .    .     .    .    .         .     .        .    .      .
+python_dict  .    .   .     .       .    .     .    .    .         .     .        .    =      =
+csv_text     =    =   =r    =       =    =     =    =    =u        =u    =        =    =      =
+json_int     .    =   =r    =       .    .     .    .    .         .     =        .    .      .
+json_float   .    .   =r    =       .    .     .    .    .         .     =        .    .      .
+json_text    .    .   =     =       =    =     =    =    =u        =u    =        .    .      .
+json_list    .    .   .     .       .    .     .    .    .         .     .        =    .      =
+json_object  .    .   .     .       .    .     .    .    .         .     .        .    =      .
+"""
 _LETTERS = {conversion[0]: conversion for conversion in MEANINGS}
 
 
@@ -120,8 +118,8 @@ def is_nested(kind: pa.DataType) -> bool:
 
 _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
     ("null", pa.types.is_null),
-    ("boolean", pa.types.is_boolean),
-    ("integer", pa.types.is_integer),
+    ("bool", pa.types.is_boolean),
+    ("int", pa.types.is_integer),
     ("float", pa.types.is_floating),
     ("decimal", pa.types.is_decimal),
     ("text", is_text),
@@ -151,7 +149,7 @@ def check_pair(source: str, kind: pa.DataType, lenience: Lenience, shown: object
     if rule is None or not (rule.is_exact or rule.conversion):
         raise ValueError(f"{shown} is no {kind}")
     if not rule.is_exact and rule.conversion not in lenience.conversions:
-        raise ValueError(f"{shown} is no {kind}: --convert {rule.conversion} allows it")
+        raise ValueError(f"{shown} is no {kind}: --convert {rule.conversion} takes it")
     return rule
 
 

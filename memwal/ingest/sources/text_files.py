@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -135,13 +135,19 @@ def convert_text(
         bad = find_failing(text, convert, most)
         for place, why in bad:
             value = text[place].as_py().decode(errors="replace")
-            reason = f"is no {kind}: {why.rpartition(f'error to {kind}: ')[2]}"
-            found.append(Finding(place=place, column=name, value=value, reason=reason))
+            found.append(Finding(place=place, column=name, value=value, reason=_explain(kind, why)))
         # With more than `most` bad values, rows after the last one found are not converted.
         known = text[: bad[-1][0]] if len(bad) >= most else text
         values = convert(_blank(known, bad))
         arrays.append(pa.concat_arrays([values, pa.nulls(len(text) - len(values), values.type)]))
     return pa.table(arrays, names=chunk.column_names), found, marks.number_rows(len(chunk))
+
+
+def _explain(kind: pa.DataType, why: str) -> str:
+    """Why a text is no value, in fewer words than Arrow's."""
+    why = why.rpartition(f"error to {kind}: ")[2].removesuffix(f" is no {kind}")
+    found = re.fullmatch("Failed to parse string: (.*) as a scalar of type .*", why, re.DOTALL)
+    return f"is no {kind}: {found[1] if found else why}"
 
 
 def _blank(text: pa.Array, bad: list[tuple[int, str]]) -> pa.Array:
@@ -345,8 +351,7 @@ def _convert_members(
                     from_json([value], kind, lenience)
                 except (ValueError, pa.ArrowException) as error:
                     bad = _bad(f"{where}: line {number}: column {name!r}:", str(error))
-                    why = str(error).removesuffix(f" is no {kind}")
-                    bad.column, bad.value, bad.reason = name, value, f"is no {kind}: {why}"
+                    bad.column, bad.value, bad.reason = name, value, _explain(kind, str(error))
                     raise bad from None
             raise
     return pa.RecordBatch.from_arrays(arrays, names=list(types))

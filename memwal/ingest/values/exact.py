@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from memwal.ingest.values.texts import parse_texts
 from memwal.rows.floats import narrow, read_floats, read_integers
 from memwal.rows.json_values import make_lists, make_maps, make_structs
-from memwal.rows.pairs import Lenience, check_pair, find_kind, is_list, is_nested
+from memwal.rows.pairs import Lenience, check_pair, find_kind, is_nested
 
 # Any integer of 64 bits is one.
 _INTEGER = pa.decimal128(20, 0)
@@ -118,7 +118,7 @@ def convert(
             return pa.nulls(len(array), kind)
         case (("list" | "struct" | "map"), _):
             return _rebuild(array, kind, inner)
-        case "integer", "float":
+        case "int", "float":
             return read_integers(array, kind, rounds=rounds)
         case "float", "float":
             return narrow(array, kind, rounds=rounds, is_written=is_written)
@@ -126,7 +126,7 @@ def convert(
             return array.cast(pa.float64()).cast(pa.string()).cast(kind)
         case "decimal", "float":
             return read_floats(array.cast(pa.string()), kind, rounds=rounds)
-        case "integer", "decimal":
+        case "int", "decimal":
             return array.cast(_INTEGER).cast(kind)
         case "text", other if other != "text":
             return parse_texts(array, kind, lenience)

@@ -1,4 +1,4 @@
-"""What a chunk has to be like to be written: the table's columns, with values that they can hold."""
+"""What a chunk has to be like to be written: the table's columns, and values that they can hold."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ class Shape:
 
 def explain_type(source: pa.DataType, kind: pa.DataType, error: Exception) -> str:
     """The text for values that don't go into the table's type."""
-    return f"is {source}, the table's {kind}: {str(error).splitlines()[0]}"
+    text = str(error).splitlines()[0].removeprefix(f"{source} is no {kind}").removeprefix(": ")
+    return f"is {source}, the table's {kind}" + (f": {text}" if text else "")
 
 
 def explain_invalid(error: Exception) -> str:

@@ -27,7 +27,7 @@ NULLS = {
     "strings_can_be_null": True,
     "quoted_strings_can_be_null": False,
 }
-_HEX = re.compile(rb"0x(?:[0-9a-f]{2})*")
+_HEX = re.compile(rb"0x(?:[0-9a-fA-F]{2})*")
 
 
 def find_csv_types(types: Mapping[str, pa.DataType], lenience: Lenience) -> dict[str, pa.DataType]:
@@ -96,6 +96,8 @@ def parse_texts(texts: pa.Array, kind: pa.DataType, lenience: Lenience) -> pa.Ar
         wrong = pc.index(pc.match_substring(trimmed, "x", ignore_case=True), True).as_py()
         if wrong >= 0:
             raise ValueError(f"{texts[wrong].as_py()!r} is no {kind}")
+        return trimmed.cast(kind)
+    if pa.types.is_decimal(kind):
         return trimmed.cast(kind)
     if pa.types.is_timestamp(kind) and "utc" in lenience.conversions:
         return read_utc(trimmed, kind)
