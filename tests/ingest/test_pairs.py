@@ -33,16 +33,16 @@ MAP = pa.map_(pa.string(), pa.int8())
 STRUCT = pa.struct([("a", pa.int8()), ("b", pa.float32())])
 COLUMNS: dict[str, list[pa.DataType]] = {
     "bool": [pa.bool_()],
-    "int": [pa.int8(), pa.int64(), pa.uint8(), pa.uint64()],
+    "int": [pa.int8(), pa.int64(), pa.uint64()],
     "float": [pa.float16(), pa.float32(), pa.float64()],
-    "decimal": [pa.decimal128(5, 2), pa.decimal128(38, 0), pa.decimal256(70, 30)],
-    "text": [pa.string(), pa.large_string()],
-    "bytes": [pa.binary(), pa.large_binary(), pa.binary(2)],
+    "decimal": [pa.decimal128(5, 2), pa.decimal256(70, 30)],
+    "text": [pa.large_string()],
+    "bytes": [pa.large_binary(), pa.binary(2)],
     "date": [pa.date32(), pa.date64()],
-    "time": [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")],
-    "timestamp": [pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("ns")],
-    "zoned": [pa.timestamp("s", "UTC"), pa.timestamp("us", "Asia/Tokyo"), pa.timestamp("ns", "Z")],
-    "duration": [pa.duration("s"), pa.duration("us"), pa.duration("ns")],
+    "time": [pa.time32("ms"), pa.time64("ns")],
+    "timestamp": [pa.timestamp("us"), pa.timestamp("ns")],
+    "zoned": [pa.timestamp("s", "Asia/Tokyo"), pa.timestamp("ns", "UTC")],
+    "duration": [pa.duration("s"), pa.duration("ns")],
     "list": [pa.list_(pa.int8()), pa.large_list(pa.float32()), pa.list_(pa.int64(), 2)],
     "struct": [STRUCT],
     "map": [MAP],
@@ -89,7 +89,19 @@ TEXTS = (
     *("18446744073709551615", "9007199254740993", "9007199254740992", "16777217", "2049", "1e400"),
     *("-1e400", "1e-400", "5e-324", "0.1", "0.5", "3.00", "3.0000000000000000001", "nan", "-inf"),
     *("0.10000000149011612", "1.000000000000000056e-01", "123456789012345678", "65520", "1.239"),
-    *("abc", "0x6162", "0xf", "2026-01-01", "2026-02-30", "0001-01-01", "12:00:00", "23:59:60"),
+    *(
+        "abc",
+        "0x6162",
+        "0xf",
+        "2026-01-01",
+        "2026-02-30",
+        "0001-01-01",
+        "12:00:00",
+        "23:59:60",
+        "9:5",
+        "12:00",
+    ),
+    *("TRUE", " true", " 1.5 ", " 2026-01-01 ", " 12:00:00 ", "2026-01-01T00:00:00 "),
     *("12:00:00.123", "12:00:00.123456789", "2026-01-01T00:00:00", "2026-01-01 00:00:00.000001"),
     *("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000001+02:00", "1600-01-01T00:00:00"),
     *("[1, 2]", "[1.5]", "[16777217.0, 1]", '[["a", 1]]', '[["a", 300]]', '{"a": 1, "b": 0.5}'),
@@ -302,7 +314,9 @@ def read_csv(text: str, kind: pa.DataType, lenience: Lenience) -> pa.Array:
         return parse_texts(texts, kind, lenience)
     quoted = text.replace('"', '""')
     try:
-        [batch] = open_csv(io.BytesIO(f'n,x\n1,"{quoted}"\n2,\n'.encode()), asked)
+        [batch] = open_csv(
+            io.BytesIO(f'n,x\n1,"{quoted}"\n2,\n'.encode()), asked, lambda row: "error"
+        )
         found = parse_columns(batch, types, lenience)["x"]
     except ValueError:
         with pytest.raises(ValueError):
@@ -328,17 +342,17 @@ def test_a_value_goes_in_exactly_as_it_is_or_is_refused(source: str) -> None:
     values = [value for name, value in VALUES if name == source]
     for column, rule in PAIRS[source].items():
         left = [(kind, value) for kind in COLUMNS[column] for value in values]
-        taken = {}
-        for conversion in ("", *MEANINGS):
-            lenience = Lenience(conversions=read_conversions({conversion} - {""}))
-            refused = [one for one in left if not goes_in(*one, column, lenience)]
-            taken[conversion] = len(left) - len(refused)
-            left = left if conversion else refused
-        is_exact = taken.pop("") > 0
-        assert is_exact == rule.is_exact or not values, (source, column)  # without any, it is NULL
-        if column not in ("list", "struct", "map"):  # what is in them has its own rule
-            others = [rule.conversion] if rule.conversion else []
-            assert [one for one in taken if taken[one]] == others, (source, column)
+        pairs = [(kind, value) for kind in COLUMNS[column] for value in values]
+        left = [pair for pair in pairs if not goes_in(*pair, column, STRICT)]
+        # Without any value, it is NULL.
+        assert (len(left) < len(pairs)) == rule.is_exact or not values, (source, column)
+        if column in ("list", "struct", "map"):
+            continue  # what is in them has its own rule
+        own = {rule.conversion} - {None}
+        for conversions in filter(None, (own, MEANINGS.keys() - own)):
+            lenience = Lenience(conversions=read_conversions(conversions))
+            taken = [pair for pair in left if goes_in(*pair, column, lenience)]
+            assert bool(taken) == (conversions == own), (source, column)
 
 
 def goes_in(kind: pa.DataType, value: Try, column: str, lenience: Lenience) -> bool:

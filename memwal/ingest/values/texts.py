@@ -6,7 +6,6 @@ Bytes are hexadecimal after 0x if every value of a batch is; otherwise they are 
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Mapping
@@ -14,11 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
 from memwal.rows.floats import read_floats, read_number
 from memwal.rows.json_values import from_json, read_utc
-from memwal.rows.pairs import Lenience, is_bytes, is_nested, is_text
+from memwal.rows.pairs import Lenience, find_kind, is_bytes, is_nested, is_text
 
 # As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
 # are ordinary values.
@@ -88,35 +86,21 @@ def parse_texts(texts: pa.Array, kind: pa.DataType, lenience: Lenience) -> pa.Ar
         return from_json([_parse_json(t, kind) for t in texts.to_pylist()], kind, lenience)
     if pa.types.is_duration(kind):
         return from_json(texts.to_pylist(), kind)
-    trimmed = pc.ascii_trim_whitespace(texts)
+    if find_kind(kind) in ("int", "float", "decimal"):  # as Arrow's CSV reader does
+        texts = pc.ascii_trim_whitespace(texts)
     if pa.types.is_floating(kind):
         rounds = "round" in lenience.conversions
-        return read_floats(trimmed, kind, rounds=rounds)
+        return read_floats(texts, kind, rounds=rounds)
     if pa.types.is_integer(kind):
-        wrong = pc.index(pc.match_substring(trimmed, "x", ignore_case=True), True).as_py()
+        wrong = pc.index(pc.match_substring(texts, "x", ignore_case=True), True).as_py()
         if wrong >= 0:
             raise ValueError(f"{texts[wrong].as_py()!r} is no {kind}")
-        return trimmed.cast(kind)
-    if pa.types.is_decimal(kind):
-        return trimmed.cast(kind)
+        return texts.cast(kind)
+    if pa.types.is_time(kind):
+        return from_json(texts.to_pylist(), kind)
     if pa.types.is_timestamp(kind) and "utc" in lenience.conversions:
-        return read_utc(trimmed, kind)
-    return _read_csv(texts, kind)
-
-
-def _read_csv(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The texts as Arrow's CSV reader reads them."""
-    if not len(texts):
-        return pa.array([], kind)
-    out = io.BytesIO()
-    table = pa.table({"value": texts})
-    pacsv.write_csv(table, out, pacsv.WriteOptions(include_header=False))
-    return pacsv.read_csv(
-        io.BytesIO(out.getvalue()),
-        read_options=pacsv.ReadOptions(column_names=["value"], use_threads=False),
-        parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=pacsv.ConvertOptions(column_types={"value": kind}, **NULLS),
-    )["value"].combine_chunks()
+        return read_utc(texts, kind)
+    return texts.cast(kind)
 
 
 def _parse_bytes(values: list[bytes | None]) -> pa.Array:
