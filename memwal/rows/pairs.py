@@ -49,14 +49,14 @@ class Rule:
 
 
 # The rows are what sources have, the columns what tables have: "=" is exact, "." refused, and a
-# letter an option's. JSON's numbers in a duration are seconds.
+# letter an option's. A decimal is an int if its type has no places behind the point.
 _TABLE = """
              bool int float decimal text bytes date time timestamp zoned duration list struct map
 null         =    =   =     =       =    =     =    =    =         =     =        =    =      =
 bool         =    .   .     .       .    .     .    .    .         .     .        .    .      .
 int          .    =   =r    =       .    .     .    .    .         .     .        .    .      .
 float        .    .   =r    .       .    .     .    .    .         .     .        .    .      .
-decimal      .    .   =r    =       .    .     .    .    .         .     .        .    .      .
+decimal      .    =   =r    =       .    .     .    .    .         .     .        .    .      .
 text         t    t   t     t       =    t     t    t    t         t     t        t    t      t
 bytes        .    .   .     .       t    =     .    .    .         .     .        .    .      .
 date         .    .   .     .       .    .     =    .    .         .     .        .    .      .

@@ -126,16 +126,13 @@ def convert(
             return array.cast(pa.float64()).cast(pa.string()).cast(kind)
         case "decimal", "float":
             return read_floats(array.cast(pa.string()), kind, rounds=rounds)
+        case "decimal", "int" if array.type.scale > 0:
+            raise ValueError(f"{array.type} is no {kind}")
         case "int", "decimal":
             return array.cast(_INTEGER).cast(kind)
         case "text", other if other != "text":
             return parse_texts(array, kind, lenience)
-    found = array.cast(kind)
-    if column in ("date", "timestamp", "time", "duration") and not found.cast(array.type).equals(
-        array
-    ):
-        raise ValueError(f"{array.type} has values that {kind} has not")
-    return found
+    return array.cast(kind)
 
 
 def _rebuild(
