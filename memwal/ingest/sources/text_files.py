@@ -56,12 +56,33 @@ def open_csv(
     `invalid` is called for rows with more or fewer fields than the header.
     """
     return pacsv.open_csv(
-        source,
+        _Ended(source),
         # Row numbers are only known when reading in one thread.
         read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=invalid is None),
         parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=invalid),
         convert_options=pacsv.ConvertOptions(column_types=dict(types), **NULLS),
     )
+
+
+class _Ended(io.RawIOBase):
+    """A stream with an empty line at its end.
+
+    Without a line break there, Arrow reads an empty last field after one in quotes as a text.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._rest = stream, b"\n"
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        found = bytes(self._stream.read(size))
+        while found and len(found) < size and (more := self._stream.read(size - len(found))):
+            found += bytes(more)
+        if len(found) < size:
+            found, self._rest = found + self._rest, b""
+        return found
 
 
 def read_names(source: Any) -> list[str]:
