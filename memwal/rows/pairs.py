@@ -48,6 +48,7 @@ class Rule:
     conversion: Conversion | None
 
 
+_REFUSED = Rule(is_exact=False, conversion=None)
 # The rows are what sources have, the columns what tables have: "=" is exact, "." refused, and a
 # letter an option's. A decimal is an int if its type has no places behind the point.
 _TABLE = """
@@ -140,17 +141,15 @@ def find_kind(kind: pa.DataType) -> str:
     return next((name for name, test in _KINDS if test(kind)), str(kind))
 
 
-def check_pair(source: str, kind: pa.DataType, lenience: Lenience, shown: object) -> Rule:
-    """The rule for a source's kind and a column's type. Raises ValueError where it is refused.
+def check_pair(source: str, kind: pa.DataType, lenience: Lenience, shown: object) -> None:
+    """Raise ValueError where a source's kind does not go into a column's type.
 
     `shown` is the value, or type, that the error names.
     """
-    rule = PAIRS.get(source, {}).get(find_kind(kind))
-    if rule is None or not (rule.is_exact or rule.conversion):
-        raise ValueError(f"{shown} is no {kind}")
+    rule = PAIRS.get(source, {}).get(find_kind(kind), _REFUSED)
     if not rule.is_exact and rule.conversion not in lenience.conversions:
-        raise ValueError(f"{shown} is no {kind}: --convert {rule.conversion} takes it")
-    return rule
+        hint = f": --convert {rule.conversion} takes it" if rule.conversion else ""
+        raise ValueError(f"{shown} is no {kind}{hint}")
 
 
 def read_conversions(names: Iterable[str]) -> frozenset[Conversion]:
@@ -162,13 +161,12 @@ def read_conversions(names: Iterable[str]) -> frozenset[Conversion]:
 
 
 def describe_pairs() -> Iterator[tuple[str, ...]]:
-    """The rows of a table for people, the heads first."""
-    columns = list(PAIRS["null"])
-    yield ("", *columns)
+    """The rows of the table for people, the heads first."""
+    yield ("", *PAIRS["null"])
     for source, rules in PAIRS.items():
-        yield (source.replace("_", " "), *(_describe(rules[column]) for column in columns))
+        yield (source.replace("_", " "), *map(_describe, rules.values()))
 
 
 def _describe(rule: Rule) -> str:
-    words = ("exact",) if rule.is_exact else ()
-    return " or ".join((*words, *(() if rule.conversion is None else (f"`{rule.conversion}`",))))
+    words = ("yes" * rule.is_exact, f"`{rule.conversion}`" if rule.conversion else "")
+    return ", ".join(filter(None, words))
