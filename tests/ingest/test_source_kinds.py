@@ -162,6 +162,11 @@ def test_what_read_wrote_as_csv_is_ingested_as_it_was(tmp_path) -> None:
         (pa.struct([("a", pa.int8())]), '"{""b"": 1}"', "'a' is missing"),
         (pa.struct([("a", pa.int8())]), '"{""a"": 1, ""b"": 1}"', "'b' is not in"),
         (pa.binary(), "0x00\nplain", "in hexadecimal after 0x, and others are not"),
+        (
+            pa.timestamp("s", "UTC"),
+            "2026-01-01T00:00",
+            "'2026-01-01T00:00': --convert utc takes it",
+        ),
         (pa.duration("s"), "1.5", r"is no duration\[s\]: '1.5' seconds"),
     ],
 )
