@@ -389,15 +389,13 @@ class Erasure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnInfo:
-    """One field of a schema: its type in Arrow's own words, those before, and a default in JSON."""
+    """One field of a schema, its type in Arrow's own words."""
 
     field_id: int
     name: str
     type_text: str
     nullable: bool
     children: tuple[ColumnInfo, ...] = ()
-    former_types: tuple[str, ...] = ()
-    default: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

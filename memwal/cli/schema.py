@@ -21,7 +21,7 @@ from memwal.report import JobReport, Section, TableReport
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 1
+VERSION = 2
 """The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
@@ -68,9 +68,9 @@ class SchemaNames(Section):
 def schema(tables: Names = None, *, request: SchemaRequest, flags: JobFlags) -> Document | Job:
     """Show a table's columns; with --apply, change them.
 
-    Without --apply it says what the changes come to. Open writers go on: what they flush is
-    converted. With the name of a document instead of a table, it shows the JSON Schema of what
-    --json prints.
+    Without --apply it says what the changes come to. Columns change at rest: what is pending is
+    merged first, and writers are closed, or fenced by --fence. With the name of a document instead
+    of a table, it shows the JSON Schema of what --json prints.
     """
     names = tables or []
     if len(names) == 1 and names[0] in (*REPORTS, *OTHERS) and not request.asks:

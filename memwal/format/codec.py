@@ -435,6 +435,18 @@ def encode_snapshot(
     return details.SerializeToString()
 
 
+def forget_indexes(state: MemWalState, names: Container[str]) -> bytes:
+    """MemWalIndexDetails without these maintained indexes and their progress."""
+    found = parse_message(pb.MemWalIndexDetails, state.raw)
+    kept = [name for name in found.maintained_indexes if name not in names]
+    caught_up = [entry for entry in found.index_catchup if entry.index_name not in names]
+    del found.maintained_indexes[:]
+    del found.index_catchup[:]
+    found.maintained_indexes.extend(kept)
+    found.index_catchup.extend(caught_up)
+    return found.SerializeToString()
+
+
 # ---- backups
 
 
@@ -567,15 +579,12 @@ def edit_field(
     parent_id: int,
     name: str | None = None,
     nullable: bool | None = None,
-    metadata: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A field of a table's schema with other properties; None: as they are, metadata is added."""
+    """A field of a table's schema with other properties; None: as they are."""
     message = parse_message(pb.TableField, raw)
     message.id, message.parent_id = field_id, parent_id
     if name is not None:
         message.name = name
     if nullable is not None:
         message.nullable = nullable
-    for key, value in (metadata or {}).items():
-        message.metadata[key] = value.encode()
     return message.SerializeToString()

@@ -40,7 +40,7 @@ class WalEntry:
     `problem` says why the entry could not be read; epoch, rows and batches are None then. With
     `refused`, the entry is not damaged but larger than the limits allow. `torn` marks one that is
     cut off. `ended` is False for a stream without its end marker; Arrow permits that, and pylance
-    replays it. `reserved` are columns that may be Lance's own, and that this build does not know.
+    replays it. `fields` are its columns, with the ids that their writer left.
     """
 
     position: int
@@ -55,7 +55,7 @@ class WalEntry:
     problem: str | None = None
     refused: bool = False
     torn: bool = False
-    reserved: tuple[str, ...] = ()
+    fields: tuple[tuple[int | None, str], ...] = ()
 
 
 class Standing(Enum):

@@ -2,13 +2,10 @@
 
 What memwal writes itself, it writes on top of the bytes that it read, so fields that it doesn't
 know are kept. But pylance writes whole messages anew: a merge, an index's commit and a compaction
-the details of the MemWAL index, a writer its shard's manifest. And a writer that replays a WAL
-leaves out columns that the table has not.
+the details of the MemWAL index, a writer its shard's manifest.
 """
 
 from __future__ import annotations
-
-from collections.abc import Container, Iterable
 
 from memwal.errors import Unsupported
 from memwal.format import layout
@@ -38,23 +35,3 @@ def check_manifest(manifest: ShardManifest) -> None:
             f"({', '.join(manifest.unknown_fields)}), which a writer's next manifest would drop; "
             f"{_NEWER}",
         )
-
-
-def find_reserved(names: Iterable[str]) -> tuple[str, ...]:
-    """The columns of a WAL entry that may be Lance's own, apart from those that are known."""
-    return tuple(name for name in names if layout.is_reserved(name) and name != layout.TOMBSTONE)
-
-
-def check_entry(path: str, reserved: Iterable[str], columns: Container[str]) -> None:
-    """Raise Unsupported where a replay would drop a column of a WAL entry.
-
-    `reserved` are the entry's (`find_reserved`), `columns` the names that the table has.
-    """
-    for name in reserved:
-        if name not in columns:
-            raise Unsupported(
-                "MW-W13",
-                f"{path} has a column {name!r}, which the table does not have: a newer Lance may "
-                "have added it for itself, and the writer that replays the entry here would drop "
-                "it. Open the shard with that Lance, or use a memwal that knows it",
-            )

@@ -115,10 +115,12 @@ def _read_sample(
     """Some rows of the shard that are not in the base table."""
     if shard.pending:
         generations = Generations(
-            objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
+            objects=stores.objects,
+            tables=stores.tables,
+            field_ids=stores.views.field_ids,
         )
         source = generations.open(view, shard.shard_id, shard.pending[0])
-        names = source.alignment.sources_of(columns.names)
+        names = source.alignment.stored(columns.names)
         for batch in source.dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_batches():
             yield as_base_rows(source, batch, columns)
     elif (position := stores.wal.find_unflushed(shard.manifest)) is not None:

@@ -203,7 +203,7 @@ class ReadableTable:
         self.generations = Generations(
             objects=stores.objects,
             tables=stores.tables,
-            renamed=stores.views.renamed,
+            field_ids=stores.views.field_ids,
             access=self._opened.number,
         )
 
@@ -211,7 +211,9 @@ class ReadableTable:
     def _wal_rows(self) -> StoredWalRows:
         stores = self._stores
         return StoredWalRows(
-            wal=stores.wal, manifests=stores.shard_manifests, renamed=self.views.renamed
+            wal=stores.wal,
+            manifests=stores.shard_manifests,
+            field_ids=self.views.field_ids,
         )
 
     @raises_for_python

@@ -1,290 +1,139 @@
-"""Lines up the columns of a generation with those of the base table. Pure.
+"""Lines up the columns of a generation, or of a WAL entry, with those of the base table. Pure.
 
-A generation is written under the schema of its day. Columns match by field id AND name: an id alone
-is not enough, since `_tombstone` takes the id that the base gives to its next column, and a name
-alone would bring a dropped column's values back into one that was added again (seen on pylance 14).
-Members of structs and lists match in the same way.
+Rows are stored under the schema of their writer's day. Columns match by field id AND name: an id
+alone is not enough, since `_tombstone` takes the id that the base gives to its next column, and a
+name alone would bring a dropped column's values back into one that was added again. One that
+matches in neither was added or dropped meanwhile, which Lance allows while rows wait: it is NULL,
+or left out. All else is refused, as nothing tells what the values would be.
 
-An id is given out again, too, perhaps with the same name. So another type is converted only where
-the base's column says that it had it (`ColumnInfo.former_types`): `memwal schema` writes that down.
-Lance's own cast, which it refuses under a MemWAL, gives the column another id in one commit. A
-column that was dropped and added again gets one in two. History tells them apart.
-
-A column that the base lacks was dropped from it, or is Lance's own, whose names begin with an
-underscore. One of these that is not known (a later Lance adds `__wal_row_id`) tells something of
-the rows that would be lost. So that such a column was dropped has to be proven by history, too.
+An id that no file of the base has is given out again, perhaps with the same name. So a column may
+be another one than the one that the rows were written for, although both match: `reused`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from memwal.errors import Refused, Unsupported
 from memwal.format import layout
 from memwal.model import ColumnInfo
-from memwal.rows.convert import Change
-from memwal.rows.widen import is_exact
 
-_LISTS = ("list", "large_list", "fixed_size_list")
 _BLOB_TYPE = "extension<lance.blob.v2<BlobType>>"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rename:
-    """A base column whose field id the generation knows under another name.
-
-    That is a rename, or an id that was freed and given out again. Only the table's history tells.
-    `after` is None for a column that the base lacks, and that may be Lance's own.
-    """
-
-    field_id: int
-    before: str
-    after: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recast:
-    """A base column whose name the generation knows under another field id (`before`).
-
-    `old` and `new` are their types. `may_be_missing`: it may be NULL, or has a default.
-    """
-
-    before: int
-    after: int
-    name: str
-    old: str
-    new: str
-    may_be_missing: bool = True
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Alignment:
-    """How to read a generation as base rows, once it is settled.
+    """Which of the base's columns rows have; those that they lack are NULL."""
 
-    `columns` maps each base column to the generation's column of its values; None means null, or
-    the default. `changes` has the columns whose values are converted, `defaults` those that have
-    another value for NULL, as JSON. History has to tell of `renames` and `recasts`. `keys` name a
-    row.
+    lacking: frozenset[str] = frozenset()
+
+    def stored(self, columns: Iterable[str]) -> list[str]:
+        """Of these columns, those that the rows have."""
+        return [name for name in columns if name not in self.lacking]
+
+
+def align(
+    base: Sequence[ColumnInfo],
+    stored: Sequence[ColumnInfo],
+    what: str,
+    reused: Collection[int] = (),
+) -> Alignment:
+    """Match the columns of rows that are stored to the base's. `what` they are: a generation.
+
+    `reused` are the ids of fields that the base may have given out after the rows were written.
+    Raises Refused for a column that the base has under another name, type or meaning, and for a
+    gained one that may not be NULL; Unsupported for one that may be Lance's own: their names begin
+    with an underscore, and one that is not known would be lost.
     """
-
-    columns: Mapping[str, str | None]
-    renames: tuple[Rename, ...] = ()
-    recasts: tuple[Recast, ...] = ()
-    changes: Mapping[str, Change] = field(default_factory=dict)
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
-
-    @property
-    def drifted(self) -> frozenset[str]:
-        """The columns that a predicate on the generation itself would judge wrongly."""
-        renamed = (name for name, source in self.columns.items() if name != source)
-        return frozenset((*renamed, *self.changes, *self.defaults))
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The generation's columns that are read, in base order."""
-        return tuple(self.sources_of(self.columns))
-
-    def sources_of(self, columns: Iterable[str]) -> list[str]:
-        """The generation's columns for these base columns, without those that it lacks."""
-        return [source for name in columns if (source := self.columns[name]) is not None]
-
-    def without_defaults(self) -> Alignment:
-        """The same, with NULL for what was not written."""
-        return replace(self, defaults={})
-
-    def settle(
-        self, is_proven: Callable[[Rename | Recast], bool], what: str, keys: Iterable[str]
-    ) -> Alignment:
-        """The alignment that can be used. Raises Refused for what history does not prove.
-
-        A key is never converted: rows are told apart by what is stored. Raises Unsupported for a
-        column that may be Lance's own, and that the table never had.
-        """
-        self._check_renames(is_proven, what)
-        cast = [recast for recast in self.recasts if is_proven(recast)]
-        for one in self.recasts:
-            if one not in cast and not one.may_be_missing:
-                raise _refuse_missing(one.name)
-        for one in cast:
-            if not is_exact(one.old, one.new):
-                raise _refuse_type(one.name, one.old, one.new)
-        settled = replace(
-            self,
-            columns={**self.columns, **{one.name: one.name for one in cast}},
-            changes={**self.changes, **{c.name: Change() for c in cast if c.old != c.new}},
-            renames=(),
-            recasts=(),
-            keys=tuple(keys),
-        )
-        for name in settled.keys:
-            if name in settled.changes or name in settled.defaults:
-                raise Refused("MW-K08", f"column {name!r} is of the key and changed its type")
-        return settled
-
-    def _check_renames(self, is_proven: Callable[[Rename | Recast], bool], what: str) -> None:
-        for rename in self.renames:
-            if is_proven(rename):
-                continue
-            if rename.after is None:
-                raise refuse_column(rename.before, what)
-            raise Refused(
-                "MW-K06",
-                f"field {rename.field_id} is {rename.before!r} in the {what} and {rename.after!r} "
-                "in the table, and no retained version shows that it was renamed rather than "
-                "dropped and its id used again",
-            )
+    by_id = {c.field_id: c for c in stored if c.name != layout.TOMBSTONE}
+    lacking = set()
+    for column in base:
+        old = by_id.pop(column.field_id, None)
+        if old is None:
+            if not column.nullable:
+                raise _refuse_missing(column.name, what)
+            lacking.add(column.name)
+        elif old.name != column.name:
+            raise _refuse_renamed(old.field_id, old.name, column.name, what)
+        elif column.field_id in reused:
+            raise _refuse_reused(column.name, what)
+        elif _shape(old) != _shape(column):
+            raise _refuse_type(column.name, old.type_text, column.type_text, what)
+    for old in by_id.values():
+        if layout.is_reserved(old.name):
+            raise _refuse_column(old.name, what)
+    return Alignment(lacking=frozenset(lacking))
 
 
-def refuse_column(name: str, what: str) -> Unsupported:
-    """The error for a column that may be Lance's own, and that this build doesn't know."""
+def check_entry(
+    fields: Iterable[tuple[int | None, str]],
+    base: Sequence[ColumnInfo],
+    what: str,
+    reused: Collection[int] = (),
+) -> None:
+    """Check the columns of a WAL entry before a writer of pylance's replays it.
+
+    That writer goes by ids, whatever the names, and leaves out what the table lacks. `fields` are
+    ids and names; where the entry's writer left no id, the column goes by its name.
+    Raises Refused and Unsupported as `align` does.
+    """
+    by_id = {column.field_id: column.name for column in base}
+    for field_id, name in fields:
+        if field_id is None:
+            continue
+        if by_id.get(field_id, name) != name:
+            raise _refuse_renamed(field_id, name, by_id[field_id], what)
+        if field_id in reused:
+            raise _refuse_reused(name, what)
+    for _, name in fields:
+        if layout.is_reserved(name) and name not in by_id.values():
+            raise _refuse_column(name, what)
+
+
+def _refuse_column(name: str, what: str) -> Unsupported:
     return Unsupported(
         "MW-K11",
-        f"the {what} has a column {name!r}, which no retained version of the table has: a newer "
-        "Lance may have added it for itself. Its values would be lost, so these rows are neither "
-        "read nor merged",
+        f"the {what} has a column {name!r}, which the table lacks: a newer Lance may have added it "
+        "for itself. Its values would be lost, so these rows are neither read nor merged",
     )
 
 
-def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Alignment:
-    """Match a generation's columns to the base's.
-
-    Columns that the base has gained become null or their default, columns that it has dropped are
-    left out; where their names may be Lance's own, `renames` has them. What history has to tell
-    apart is in `renames` and `recasts`.
-    Raises Refused for a changed type that can't be converted exactly, and for a gained column that
-    may not be null and has no default.
-    """
-    by_id = {c.field_id: c for c in generation if c.name != layout.TOMBSTONE}
-    ids = {column.field_id for column in base}
-    gone = {c.name: c for c in by_id.values() if c.field_id not in ids}
-    recasts: list[Recast] = []
-    columns: dict[str, str | None] = {}
-    renames: list[Rename] = []
-    changes: dict[str, Change] = {}
-    for column in base:
-        old = by_id.get(column.field_id)
-        if old is None:
-            if (other := gone.get(column.name)) is not None:
-                recasts.append(_find_recast(column, other))
-            elif not _may_be_missing(column):
-                raise _refuse_missing(column.name)
-            columns[column.name] = None
-            continue
-        columns[column.name] = old.name
-        renames += _find_rename(column, old)
-        if (change := _find_change(column, old, renames)) is not None:
-            changes[column.name] = change
-    renames += (
-        Rename(field_id=field_id, before=column.name, after=None)
-        for field_id, column in by_id.items()
-        if field_id not in ids and layout.is_reserved(column.name)
-    )
-    return Alignment(
-        columns=columns,
-        renames=tuple(renames),
-        recasts=tuple(recasts),
-        changes=changes,
-        # Of a column that may be NULL, somebody may have written NULL.
-        defaults={
-            c.name: c.default
-            for c in base
-            if c.default is not None and not (c.nullable and columns[c.name])
-        },
+def _refuse_renamed(field_id: int, old: str, new: str, what: str) -> Refused:
+    return Refused(
+        "MW-K06",
+        f"field {field_id} is {old!r} in the {what} and {new!r} in the table: it was renamed, or "
+        "its id was given out again, while rows waited. If it was renamed, give the column its "
+        f"former name (Lance's alter_columns), merge, and rename it with `memwal schema TABLE "
+        f"--rename {old}={new} --apply`. Else drop {new!r}, merge, and add it again",
     )
 
 
-def names_of(columns: Iterable[ColumnInfo]) -> dict[int, str]:
-    """Each field's name by its id, members too."""
-    found: dict[int, str] = {}
-    for column in columns:
-        found |= {column.field_id: column.name, **names_of(column.children)}
-    return found
-
-
-def _find_rename(column: ColumnInfo, old: ColumnInfo) -> list[Rename]:
-    if old.name == column.name:
-        return []
-    return [Rename(field_id=column.field_id, before=old.name, after=column.name)]
-
-
-def _find_change(column: ColumnInfo, old: ColumnInfo, renames: list[Rename]) -> Change | None:
-    """How the old column's values become the new one's; None: as they are. Adds to `renames`."""
-    if _shape(old) == _shape(column):
-        return None
-    kinds = _kind(column), _kind(old)
-    if kinds == ("struct", "struct") and column.children:
-        return _change_struct(column, old, renames)
-    if kinds == ("map", "map"):
-        entries = _change_struct(column.children[0], old.children[0], renames)
-        return Change(members=((0, entries),))
-    is_list = kinds[0] == kinds[1] or kinds == ("large_list", "list")
-    if is_list and kinds[0] in _LISTS and len(column.children) == len(old.children) == 1:
-        if kinds[0] == "fixed_size_list" and _list_size(column) != _list_size(old):
-            raise _refuse_type(column.name, old.type_text, column.type_text)
-        item = _find_change(column.children[0], old.children[0], renames)
-        return Change(members=((0, item),))
-    if old.type_text in column.former_types and is_exact(old.type_text, column.type_text):
-        return Change()
-    raise _refuse_type(column.name, old.type_text, column.type_text)
-
-
-def _find_recast(column: ColumnInfo, old: ColumnInfo) -> Recast:
-    return Recast(
-        before=old.field_id,
-        after=column.field_id,
-        name=column.name,
-        old=old.type_text,
-        new=column.type_text,
-        may_be_missing=_may_be_missing(column),
+def _refuse_reused(name: str, what: str) -> Refused:
+    return Refused(
+        "MW-K12",
+        f"column {name!r} was dropped and added again under the same field id, and the {what} may "
+        f"have values of the former one. To leave these out, drop {name!r}, merge, and add it",
     )
 
 
-def _may_be_missing(column: ColumnInfo) -> bool:
-    return column.nullable or column.default is not None
-
-
-def _refuse_missing(name: str) -> Refused:
+def _refuse_missing(name: str, what: str) -> Refused:
     return Refused(
         "MW-K07",
-        f"column {name!r} was added after the generation was written and may not be null, so the "
-        "generation's rows have no value for it; `memwal schema TABLE "
-        f"--require {name} --default {name}=VALUE --apply` gives them one",
+        f"column {name!r} may not be NULL, and the {what} was written before it was there. Let it "
+        "be NULL (Lance's alter_columns), merge, and require it with `memwal schema`",
     )
 
 
-def _change_struct(column: ColumnInfo, old: ColumnInfo, renames: list[Rename]) -> Change:
-    places = {child.field_id: place for place, child in enumerate(old.children)}
-    members: list[tuple[int | None, Change | None]] = []
-    for child in column.children:
-        place = places.get(child.field_id)
-        if place is None:
-            if not child.nullable:
-                raise _refuse_type(column.name, old.type_text, column.type_text)
-            members.append((None, None))
-            continue
-        renames += _find_rename(child, old.children[place])
-        members.append((place, _find_change(child, old.children[place], renames)))
-    return Change(members=tuple(members))
-
-
-def _refuse_type(name: str, old: str, new: str) -> Refused:
-    wider = old if is_exact(new, old) else "TYPE"
+def _refuse_type(name: str, old: str, new: str, what: str) -> Refused:
+    change = f"has the type {old} in the {what} and {new} in the table"
+    if old == new:
+        change = f"of type {new} has other members in the {what} than in the table"
     return Refused(
         "MW-K08",
-        f"column {name!r} changed its type from {old} to {new} since the generation was written, "
-        "and it is not known that its values are the same in that type; `memwal schema TABLE "
-        f"--widen {name}={wider} --apply` gives it one that holds them",
+        f"column {name!r} {change}: values are never converted on their way. Restore a version of "
+        "the table from before the change, merge, and change the type with `memwal schema`",
     )
-
-
-def _kind(column: ColumnInfo) -> str:
-    return column.type_text.partition("<")[0]
-
-
-def _list_size(column: ColumnInfo) -> str:
-    return column.type_text.rpartition("[")[2]
 
 
 def _shape(column: ColumnInfo) -> tuple[object, ...]:

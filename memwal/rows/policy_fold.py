@@ -15,12 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memwal.errors import DoesNotFit, Refused, Unsupported
-from memwal.rows.convert import fill_default
 from memwal.rows.fold import ANCHORS_MAX, check_keys, find_tombstones
 from memwal.rows.keyset import Mask, Places
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_operators import Operator, OperatorError, find_operator
-from memwal.rows.widen import DEFAULT_KEY
 
 _ROWS_NAMED_MAX = 10
 _UNIT_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -303,9 +301,6 @@ class PolicyFold:
                 except OperatorError as error:
                     error.column = field.name
                     raise
-            default = (field.metadata or {}).get(DEFAULT_KEY.encode())
-            if default is not None and not field.nullable:
-                arrays[-1] = fill_default(arrays[-1], default.decode())
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
     def _find_operators(self, keys: pa.Table) -> dict[str, Operator]:

@@ -1,4 +1,4 @@
-"""Which types hold every value of which others, and what a widened column says of itself. Pure.
+"""Which types hold every value of which others. Pure.
 
 Types are Arrow's own text for them.
 """
@@ -6,10 +6,6 @@ Types are Arrow's own text for them.
 from __future__ import annotations
 
 import re
-
-# In a field's metadata, as JSON: the types that it had before, and what rows get that lack it.
-FORMER_TYPES_KEY = "memwal:former_types"
-DEFAULT_KEY = "memwal:default"
 
 _WHOLE = re.compile(r"(u?)int(8|16|32|64)")
 _DECIMAL = re.compile(r"decimal(128|256)\((\d+), (-?\d+)\)")

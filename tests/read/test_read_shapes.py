@@ -273,15 +273,6 @@ def test_a_dropped_column_does_not_come_back(table: Table) -> None:
     assert numbers(table, "text IS NULL AND n < 1000") == [100, 101]
 
 
-def test_a_column_was_renamed(table: Table) -> None:
-    (shard,) = table.shards
-    table.flush(shard, Put([2, 3], 100))
-    table.dataset.alter_columns({"path": "n", "name": "m"})
-    assert sorted(row["m"] for row in rows_of(table, filter="m < 1000")) == [100, 101]
-    with pytest.raises(Usage, match="n"):
-        rows_of(table, filter="n = 100")
-
-
 def test_names_in_mixed_case_need_no_quotes(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", "utf8+int32", rows=range(3))
     table.flush(table.shards[0], Put([1], 5))

@@ -18,7 +18,6 @@ from memwal.model import ShardId, ShardView, TableView
 from memwal.read.store.wal_rows import Moved, StoredWalRows, UnflushedRows
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.wal import WalEntries, WalLimits
-from memwal.store.tables.generations import Renamed
 from tests.support import builders, wal_tables
 from tests.support.builders import Delete, Put, Rows, Table
 from tests.support.wal_tables import abandon, entry_file, rewrite
@@ -26,14 +25,12 @@ from tests.support.wal_tables import abandon, entry_file, rewrite
 pytestmark = pytest.mark.integration
 
 
-def reader(
-    table: Table, limits: WalLimits | None = None, renamed: Renamed | None = None
-) -> StoredWalRows:
+def reader(table: Table, limits: WalLimits | None = None) -> StoredWalRows:
     stores = table.stores
     return StoredWalRows(
         wal=WalEntries(stores.objects, limits),
         manifests=ShardManifests(stores.objects),
-        renamed=renamed or stores.views.renamed,
+        field_ids=stores.views.field_ids,
     )
 
 
@@ -178,7 +175,6 @@ def _readd(dataset: Any) -> None:
 SCHEMA_CHANGES: dict[str, Callable[[Any], None]] = {
     "added": lambda dataset: dataset.add_columns(pa.field("late", pa.int64())),
     "dropped": lambda dataset: dataset.drop_columns(["text"]),
-    "renamed": lambda dataset: dataset.alter_columns({"path": "n", "name": "m"}),
     "dropped and added again": _readd,
 }
 
@@ -198,21 +194,6 @@ def test_entries_of_an_older_schema_are_read_as_pylance_replays_them(
         pass
     assert ours.schema.names == table.dataset.schema.names
     assert table.keyed(ours) == table.lsm_rows()
-
-
-def test_an_id_that_was_used_again_is_not_taken_for_a_rename(tmp_path: Path) -> None:
-    """Only the table's history tells the two apart; without proof there is no answer."""
-    table = builders.make_table(tmp_path / "t", rows=[1])
-    (shard,) = table.shards
-    abandon(table, shard, Put([1], 10))
-    view = table.stores.views.table()
-    columns = tuple(replace(c, name="else") if c.name == "n" else c for c in view.columns)
-    names = ["else" if name == "n" else name for name in table.dataset.schema.names]
-    schema = pa.schema([f.with_name(n) for f, n in zip(table.dataset.schema, names, strict=True)])
-    with pytest.raises(Refused, match="field 1 is 'n' in the entry and 'else' in the table"):
-        reader(table, renamed=lambda *_: False).read_unflushed(
-            replace(view, columns=columns), view.shards[0], schema
-        )
 
 
 def test_entries_without_field_ids_go_by_name(tmp_path: Path) -> None:
@@ -435,7 +416,7 @@ def test_entries_put_between_two_requests_are_no_hole(tmp_path: Path) -> None:
     rows = StoredWalRows(
         wal=Late(stores.objects),
         manifests=stores.shard_manifests,
-        renamed=stores.views.renamed,
+        field_ids=stores.views.field_ids,
     )
     found = rows.read_unflushed(view, view.shards[0], table.dataset.schema)
     assert found.entries == 2

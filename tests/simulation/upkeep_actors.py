@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,6 +30,7 @@ from memwal.store.objects.opening import read_store_time
 from memwal.store.records.cursors import StoredCursors
 from memwal.store.shards.wal import WalEntries, WalLimits
 from memwal.store.shards.writers import ShardClaim
+from memwal.store.tables.field_ids import FieldIds
 from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
 from tests.simulation.lake import Progress, Version, decode_changes
@@ -59,6 +61,16 @@ UPKEEP = (
     "follower",
 )
 """Their names, which are those of the methods that run them."""
+
+
+class _Unchanged(FieldIds):
+    """Of a table whose columns never change."""
+
+    def __init__(self) -> None:
+        pass
+
+    def find_reused(self, *_: Any, **__: Any) -> frozenset[int]:
+        return frozenset()
 
 
 @dataclass(kw_only=True)
@@ -257,7 +269,7 @@ class Upkeep:
         acknowledged = {s: max(truth.acknowledged[s], default=0) for s in self.jobs.shards}
         started = actor.scheduler.now_seconds
         wal = WalEntries(stores.objects, ONE_READER)
-        reader = StoredWalRows(wal=wal, manifests=stores.manifests, renamed=lambda *_: False)
+        reader = StoredWalRows(wal=wal, manifests=stores.manifests, field_ids=_Unchanged())
         try:
             view, tails = reader.read_settled(
                 lambda: _as_written(stores.table()), lambda view: COLUMNS

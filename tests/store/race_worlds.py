@@ -185,13 +185,12 @@ class LanceWorld:
         self.table.dataset.update({"n": str(n)}, where=f"k = {self._key(key)}")
 
     def alter(self, version: int) -> None:
-        """The commit of `memwal schema`, planned on this version: a column with a default."""
+        """The commit of `memwal schema`, planned on this version: a column with values."""
         columns = self.view().columns
-        added = ColumnInfo(
-            field_id=NEW, name="added", type_text="int64", nullable=False, default="7"
-        )
+        added = ColumnInfo(field_id=NEW, name="added", type_text="int64", nullable=True)
         stored = StoredSchemaTable(self.table.stores, lambda written, fragments: None)
-        stored.commit(version, SchemaPlan(columns=columns, wanted=(*columns, added)))
+        plan = SchemaPlan(columns=columns, wanted=(*columns, added), defaults={"added": "7"})
+        stored.commit(version, plan)
 
     def tag(self, name: str, version: int) -> None:
         self.table.dataset.tags.create(name, version)

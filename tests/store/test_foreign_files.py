@@ -408,14 +408,3 @@ def test_a_link_to_a_blobs_file_is_not_followed(tmp_path: Path, name: str) -> No
         file.parent.symlink_to(moved)
     assert memwal("read", table.uri).exit_code == CORRUPT
     assert merged(table)[0] == CORRUPT
-
-
-def test_a_filter_on_a_renamed_column_gives_blobs_as_well(tmp_path: Path) -> None:
-    """Then the generation is searched as a copy in memory."""
-    table, *_ = local_secret(tmp_path)
-    uri = (tmp_path / "media" / "a").as_uri()
-    put(table, {2: INLINE, 3: Blob.from_uri(uri, 1, 2)})
-    table.dataset.alter_columns({"path": "blob", "name": "picture"})
-    found = open_table(table.uri).read(filter="picture IS NOT NULL AND k > 1").read_all()
-    rows = {row["k"]: row["picture"] for row in found.to_pylist()}
-    assert rows == {2: value(INLINE), 3: value(None, uri, 1, 2)}

@@ -95,7 +95,7 @@ def run_merge_unit(unit: MergeUnit) -> MergeResult:
 def open_merge_table(stores: Stores, *, index_join_allowed: bool = True) -> LanceMergeTable:
     """The MergeTable adapter for a table's stores."""
     generations = Generations(
-        objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
+        objects=stores.objects, tables=stores.tables, field_ids=stores.views.field_ids
     )
     return LanceMergeTable(generations, stores.clock, index_join_allowed=index_join_allowed)
 

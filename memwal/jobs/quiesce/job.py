@@ -109,7 +109,7 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
 
     def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         done = jobs[table.resolved.name]
-        wal = StoredShardWal(stores.objects, columns=view.describe_columns())
+        wal = StoredShardWal(stores.objects)
         claimed = find_claimed(done)
 
         def read(shard_id: ShardId) -> Stillness:

@@ -18,8 +18,8 @@ from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
     ShardRescue,
-    last_sign,
     plan_rescue,
+    suspect_writer,
 )
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardStatus, ShardView, TableView
@@ -106,7 +106,7 @@ def _judge_wal(
     plan = plan_rescue(still.evidence, request, now_nanos)
     if plan.action is not RescueAction.NOTHING:
         yield _find_wal_rows(plan)
-    elif (writer := _suspect_writer(still, request, now_nanos)) is not None:
+    elif writer := suspect_writer(still.evidence, still.claimed_by_us, request, now_nanos):
         yield Obstacle(kind=Kind.LIVE_WRITER, shard_id=shard_id, text=f"{where}: {writer}")
 
 
@@ -120,33 +120,6 @@ def _find_wal_rows(plan: ShardRescue) -> Obstacle:
         text=f"shard {plan.shard_id}: {text}",
         stays=plan.error is not None,
         exit_code=EXIT_REFUSED if plan.error is None else plan.error.exit_code,
-    )
-
-
-def _suspect_writer(still: Stillness, request: RescueRequest, now_nanos: int) -> str | None:
-    """Why a writer may be open that has claimed the shard and put nothing since; None if not.
-
-    A writer that has put anything flushes when it closes, which covers its sentinel. A first claim
-    leaves no sentinel, only a manifest.
-    """
-    found = still.evidence
-    if found is None or found.manifest.writer_epoch == still.claimed_by_us:
-        return None
-    manifest = found.manifest
-    claimed = any(
-        entry.fence_sentinel and entry.writer_epoch == manifest.writer_epoch
-        for entry in found.entries
-        if entry.position > manifest.replay_after_wal_entry_position
-    )
-    sign = last_sign(found, request, now_nanos)
-    if sign is None or not (claimed or manifest.current_generation <= 1):
-        return None
-    idle = max(0.0, (now_nanos - sign.at_nanos) / 1e9)
-    if idle >= request.idle_seconds:
-        return None
-    return (
-        f"a writer claimed it and has flushed nothing since; {sign.what} is {idle:.0f} s old, less "
-        f"than {request.idle_seconds:g} s: it may be alive. Close it"
     )
 
 

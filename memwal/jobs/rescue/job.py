@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from memwal.errors import MemWalError, Refused
 from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
@@ -44,7 +45,9 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
 
     def rescue(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         rescuer = ShardRescuer(
-            wal=StoredShardWal(stores.objects, columns=view.describe_columns()),
+            wal=StoredShardWal(
+                stores.objects, check=partial(stores.views.field_ids.check_entry, view)
+            ),
             writers=LanceShardWriters(stores.tables),
             clock=stores.clock,
             request=options.request,

@@ -21,14 +21,14 @@ loses power may keep the name and lose the bytes of an entry that was acknowledg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from memwal.errors import Corruption, MemWalError, Refused, Unsupported
 from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
-from memwal.format.unknown import check_entry, check_manifest
+from memwal.format.unknown import check_manifest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 
@@ -70,14 +70,14 @@ class RescueEvidence:
     """One shard, read for a rescue.
 
     `entries` has all WAL entries above the manifest's replay position, and all above the mark's
-    highest position. `columns` are the names that the table's columns have.
+    highest position. `unfit` are entries, by position, whose columns are not the table's.
     """
 
     manifest: ShardManifest
     entries: tuple[WalEntry, ...]
     files: tuple[StoredShardFile, ...]
     mark: RescueMark | None = None
-    columns: frozenset[str] = frozenset()
+    unfit: Mapping[int, MemWalError] = field(default_factory=dict)
 
 
 class RescueAction(Enum):
@@ -207,7 +207,7 @@ def _refusal(
         return None
     try:
         _check_known(found, decided)
-    except Unsupported as error:
+    except (Refused, Unsupported) as error:
         return error
     if found.manifest.status is ShardStatus.SEALED:
         return Refused("MW-M05", "it is SEALED: no writer may claim it")
@@ -225,11 +225,11 @@ def _refusal(
 
 
 def _check_known(found: RescueEvidence, decided: Replay) -> None:
-    """Raise Unsupported where the writer would drop what a newer Lance has stored."""
+    """Raise where the writer would drop what a newer Lance has stored, or mix up columns."""
     check_manifest(found.manifest)
     for entry in decided.unflushed:
-        path = layout.wal_entry_path(found.manifest.shard_id, entry.position)
-        check_entry(path, entry.reserved, found.columns)
+        if entry.position in found.unfit:
+            raise found.unfit[entry.position]
 
 
 def _next_step(found: RescueEvidence, request: RescueRequest) -> str:
@@ -255,6 +255,34 @@ def last_sign(found: RescueEvidence, request: RescueRequest, now_nanos: int) -> 
     if newest is None:
         return None
     return SignOfLife(what=_name(newest.path), at_nanos=newest.modified_at_nanos)
+
+
+def suspect_writer(
+    found: RescueEvidence, own_epoch: int | None, request: RescueRequest, now_nanos: int
+) -> str | None:
+    """Why a writer may be open that has claimed the shard and put nothing since; None if not.
+
+    `own_epoch` is the one that this run itself took, if any. A writer that has put anything flushes
+    when it closes, which covers its sentinel. A first claim leaves no sentinel, only a manifest.
+    """
+    manifest = found.manifest
+    if manifest.writer_epoch == own_epoch:
+        return None
+    claimed = any(
+        entry.fence_sentinel and entry.writer_epoch == manifest.writer_epoch
+        for entry in found.entries
+        if entry.position > manifest.replay_after_wal_entry_position
+    )
+    sign = last_sign(found, request, now_nanos)
+    if sign is None or not (claimed or manifest.current_generation <= 1):
+        return None
+    idle = max(0.0, (now_nanos - sign.at_nanos) / 1e9)
+    if idle >= request.idle_seconds:
+        return None
+    return (
+        f"a writer claimed it and has flushed nothing since; {sign.what} is {idle:.0f} s old, less "
+        f"than {request.idle_seconds:g} s: it may be alive. Close it"
+    )
 
 
 def _is_believed(

@@ -6,8 +6,7 @@ Here alone memwal takes a writer's epoch, for a rescue and for a repair.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +32,7 @@ from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.lance_calls import Says, says, tidy_text, translated
 
 _FORMAT = 1
+Fields = Sequence[tuple[int | None, str]]
 
 
 class StoredShardWal:
@@ -43,11 +43,11 @@ class StoredShardWal:
         objects: Objects,
         limits: WalLimits | None = None,
         *,
-        columns: Iterable[str] = (),
+        check: Callable[[ShardId, str, int, Fields], None] = lambda *entry: None,
     ) -> None:
-        """`columns` are the names that the table's columns have."""
+        """`check` raises for an entry whose columns are not the table's: by path and epoch."""
         self._objects = objects
-        self._columns = frozenset(columns)
+        self._check = check
         self._manifests = ShardManifests(objects)
         self._wal = WalEntries(objects, limits)
 
@@ -65,10 +65,11 @@ class StoredShardWal:
         if mark is not None:
             above = min(above, mark.highest_position)
         listed = [pair for pair in self._wal.list_settled(manifest) if pair[0] > above]
+        entries = self._wal.describe(shard_id, listed)
         folder = layout.shard_folder(shard_id)
         return RescueEvidence(
             manifest=manifest,
-            entries=tuple(self._wal.describe(shard_id, listed)),
+            entries=tuple(entries),
             files=tuple(
                 StoredShardFile(
                     path=info.path.removeprefix(f"{folder}/"),
@@ -77,8 +78,18 @@ class StoredShardWal:
                 for info in self._objects.list(folder)
             ),
             mark=mark,
-            columns=self._columns,
+            unfit={e.position: error for e in entries if (error := self._judge(shard_id, e))},
         )
+
+    def _judge(self, shard_id: ShardId, entry: WalEntry) -> MemWalError | None:
+        if entry.writer_epoch is None or entry.fence_sentinel:
+            return None
+        path = layout.wal_entry_path(shard_id, entry.position)
+        try:
+            self._check(shard_id, path, entry.writer_epoch, entry.fields)
+        except (Refused, Unsupported) as error:
+            return error
+        return None
 
     def mark(self, shard_id: ShardId, mark: RescueMark) -> int:
         """Store the mark (see the port)."""
@@ -159,13 +170,6 @@ def _count(document: dict[str, object], name: str) -> int:
     return value
 
 
-_VERSIONS_MAX = 1_000
-
-
-class _FormerSchemaError(Exception):
-    """The WAL has rows that the version's columns have no place for."""
-
-
 class LanceShardWriters:
     """The ShardWriters port over pylance."""
 
@@ -175,36 +179,14 @@ class LanceShardWriters:
     def claim(
         self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
     ) -> LanceClaimedShard:
-        """Open a writer, which takes the next epoch and replays the WAL (see the port).
-
-        Rows of a former schema it takes through the newest version with that schema; a generation
-        of it is read and merged as any other.
-        """
+        """Open a writer, which takes the next epoch and replays the WAL (see the port)."""
         where = f"{self._tables.uri}: shard {shard_id}"
-        settings = {
-            "max_memtable_rows": memtable_rows_max,
-            "max_memtable_batches": memtable_batches_max,
-        }
-        try:
-            return self._open(where, shard_id, None, settings)
-        except _FormerSchemaError as error:
-            for version in self._tables.list_schemas(_VERSIONS_MAX):
-                with suppress(_FormerSchemaError, Missing):
-                    return self._open(where, shard_id, version, settings)
-            raise Refused(
-                "MW-K29", f"{where}: its WAL has rows of a schema that no retained version has: "
-                f"{error}"
-            ) from None  # fmt: skip
-
-    def _open(
-        self, where: str, shard_id: ShardId, version: int | None, settings: Mapping[str, int]
-    ) -> LanceClaimedShard:
-        def explain(error: BaseException) -> Exception:
-            former = says(error, Says.FORMER_TYPE)
-            return _FormerSchemaError(tidy_text(error)) if former else _name_error(where, error)
-
-        with translated(explain):
-            writer = self._tables.shard_writer(shard_id, version=version, **settings)
+        with translated(partial(_name_error, where)):
+            writer = self._tables.shard_writer(
+                shard_id,
+                max_memtable_rows=memtable_rows_max,
+                max_memtable_batches=memtable_batches_max,
+            )
             return LanceClaimedShard(where, writer, int(writer.memtable_stats()["row_count"]))
 
 
@@ -237,6 +219,8 @@ def _name_error(where: str, error: BaseException) -> MemWalError:
         )
     if says(error, Says.BAD_WAL):  # a fenced replay names the WAL, too
         return Corruption("MW-W01", f"{where}: its WAL can't be replayed: {text}")
+    if says(error, Says.FORMER_TYPE):
+        return Refused("MW-K08", f"{where}: its WAL has rows of another type: {text}")
     if says(error, Says.UNSUPPORTED):
         return Unsupported("MW-E02", f"{where}: {text}")
     return StoreUnavailable(f"{where}: {text}; its rows are in the WAL as before")

@@ -1,1 +1,1 @@
-"""A table's columns, and changes of them that rows on the way survive."""
+"""A table's columns, and changes of them while it is at rest."""

@@ -1,4 +1,4 @@
-"""Changes a table's columns: indexes dropped, one commit, and the indexes built again.
+"""Changes the columns of a table at rest: indexes dropped, one commit, indexes built again.
 
 The commit has the values that are written anew and the schema, so that no reader sees one without
 the other. An index would outlast it with values of the former type. So which indexes go is noted in
@@ -9,12 +9,12 @@ afterwards every index of the fields noted is built again, whoever made it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from memwal.errors import LostRace, MemWalError, StoreUnavailable, Unsupported
-from memwal.jobs.schema.plan import SchemaPlan, find_path
+from memwal.jobs.schema.plan import SchemaPlan, list_paths
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, back_off, no_steps
 
@@ -81,6 +81,10 @@ class SchemaTable(Protocol):
         """Drop an index."""
         ...
 
+    def forget_indexes(self, names: Collection[str]) -> bool:
+        """Commit the MemWAL index without them; False if it does not name them."""
+        ...
+
     def build(self, recipe: Any) -> None:
         """Build an index over all rows, in the place of one of its name."""
         ...
@@ -92,13 +96,15 @@ class SchemaTable(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class Altered:
-    """What a run did."""
+    """What a run did. `commits` are all that it made, `changed` whether the columns' was one."""
 
     plan: SchemaPlan
     commits: int = 0
+    changed: bool = False
     conflicts: int = 0
     written: Written = field(default_factory=Written)
     indexes: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,9 +116,9 @@ class SchemaChanger:
     clock: Clock
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
+    check_rest: Callable[[TableView], None]
+    """Raises Refused for a table that is not at rest."""
     catch_up: Callable[[], object] = lambda: None
-    before_change: Callable[[], None] = lambda: None
-    """Under the lease, before anything is changed: fences writers, where that is asked for."""
     steps: Steps = no_steps
 
     def look(self) -> tuple[TableView, SchemaPlan, Note | None]:
@@ -130,7 +136,6 @@ class SchemaChanger:
             return done
         self.take_lease()
         if plan.has_work:
-            self.before_change()
             try:
                 self._change(done)
             except LostRace:
@@ -146,9 +151,11 @@ class SchemaChanger:
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             view, plan, note = self.look()
             if not plan.has_work:
-                if failed is not None:
-                    done.commits = 1  # an attempt whose reply was lost has landed
+                if failed is not None:  # an attempt whose reply was lost has landed
+                    done.commits += 1
+                    done.changed = True
                 return
+            self.check_rest(view)
             try:
                 self._try(done, view, plan, note)
                 return
@@ -175,10 +182,12 @@ class SchemaChanger:
                     indexes={**known.indexes, **{r.name: (i, r) for i, r in found}},
                 )
             )
+            done.commits += 1
             for _, recipe in found:
                 self.before_commit()
                 self.steps("drop")
                 self.table.drop_index(recipe.name)
+                done.commits += 1
             # Rows are judged by the version that the commit is made on.
             view = self.table.read()
             plan, version = self.plan(view), view.version
@@ -186,13 +195,14 @@ class SchemaChanger:
         self.steps("commit")
         done.written = self.table.commit(version, plan)
         done.commits += 1
+        done.changed = True
         self.steps("committed")
 
     def _finish(self, done: Altered) -> None:
         """Build what the note has, and what others built meanwhile; then remove the note."""
         view = self.table.read()
         note = self.table.read_note(view)
-        late = self.table.find_indexes(view.version, done.plan.touched) if done.commits else ()
+        late = self.table.find_indexes(view.version, done.plan.touched) if done.changed else ()
         if note is None and not late:
             return
         noted = {} if note is None else dict(note.indexes)
@@ -200,20 +210,26 @@ class SchemaChanger:
             late = (*late, *self.table.find_indexes(view.version, note.fields))
         for field_id, recipe in late:
             noted.setdefault(recipe.name, (field_id, recipe))
-        built = []
+        paths, built, gone = dict(list_paths(view.columns)), [], []
         for name, (field_id, recipe) in noted.items():
-            path = find_path(view.columns, field_id)
-            if path is None:
-                continue  # the column is gone
+            if field_id not in paths:
+                gone.append(name)
+                continue
             self.before_commit()
             self.steps("build")
-            self._build(recipe, path)
+            self._build(recipe, paths[field_id])
+            done.commits += 1
             built.append(name)
-        done.indexes = tuple(built)
+        if gone:
+            self.before_commit()
+            self.steps("forget indexes")
+            done.commits += self.table.forget_indexes(gone)
+        done.indexes, done.dropped = tuple(built), tuple(gone)
         if note is not None:
             self.before_commit()
             self.steps("forget")
             self.table.drop_note()
+            done.commits += 1
         self.catch_up()
 
     def _build(self, recipe: Any, path: str) -> None:

@@ -1,7 +1,7 @@
 """Decides which columns a table will have, or what is in the way. Pure.
 
-A column that changes keeps its field id, so that rows on the way are still matched with it. What
-it was, its metadata says: from that alone rows of its former type are converted.
+Columns change while the table is at rest: no generation waits, and no writer goes on with the
+columns of before. A column that changes keeps its field id.
 
 Names are those that the columns have afterwards, and none is both left behind and taken: so
 whoever asks again after a kill finds that all of it is so already.
@@ -15,11 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from memwal.errors import Refused, Usage
 from memwal.format import layout
+from memwal.jobs.rescue.plan import RescueAction, RescueEvidence, plan_rescue, suspect_writer
+from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.schema.request import SchemaRequest
-from memwal.model import ColumnInfo, TableView
+from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.rows.expire import find_expire
 from memwal.rows.policy import parse_policy
 from memwal.rows.widen import is_exact
+from memwal.text import count_of
 
 Columns = tuple[ColumnInfo, ...]
 ReadType = Callable[[str], str]
@@ -33,11 +36,12 @@ _NESTED = ("struct<", "list<", "large_list<", "map<", "fixed_size_list<")
 class SchemaPlan:
     """The columns as they will be; `columns` those that are, `steps` the changes for people.
 
-    `rewritten` are the ids of columns whose values are written anew, NEW ones by their names.
+    `defaults` are values as JSON, by name: what rows without a value of a column get.
     """
 
     columns: Columns
     wanted: Columns
+    defaults: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -50,13 +54,22 @@ class SchemaPlan:
     def rewritten(self) -> tuple[ColumnInfo, ...]:
         """The wanted columns whose values are written anew."""
         old = {column.field_id: column for column in self.columns}
-        return tuple(c for c in self.wanted if _is_rewritten(c, old.get(c.field_id)))
+        return tuple(
+            column
+            for column in self.wanted
+            if (column.name in self.defaults)
+            or (column.field_id in old and _is_rewritten(column, old[column.field_id]))
+        )
+
+    @property
+    def dropped(self) -> frozenset[int]:
+        """The ids of fields that go; their indexes go with them."""
+        return frozenset(list_ids(self.columns)) - {*list_ids(self.wanted)}
 
     @property
     def touched(self) -> frozenset[int]:
         """The ids of fields whose indexes don't outlast the commit: rewritten, or dropped."""
-        ids = set(list_ids(self.columns)) - set(list_ids(self.wanted))
-        return frozenset(ids | {*list_ids(self.rewritten)}) - {NEW}
+        return (self.dropped | {*list_ids(self.rewritten)}) - {NEW}
 
 
 def list_ids(columns: Sequence[ColumnInfo]) -> Iterator[int]:
@@ -66,14 +79,11 @@ def list_ids(columns: Sequence[ColumnInfo]) -> Iterator[int]:
         yield from list_ids(column.children)
 
 
-def find_path(columns: Sequence[ColumnInfo], field_id: int) -> str | None:
-    """The path of a field, None if it is not there."""
+def list_paths(columns: Sequence[ColumnInfo], above: str = "") -> Iterator[tuple[int, str]]:
+    """The fields' ids and paths, depth first."""
     for column in columns:
-        if column.field_id == field_id:
-            return column.name
-        if (inner := find_path(column.children, field_id)) is not None:
-            return f"{column.name}.{inner}"
-    return None
+        yield column.field_id, f"{above}{column.name}"
+        yield from list_paths(column.children, f"{above}{column.name}.")
 
 
 def find_column(columns: Sequence[ColumnInfo], path: str) -> ColumnInfo | None:
@@ -107,12 +117,33 @@ def plan_schema(view: TableView, request: SchemaRequest, read_type: ReadType) ->
         made.add(path, read_type(kind), defaults.get(path))
     if request.order is not None:
         made.order(request.order.split(","))
-    return SchemaPlan(
+    plan = SchemaPlan(
         columns=view.columns,
         wanted=made.columns,
+        defaults=made.defaults,
         steps=tuple(made.steps),
         warnings=tuple(made.warnings),
     )
+    _check_members(plan)
+    return plan
+
+
+def _check_members(plan: SchemaPlan) -> None:
+    """Refuse values that are written anew under members that change as well."""
+    before = {column.field_id: [*_list_names(column.children)] for column in plan.columns}
+    for column in plan.rewritten:
+        if column.field_id in before and before[column.field_id] != [*_list_names(column.children)]:
+            raise Refused(
+                "MW-K20",
+                f"column {column.name!r}: its values and its members can't both change at once. "
+                "Make two commands of it",
+            )
+
+
+def _list_names(columns: Sequence[ColumnInfo]) -> Iterator[tuple[int, str]]:
+    for column in columns:
+        yield column.field_id, column.name
+        yield from _list_names(column.children)
 
 
 def _check_names(request: SchemaRequest) -> None:
@@ -152,6 +183,7 @@ class _Change:
     columns: Columns
     fixed: Mapping[str, str]
     used: Mapping[str, str]
+    defaults: dict[str, str] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -188,38 +220,30 @@ class _Change:
             return
         self._check(path, "widened")
         _check_wider(path, column.type_text, kind)
-        former = tuple(dict.fromkeys((*column.former_types, column.type_text)))
-        self.columns = _edit(
-            self.columns, path, lambda c: replace(c, type_text=kind, former_types=former)
-        )
+        self.columns = _edit(self.columns, path, lambda c: replace(c, type_text=kind))
         self.steps.append(f"widen {path} from {column.type_text} to {kind}")
 
     def require(self, path: str, default: str) -> None:
         column, value = self._find(path), _read_default(path, default)
-        if not column.nullable and column.default == value:
+        if not column.nullable:
             return
         if path not in {c.name for c in self.columns}:
             raise Refused("MW-K20", f"{path!r}: only a column of the table can be required")
-        if not column.nullable and column.default is None:
-            raise Refused("MW-K26", f"column {path!r} is NOT NULL, and every row has a value")
         self._check(path, "required")
-        self.columns = _edit(
-            self.columns, path, lambda c: replace(c, nullable=False, default=value)
-        )
-        self.steps.append(f"require {path}, default {value}")
+        self.columns = _edit(self.columns, path, lambda c: replace(c, nullable=False))
+        self.defaults[path] = value
+        self.steps.append(f"require {path}, {value} where it is NULL")
 
     def add(self, path: str, kind: str, default: str | None) -> None:
         value = None if default is None else _read_default(path, default)
         there = find_column(self.columns, path)
         if there is not None:
-            if (there.type_text, there.default, there.nullable) != (kind, value, value is None):
+            if (there.type_text, there.nullable) != (kind, value is None):
                 raise Refused("MW-K26", f"column {path!r} is there, and is {describe(there)}")
             return
         parent, _, name = path.rpartition(".")
         _check_reserved(name)
-        column = ColumnInfo(
-            field_id=NEW, name=name, type_text=kind, nullable=value is None, default=value
-        )
+        column = ColumnInfo(field_id=NEW, name=name, type_text=kind, nullable=value is None)
         if not parent:
             self.columns += (column,)
         elif _kind(found := self._find(parent)) != "struct" or value is not None:
@@ -233,7 +257,9 @@ class _Change:
             self.columns = _edit(
                 self.columns, parent, lambda c: replace(c, children=(*c.children, column))
             )
-        text = "" if value is None else f", default {value}"
+        if value is not None:
+            self.defaults[path] = value
+        text = "" if value is None else f", {value} in each row"
         self.steps.append(f"add {path}, {kind}{text}")
 
     def order(self, names: Sequence[str]) -> None:
@@ -271,11 +297,11 @@ _BY_POLICY = "the table's row-merge policy names it"
 
 
 def _find_fixed(view: TableView) -> dict[str, str]:
-    """The columns by which rows on the way are found, each with the reason."""
+    """The columns by which rows are found, each with the reason."""
     ids = {i for spec in view.mem_wal.shard_specs for f in spec.fields for i in f.source_ids}
-    why = "rows find their shard by it, and those on the way have found theirs"
+    why = "rows find their shard by it"
     fixed = {c.name: why for c in view.columns if ids & {*list_ids((c,))}}
-    key = "it is of the primary key, by which rows on the way are found"
+    key = "it is of the primary key"
     return fixed | dict.fromkeys(view.primary_key, key)
 
 
@@ -324,9 +350,7 @@ def _unknown(path: str, columns: Columns) -> Refused:
 
 def describe(column: ColumnInfo) -> str:
     """A column's properties, for people."""
-    null = "" if column.nullable else " not null"
-    default = "" if column.default is None else f", default {column.default}"
-    return f"{column.type_text}{null}{default}"
+    return f"{column.type_text}{'' if column.nullable else ' not null'}"
 
 
 def _kind(column: ColumnInfo) -> str:
@@ -350,10 +374,8 @@ def _edit(
     return tuple(found)
 
 
-def _is_rewritten(column: ColumnInfo, old: ColumnInfo | None) -> bool:
-    """Whether a wanted column's values differ from those stored; all-NULL ones are not stored."""
-    if old is None:
-        return column.default is not None
+def _is_rewritten(column: ColumnInfo, old: ColumnInfo) -> bool:
+    """Whether a wanted column's values differ from those stored."""
     if (column.type_text, column.nullable) != (old.type_text, old.nullable):
         return True
     before = {child.field_id: child for child in old.children}
@@ -361,3 +383,31 @@ def _is_rewritten(column: ColumnInfo, old: ColumnInfo | None) -> bool:
         child.field_id in before and _is_rewritten(child, before[child.field_id])
         for child in column.children
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unrest:
+    """Why a shard is not at rest: its rows, or a writer that may go on with the former columns."""
+
+    shard_id: ShardId
+    text: str
+
+
+def find_unrest(
+    shards: Sequence[RescueEvidence], own_epochs: Mapping[ShardId, int], now_nanos: int
+) -> list[Unrest]:
+    """The shards with rows in the WAL, or with a writer that may be open and has put nothing.
+
+    `own_epochs` are those that this run has claimed. A writer that is open and has just flushed all
+    that it had looks like one that is closed. What it writes later is matched by id and name, or
+    refused.
+    """
+    request, found = RescueRequest(), []
+    for shard in shards:
+        shard_id = shard.manifest.shard_id
+        plan = plan_rescue(shard, request, now_nanos)
+        if plan.action is not RescueAction.NOTHING:
+            found.append(Unrest(shard_id=shard_id, text=f"{count_of(plan.rows, 'row')} in its WAL"))
+        elif text := suspect_writer(shard, own_epochs.get(shard_id), request, now_nanos):
+            found.append(Unrest(shard_id=shard_id, text=text))
+    return found

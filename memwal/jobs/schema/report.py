@@ -10,45 +10,35 @@ from rich.text import Text
 
 from memwal.grid import Column, build_table, format_size, numbers, words
 from memwal.jobs.schema.apply import Altered
-from memwal.jobs.schema.plan import SchemaPlan
+from memwal.jobs.schema.plan import SchemaPlan, Unrest
 from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport
 from memwal.text import count_of
 
 
 class ColumnReport(Section):
-    """A column, or with a dot in its name a member of one. `default` is JSON."""
+    """A column, or with a dot in its name a member of one."""
 
     name: str
     type: str
     nullable: bool
     field_id: int
-    default: str | None = None
-    former_types: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
 
 
-class PendingReport(Section):
-    """A generation of an earlier schema, and what becomes of its rows when they are merged or read.
-
-    `converted`, `null`, `default` and `dropped` are columns. `stuck` is why none of them is taken,
-    and what gets it going.
-    """
+class UnrestReport(Section):
+    """A shard that is not at rest, and why."""
 
     shard_id: str
-    generation: int
-    converted: tuple[str, ...] = ()
-    null: tuple[str, ...] = ()
-    default: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-    stuck: str | None = None
+    detail: str
 
 
 class SchemaTableReport(TableReport):
     """One table's columns, as they are at the end. `steps` are the changes: made, or to be made.
 
-    `indexes_rebuilt` were dropped for them and built again, or will be. `unflushed` are shards with
-    rows in the WAL that no generation has; of the schema before, `memwal rescue` flushes them.
+    `indexes_rebuilt` were dropped for them and built again, or will be; `indexes_dropped` went with
+    their columns. `commits` are the versions that were made. Shards that are `in_the_way` are not
+    at rest; `pending` generations are merged first.
     """
 
     columns: tuple[ColumnReport, ...] = ()
@@ -59,8 +49,9 @@ class SchemaTableReport(TableReport):
     rows_rewritten: int = 0
     bytes_rewritten: int = 0
     indexes_rebuilt: tuple[str, ...] = ()
-    pending: tuple[PendingReport, ...] = ()
-    unflushed: tuple[str, ...] = ()
+    indexes_dropped: tuple[str, ...] = ()
+    pending: int = 0
+    in_the_way: tuple[UnrestReport, ...] = ()
     fenced: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -88,15 +79,15 @@ def report_schema(
     done: Altered | None,
     *,
     indexes: Mapping[int, Sequence[str]],
-    pending: Iterable[PendingReport],
-    unflushed: Sequence[ShardId],
+    unrest: Sequence[Unrest],
     fenced: Sequence[ShardId] = (),
     owed: Sequence[str] = (),
 ) -> SchemaTableReport:
     """The report of a table; `done` is None where nothing was to be applied."""
     works = plan.has_work or bool(owed)
     worked = done is not None and bool(done.commits or done.indexes)
-    doomed = [n for i in sorted(plan.touched) for n in indexes.get(i, ())]
+    rebuilt = [n for i in sorted(plan.touched - plan.dropped) for n in indexes.get(i, ())]
+    dropped = [n for i in sorted(plan.dropped) for n in indexes.get(i, ())]
     return SchemaTableReport(
         table=name,
         outcome=DONE if worked or (done is None and works) else NOTHING_TO_DO,
@@ -109,9 +100,10 @@ def report_schema(
         conflicts=0 if done is None else done.conflicts,
         rows_rewritten=0 if done is None else done.written.rows,
         bytes_rewritten=0 if done is None else done.written.bytes,
-        indexes_rebuilt=tuple(dict.fromkeys((*owed, *doomed))) if done is None else done.indexes,
-        pending=tuple(pending),
-        unflushed=tuple(unflushed),
+        indexes_rebuilt=tuple(dict.fromkeys((*owed, *rebuilt))) if done is None else done.indexes,
+        indexes_dropped=tuple(dict.fromkeys(dropped)) if done is None else done.dropped,
+        pending=sum(len(shard.pending) for shard in view.shards) if plan.has_work else 0,
+        in_the_way=tuple(UnrestReport(shard_id=u.shard_id, detail=u.text) for u in unrest),
         fenced=tuple(fenced),
         warnings=plan.warnings,
     )
@@ -126,8 +118,6 @@ def _list_columns(
             type=column.type_text,
             nullable=column.nullable,
             field_id=column.field_id,
-            default=column.default,
-            former_types=column.former_types,
             indexes=tuple(indexes.get(column.field_id, ())),
         )
         yield from _list_columns(column.children, indexes, f"{above}{column.name}.")
@@ -138,7 +128,6 @@ COLUMNS: tuple[Column[ColumnReport], ...] = (
     words("type", lambda c: c.type),
     words("null", lambda c: "" if c.nullable else "not null"),
     numbers("field", lambda c: c.field_id),
-    words("default", lambda c: c.default or ""),
     words("indexes", lambda c: ", ".join(c.indexes)),
 )
 
@@ -152,29 +141,19 @@ def show_table(report: SchemaTableReport) -> list[RenderableType]:
     parts += [Text(f"  {word}: {step}") for step in report.steps]
     if report.indexes_rebuilt:
         parts.append(Text(f"  {word}: build again {', '.join(report.indexes_rebuilt)}"))
+    if report.indexes_dropped:
+        parts.append(Text(f"  {word}: drop index {', '.join(report.indexes_dropped)}"))
     if report.commits:
         size = format_size(report.bytes_rewritten)
         rows = count_of(report.rows_rewritten, "row")
         parts.append(Text(f"  {count_of(report.commits, 'commit')}, {rows} written anew, {size}"))
-    for one in report.pending:
-        parts.append(Text(f"  shard {one.shard_id}, generation {one.generation}: {_tell(one)}"))
+    if report.pending and not report.applied:
+        parts.append(Text(f"  first: merge {count_of(report.pending, 'generation')}"))
     parts += [
-        Text(f"  shard {shard} has rows in its WAL: its writer flushes them, or `memwal rescue`")
-        for shard in report.unflushed
+        Text(f"  in the way: shard {one.shard_id}: {one.detail}; close its writer, or --fence")
+        for one in report.in_the_way
     ]
     parts += [Text(f"  shard {shard}: its writer is fenced, and has to be opened again")
               for shard in report.fenced]  # fmt: skip
     parts += [Text(f"  warning: {text}", style="yellow") for text in report.warnings]
     return parts
-
-
-def _tell(one: PendingReport) -> str:
-    if one.stuck is not None:
-        return f"stuck: {one.stuck}"
-    found = {
-        "converted": one.converted,
-        "NULL": one.null,
-        "default where NULL": one.default,
-        "left out": one.dropped,
-    }
-    return "; ".join(f"{word} {', '.join(names)}" for word, names in found.items() if names)

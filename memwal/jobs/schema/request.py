@@ -36,7 +36,7 @@ class SchemaRequest:
     require: Annotated[
         Sequence[str],
         Option(
-            meaning="Make a column NOT NULL. It takes a --default, which fills NULL.",
+            meaning="Make a column NOT NULL. It takes a --default, which replaces NULL.",
             metavar="NAME",
         ),
     ] = ()
@@ -52,14 +52,18 @@ class SchemaRequest:
         Option(meaning="The columns that come first, in this order.", metavar="NAME,..."),
     ] = None
     apply: Annotated[
-        bool, Option(meaning="Make the changes; else, or in a dry run, say what they come to.")
+        bool,
+        Option(
+            meaning="Merge what is pending, and make the changes; else, or in a dry run, say what "
+            "they come to."
+        ),
     ] = False
 
     fence: Annotated[
         bool,
         Option(
             meaning="Claim and flush each shard first; its writer has to be opened again. Without "
-            "it, writers go on, and what they flush is converted.",
+            "it, a shard with rows in its WAL, or an open writer, is refused.",
         ),
     ] = False
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile, FragmentMetadata
 from lance.schema import LanceSchema
 
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
-from memwal.format.codec import edit_field
-from memwal.format.layout import is_reserved
+from memwal.format.codec import edit_field, forget_indexes
 from memwal.jobs.schema.apply import Note, Written
-from memwal.jobs.schema.plan import NEW, Columns, SchemaPlan, find_path, list_ids
-from memwal.jobs.schema.report import PendingReport
-from memwal.model import ColumnInfo, ShardId, TableView
-from memwal.rows.align import Recast, Rename, align, names_of
-from memwal.rows.convert import Change, convert, fill_default
+from memwal.jobs.schema.plan import NEW, SchemaPlan, list_ids, list_paths
+from memwal.model import ColumnInfo, TableView
 from memwal.rows.json_values import from_json
 from memwal.rows.policy import parse_policy
-from memwal.rows.widen import DEFAULT_KEY, FORMER_TYPES_KEY
 from memwal.run.stores import Stores
 from memwal.sharding.values import parse_type
 from memwal.store.tables.datasets import columns_of
@@ -34,6 +29,7 @@ from memwal.store.tables.indexes import (
     build_index,
     describe_indexes,
     read_recipe,
+    replace_mem_wal_entry,
 )
 from memwal.store.tables.lance_calls import call_lance
 from memwal.store.tables.policy_rows import check_fits
@@ -112,9 +108,9 @@ class StoredSchemaTable:
 
     def check(self, view: TableView, plan: SchemaPlan) -> None:
         """Raise Refused for a wrong default, or against the policy (see the port)."""
-        for column in plan.wanted:
-            if column.default is not None and plan.has_work:
-                _check_default(column)
+        by_name = {column.name: column for column in plan.wanted}
+        for name, default in plan.defaults.items():
+            _check_default(by_name[name], default)
         if view.policy_text is not None and plan.has_work:
             schema = pa.schema([(c.name, _type_of(c)) for c in plan.wanted if _is_plain(c)])
             given = self._stores.tables.at(view.version).schema
@@ -135,7 +131,7 @@ class StoredSchemaTable:
     def name_indexes(self, version: int, ids: frozenset[int]) -> dict[int, list[str]]:
         """The names of these fields' indexes, by the field's id."""
         dataset = self._stores.tables.at(version)
-        by_path = {find_path(columns_of(dataset), i): i for i in ids}
+        by_path = {path: i for i, path in list_paths(columns_of(dataset)) if i in ids}
         found: dict[int, list[str]] = {}
         for index in call_lance(lambda: describe_indexes(dataset)):
             field = by_path.get(index.field_names[0].replace("`", ""))
@@ -182,6 +178,23 @@ class StoredSchemaTable:
         """Drop an index of the latest version (see the port)."""
         call_lance(lambda: self._stores.tables.base().drop_index(name))
 
+    def forget_indexes(self, names: Collection[str]) -> bool:
+        """Take them off the MemWAL index (see the port)."""
+        base = self._stores.tables.base()
+        version = int(base.version)
+        state = self._stores.views.mem_wal(version)
+        if not {*state.maintained_indexes, *state.index_catchup} & {*names}:
+            return False
+        clock = self._stores.clock
+        replace_mem_wal_entry(
+            self._stores.tables,
+            version=version,
+            index_uuid=clock.new_id(),
+            created_at_millis=state.created_at_millis or clock.now_nanos() // 10**6,
+            details=forget_indexes(state, names),
+        )
+        return True
+
     def build(self, recipe: IndexRecipe) -> None:
         """Build an index on the latest version (see the port)."""
         build_index(self._stores.tables.base(), recipe)
@@ -213,16 +226,13 @@ class StoredSchemaTable:
         )
         return total
 
-    def _next_id(self, dataset: Any) -> int:
-        """Above each id that the version, or a generation that is listed, uses."""
+    @staticmethod
+    def _next_id(dataset: Any) -> int:
+        """Above each id that the version uses."""
         used = {i for column in columns_of(dataset) for i in list_ids((column,))}
         for fragment in dataset.get_fragments():
             for file in fragment.metadata.files:
                 used.update(file.fields)
-        for shard in self._stores.views.table().shards:
-            for generation in shard.pending:
-                opened = self._stores.tables.generation(shard.shard_id, generation)
-                used.update(list_ids(columns_of(opened)))
         return max(used) + 1
 
     def _rewrite(
@@ -234,7 +244,6 @@ class StoredSchemaTable:
             raise Unsupported("MW-E02", f"fragment {metadata.id} has overlay files")
         old = {c.field_id: c for c in columns_of(dataset)}
         columns = plan.rewritten
-        changes = align([c for c in columns if c.field_id in old], plan.columns).changes
         major, minor = _version_of(metadata)
         schema = pa.schema([_field_after(dataset, c, old.get(c.field_id)) for c in columns])
         path = f"data/{self._stores.clock.new_id()}.lance"
@@ -244,7 +253,7 @@ class StoredSchemaTable:
             **self._stores.tables.opening,
         ) as writer:  # fmt: skip
             for batch in self._scan(dataset, fragment, columns, old):
-                writer.write_batch(_make_batch(batch, schema, columns, old, changes))
+                writer.write_batch(_make_batch(batch, schema, columns, old, plan.defaults))
                 rows += batch.num_rows
         if rows != metadata.physical_rows:
             raise MemWalError(
@@ -300,7 +309,7 @@ def _make_batch(
     schema: pa.Schema,
     columns: Sequence[ColumnInfo],
     old: Mapping[int, ColumnInfo],
-    changes: Mapping[str, Change],
+    defaults: Mapping[str, str],
 ) -> pa.RecordBatch:
     arrays = []
     for column, field in zip(columns, schema, strict=True):
@@ -308,10 +317,21 @@ def _make_batch(
             array = pa.nulls(batch.num_rows, field.type)
         else:
             array = batch.column(old[column.field_id].name)
-            if column.name in changes:
-                array = convert(array, field.type, changes[column.name])
-        arrays.append(array if column.default is None else fill_default(array, column.default))
+            if array.type != field.type:
+                array = array.cast(field.type)
+        if column.name in defaults:
+            array = _fill(array, defaults[column.name])
+        arrays.append(array)
     return pa.record_batch(arrays, schema=schema)
+
+
+def _fill(array: pa.Array, default: str) -> pa.Array:
+    """The array with the default, which is JSON, in place of NULL."""
+    value = from_json([json.loads(default)], array.type)
+    # Arrow fills no nested values, but it takes them.
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    places = np.where(missing, len(array), np.arange(len(array)))
+    return pa.concat_arrays([array, value]).take(pa.array(places))
 
 
 def _is_plain(column: ColumnInfo) -> bool:
@@ -376,16 +396,15 @@ def _members(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield pa.struct([kind.key_field, kind.item_field])
 
 
-def _check_default(column: ColumnInfo) -> None:
+def _check_default(column: ColumnInfo, default: str) -> None:
     try:
-        (value,) = from_json([json.loads(column.default or "null")], _type_of(column))
+        (value,) = from_json([json.loads(default)], _type_of(column))
         if not value.is_valid:
             raise ValueError("NULL")
     except (ValueError, TypeError, MemWalError, pa.ArrowException) as error:
         raise Refused(
             "MW-K24",
-            f"column {column.name!r}: the default {column.default} is no {column.type_text}: "
-            f"{error}",
+            f"column {column.name!r}: the default {default} is no {column.type_text}: {error}",
         ) from None
 
 
@@ -427,7 +446,6 @@ class _SchemaMaker:
                 parent_id=parent,
                 name=column.name,
                 nullable=column.nullable,
-                metadata=_metadata_of(column),
             ),
         )
         for child in column.children:
@@ -442,10 +460,9 @@ class _SchemaMaker:
         places = _find_parents(kind)
         for place, raw in enumerate(raws):
             above = parent if place == 0 else first + places[place]
-            more = _metadata_of(column) if place == 0 else {}
             yield (
                 first + place,
-                edit_field(raw, field_id=first + place, parent_id=above, metadata=more),
+                edit_field(raw, field_id=first + place, parent_id=above),
             )
 
 
@@ -479,62 +496,3 @@ def _walk(columns: Sequence[ColumnInfo]) -> Iterator[ColumnInfo]:
     for column in columns:
         yield column
         yield from _walk(column.children)
-
-
-def _metadata_of(column: ColumnInfo) -> dict[str, str]:
-    found = {}
-    if column.former_types:
-        found[FORMER_TYPES_KEY] = json.dumps(list(column.former_types))
-    if column.default is not None:
-        found[DEFAULT_KEY] = column.default
-    return found
-
-
-def list_unflushed(stores: Stores, view: TableView) -> tuple[ShardId, ...]:
-    """The shards with rows in the WAL that no generation has."""
-    return tuple(
-        shard.shard_id
-        for shard in view.shards
-        if stores.wal.find_unflushed(shard.manifest) is not None
-    )
-
-
-def describe_pending(stores: Stores, view: TableView, columns: Columns) -> Iterator[PendingReport]:
-    """Of each pending generation of another schema than these columns: what becomes of its rows."""
-    for shard in view.shards:
-        for generation in shard.pending:
-            found: dict[str, Any] = {
-                "shard_id": str(shard.shard_id),
-                "generation": generation.generation,
-            }
-            try:
-                opened = stores.tables.generation(shard.shard_id, generation)
-                stored = columns_of(opened)
-                proven = partial(_is_proven, stores, view, columns, generation.generation)
-                lined = align(columns, stored).settle(proven, "generation", view.primary_key)
-            except MemWalError as error:
-                yield PendingReport(**found, stuck=str(error))
-                continue
-            lacking = [name for name, source in lined.columns.items() if source is None]
-            wanted = {c.field_id for c in columns}
-            report = PendingReport(
-                **found,
-                converted=tuple(lined.changes),
-                null=tuple(name for name in lacking if name not in lined.defaults),
-                default=tuple(lined.defaults),
-                dropped=tuple(
-                    c.name for c in stored if c.field_id not in wanted and not is_reserved(c.name)
-                ),
-            )
-            if report.converted or report.null or report.default or report.dropped:
-                yield report
-
-
-def _is_proven(
-    stores: Stores, view: TableView, columns: Columns, generation: int, change: Rename | Recast
-) -> bool:
-    """Whether values stay: of the table's history, or by renames that are only planned."""
-    is_planned = isinstance(change, Rename) and change.after is not None
-    if is_planned and names_of(columns) != names_of(view.columns):
-        return True
-    return stores.views.renamed(view, change, generation)

@@ -57,9 +57,7 @@ from memwal.text import count_of, format_age, iso_time, name_some
 # As long as `memwal rescue` takes a writer for alive, unless it is told otherwise.
 _SILENT_SECONDS = 600.0
 
-_MERGE, _CATCH_UP, _VERIFY, _SCHEMA = "merge {}", "index-catchup {}", "verify {}", "schema {}"
-# What a merge says of rows that were written under an earlier schema, and can't be converted.
-_OF_SCHEMA = tuple(f"(MW-K{number:02})" for number in (6, 7, 8, 12, 13, 14))
+_MERGE, _CATCH_UP, _VERIFY = "merge {}", "index-catchup {}", "verify {}"
 _RESCUE = "rescue {} --dry-run"
 _ADOPT = "init {} --adopt-clone"
 _BACKUP = "backup {}"
@@ -515,11 +513,8 @@ def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, s
     if unreadable := len(broken) - len(cloned):
         yield f"{count_of(unreadable, 'shard')} unreadable", _VERIFY
     warned = 0
-    stuck = [s for s in shards if s.stuck]
-    earlier = [s for s in stuck if any(code in str(s.stuck) for code in _OF_SCHEMA)]
     for what, command, found in (
-        ("stuck at rows of an earlier schema", _SCHEMA, earlier),
-        ("stuck", _VERIFY, [s for s in stuck if s not in earlier]),
+        ("stuck", _VERIFY, [s for s in shards if s.stuck]),
         ("with missing generations", _VERIFY, [s for s in shards if s.holes]),
         ("with a damaged WAL", _RESCUE, [s for s in shards if s.wal_problem]),
     ):

@@ -90,7 +90,7 @@ class StoredFacts:
     @property
     def generations(self) -> Generations:
         """The table's generations, for reading."""
-        return Generations(objects=self.objects, tables=self.tables, renamed=self.views.renamed)
+        return Generations(objects=self.objects, tables=self.tables, field_ids=self.views.field_ids)
 
     def check_unforked(self, view: TableView) -> None:
         """Raise Corruption for a shard's manifest that leads to none of those above it.

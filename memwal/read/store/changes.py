@@ -6,10 +6,9 @@ rows that are gone, the keys are held in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memwal.errors import Refused, Unsupported
+from memwal.format.layout import is_reserved
 from memwal.read.plan.changes import (
     ADDED,
     BEFORE,
@@ -32,8 +32,7 @@ from memwal.read.plan.changes import (
 )
 from memwal.read.store.faults import guard_each
 from memwal.read.store.threads import choose_threads, map_in_order
-from memwal.rows.align import Alignment, Recast, Rename, align, names_of
-from memwal.rows.convert import convert
+from memwal.rows.align import Alignment, align
 from memwal.rows.gone_rows import GoneRows
 from memwal.store.tables.blobs import blob_columns
 from memwal.store.tables.datasets import LanceTables, columns_of, primary_key_of
@@ -262,14 +261,10 @@ class Changes:
             return pa.nulls(count, kind)
         arrays = []
         for one in kind:
-            source, change = self._lined.columns[one.name], self._lined.changes.get(one.name)
-            if source is None:
+            if one.name in self._lined.lacking:
                 arrays.append(pa.nulls(count, one.type))
             else:
-                found = rows[source].combine_chunks()
-                arrays.append(
-                    found.cast(one.type) if change is None else convert(found, one.type, change)
-                )
+                arrays.append(rows[one.name].combine_chunks().cast(one.type))
         return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
     @cached_property
@@ -277,24 +272,23 @@ class Changes:
         """The columns as they were at the first version."""
         loose = [replace(column, nullable=True) for column in columns_of(self.shape.new)]
         wanted = [column for column in loose if column.name in self.shape.names]
-        lined = align(wanted, columns_of(self.old))
-        return lined.settle(self._is_proven, f"version {self.since}", ())
+        stored = [c for c in columns_of(self.old) if not is_reserved(c.name)]
+        what = f"version {self.since}"
+        try:
+            return align(wanted, stored, what, self._find_reused())
+        except Refused as error:
+            raise Refused(
+                "MW-Y02",
+                f"{self.tables.uri}: rows of {what} have no place in the columns of version "
+                f"{self.until}: {error.text}. Leave the column out of --columns, or --before",
+            ) from None
 
-    def _is_proven(self, change: Rename | Recast) -> bool:
-        """Whether a field kept its values while it changed its name, or its id in one commit."""
-        if isinstance(change, Rename):
-            return change.after is None or all(change.field_id in n for n in self._fields_seen)
-        field = change.before
-        for older, newer in pairwise(self._fields_seen):
-            if field not in newer:
-                field = next((i for i, name in newer.items() if name == older.get(field)), -1)
-        return field == change.after
-
-    @cached_property
-    def _fields_seen(self) -> Sequence[Mapping[int, str]]:
-        """The names of the fields by id, in each version."""
+    def _find_reused(self) -> set[int]:
+        """The ids of columns that were not there all the time."""
+        new = [(c.field_id, c.name) for c in columns_of(self.shape.new)]
         versions = [self.since, *(commit.version for commit in self.commits)]
-        return [names_of(columns_of(self.tables.base(version))) for version in versions]
+        seen = [{(c.field_id, c.name) for c in columns_of(self.tables.base(v))} for v in versions]
+        return {i for i, name in new if any((i, name) not in there for there in seen)}
 
     @cached_property
     def _times(self) -> pa.Array:
@@ -305,7 +299,7 @@ class Changes:
     def _names_before(self) -> list[str]:
         if not self.shape.before or self.old is None:
             return list(self.shape.keys)
-        return [*dict.fromkeys((*self.shape.keys, *self._lined.sources))]
+        return self._lined.stored(self.shape.names)
 
     def _look_up(self, source: Any, row_ids: Any, names: Sequence[str]) -> pa.Table:
         """Rows of a version, in the order of the ids, without those that it does not have."""

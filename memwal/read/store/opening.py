@@ -69,7 +69,8 @@ def _find_generations(
     kept: Kept[Source],
 ) -> list[Source]:
     """Those that are kept, and the others opened: a flushed generation is never written again."""
-    columns = sha256(str(view.columns).encode()).hexdigest()
+    told = f"{view.columns} {generations.field_ids.find_given(view)}"
+    columns = sha256(told.encode()).hexdigest()
     names = [
         f"{view.uri} {shard.shard_id} {one.path} {one.physical_rows} {columns} "
         f"{generations.stamp(shard.shard_id, one)}"
@@ -115,7 +116,7 @@ def open_rows(uri: str, shard_id: ShardId, rows: pa.Table, schema: pa.Schema) ->
         dataset=dataset,
         blobs=BlobReader(where=shard_id, dataset=dataset, columns=frozenset()),
         columns=columns_of(dataset),
-        alignment=Alignment(columns={name: name for name in schema.names}),
+        alignment=Alignment(),
         batch_rows=8192,
     )
     where = f"{uri}: shard {shard_id}: unflushed rows"

@@ -244,18 +244,15 @@ class TextSearch:
         )
 
     def _open_part(self, part: Part) -> Searched | None:
-        column, stored = self._wanted.column, part.stored_name(self._wanted.column)
-        converted = part.is_converted(column)
-        if stored is None and not converted:
+        column = self._wanted.column
+        if part.lacks(column):
             return None
-        index = None
-        if stored is not None and not converted:
-            index = guard(part.where, lambda: self._find_own(part, stored))
+        index = guard(part.where, lambda: self._find_own(part, column))
         if index is not None and not part.is_drifted(self._rows.predicate):
             return Searched(
                 table=part,
                 dataset=part.source.dataset,
-                column=stored or column,
+                column=column,
                 documents=index.documents,
                 identity=index.identity,
             )

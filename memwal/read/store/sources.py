@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -309,13 +309,13 @@ class Part:
         batches: Sequence[pa.RecordBatch] = taken.to_batches()
         return batches
 
-    def stored_name(self, column: str) -> str | None:
-        """The generation's name for a column of the base; None when it lacks the column."""
-        return self.source.alignment.columns[column]
+    def lacks(self, column: str) -> bool:
+        """Whether the generation has no values of a column of the base."""
+        return column in self.source.alignment.lacking
 
     def _stored_names(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
-        """The generation's names for these columns, without those that it lacks."""
-        found = self.source.alignment.sources_of(columns)
+        """Those of these columns that the generation has."""
+        found = self.source.alignment.stored(columns)
         return [*found, layout.TOMBSTONE] if tombstones and self.source.deletes else found
 
     def scanner(self, rows: Rows) -> Any:
@@ -324,16 +324,14 @@ class Part:
         columns = self._stored_names(rows.columns, tombstones=rows.tombstones)
         if rows.nearest is not None:
             columns.append(DISTANCE)
-            searched = self.stored_name(rows.nearest["column"])
-            if searched is None:
+            if self.lacks(rows.nearest["column"]):
                 return None
-            options["nearest"] = {**rows.nearest, "column": searched}
+            options["nearest"] = rows.nearest
         if rows.search is not None:
             columns.append(SCORE)
-            searched = self.stored_name(rows.search.column)
-            if searched is None:
+            if self.lacks(rows.search.column):
                 return None
-            options["full_text_query"] = build_query(replace(rows.search, column=searched))
+            options["full_text_query"] = build_query(rows.search)
         options |= {
             "columns": columns,
             "batch_size": self.source.batch_rows,
@@ -344,7 +342,7 @@ class Part:
 
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.addressed`."""
-        if self._needs_copy(rows):
+        if self.is_drifted(rows.predicate):
             return self.scan_copy(guard(self.where, self.make_copy), rows)
         scanner = self.scanner(rows)
         if scanner is None:
@@ -353,30 +351,20 @@ class Part:
 
     def explain_scan(self, rows: Rows) -> str | None:
         """Lance's plan for the scan; None where Lance scans a copy in memory, or nothing."""
-        scanner = None if self._needs_copy(rows) else self.scanner(rows)
+        scanner = None if self.is_drifted(rows.predicate) else self.scanner(rows)
         return None if scanner is None else str(guard(self.where, scanner.explain_plan))
 
     def list_indexes(self) -> frozenset[str]:
         """The generation's own indexes."""
         return guard(self.where, lambda: list_indexes(self.source.dataset))
 
-    def _needs_copy(self, rows: Rows) -> bool:
-        """Whether only rows as the base has them tell which are found."""
-        searched = rows.nearest is not None and self.is_converted(rows.nearest["column"])
-        return searched or self.is_drifted(rows.predicate)
-
-    def is_converted(self, column: str) -> bool:
-        """Whether the column's values are not those that are stored, or not all of them are."""
-        aligned = self.source.alignment
-        return column in aligned.changes or column in aligned.defaults
-
     def is_drifted(self, predicate: str | None) -> bool:
-        """Whether the predicate names a column that the generation lacks, or has otherwise.
+        """Whether the predicate names a column that the generation lacks.
 
         Judged by the text: it may be true too often, and is never false too often.
         """
         text = (predicate or "").lower()
-        return any(column.lower() in text for column in self.source.alignment.drifted)
+        return any(column.lower() in text for column in self.source.alignment.lacking)
 
     def _convert(self, batches: Batches, rows: Rows) -> Batches:
         """The generation's rows as rows of `rows.addressed`."""

@@ -27,11 +27,11 @@ from memwal.format.replay import hole_text, is_flushed, replay
 from memwal.model import ColumnInfo, ShardId, ShardManifest, ShardView, TableView
 from memwal.rows import align, fold
 from memwal.store.shards.manifests import ShardManifests
-from memwal.store.shards.wal import ReadEntry, StoredEntry, WalEntries
+from memwal.store.shards.wal import ReadEntry, StoredEntry, WalEntries, field_id_of
 from memwal.store.tables.blobs import blob_columns
-from memwal.store.tables.generations import Renamed, convert_rows
+from memwal.store.tables.field_ids import FieldIds
+from memwal.store.tables.generations import line_up_rows
 
-_FIELD_ID = b"lance:field_id"
 # Rows are folded when they have grown by so much since the last time.
 _FOLD_BYTES = 64 * 1024 * 1024
 _VIEWS_MAX = 5
@@ -101,11 +101,11 @@ class _Gathered:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredWalRows:
-    """Reads unflushed rows of a table's shards. `renamed` tells whether history proves a rename."""
+    """Reads unflushed rows of a table's shards."""
 
     wal: WalEntries
     manifests: ShardManifests
-    renamed: Renamed
+    field_ids: FieldIds
 
     def read_unflushed(
         self,
@@ -132,7 +132,7 @@ class StoredWalRows:
         return _ShardReader(
             wal=self.wal,
             manifests=self.manifests,
-            renamed=self.renamed,
+            field_ids=self.field_ids,
             view=view,
             manifest=shard.manifest,
             fields=[schema.field(name) for name in schema.names if name in wanted],
@@ -176,7 +176,7 @@ class _ShardReader:
 
     wal: WalEntries
     manifests: ShardManifests
-    renamed: Renamed
+    field_ids: FieldIds
     view: TableView
     manifest: ShardManifest
     fields: Sequence[pa.Field]
@@ -291,14 +291,11 @@ class _ShardReader:
             raise Corruption(
                 "MW-W07", f"{self.where}, position {found.entry.position}: a column is twice"
             )
-        sources = alignment.columns
-        self._check_size(len(table), [f.type for f in self.fields if sources[f.name] is None])
+        lacking = [f.type for f in self.fields if f.name in alignment.lacking]
+        self._check_size(len(table), lacking)
         schema = self._schema()
         values = pa.schema([field for field in schema if field.name != layout.TOMBSTONE])
-        try:
-            batches = [convert_rows(alignment, batch, values) for batch in found.batches]
-        except Refused as error:
-            raise error.at(f"{self.where}, position {found.entry.position}") from None
+        batches = [line_up_rows(alignment, batch, values) for batch in found.batches]
         rows = pa.Table.from_batches(batches, schema=values)
         return rows.append_column(
             schema.field(layout.TOMBSTONE), self._tombstones(table, found.entry.position)
@@ -312,14 +309,10 @@ class _ShardReader:
 
     def _align(self, found: ReadEntry) -> align.Alignment:
         columns = _columns(found.schema, self.view.columns)
-        generation = found.entry.generation or self.manifest.current_generation
-        aligned = align.align(self.view.columns, columns).settle(
-            lambda change: self.renamed(self.view, change, generation),
-            "entry",
-            self.view.primary_key,
-        )
-        # With a policy, the fold alone knows where a default belongs.
-        return aligned if self.view.policy_text is None else aligned.without_defaults()
+        epoch = found.entry.writer_epoch
+        ids = [column.field_id for column in columns]
+        reused = self.field_ids.find_reused(self.view, self.manifest.shard_id, ids, epoch=epoch)
+        return align.align(self.view.columns, columns, "entry", reused)
 
     def _tombstones(self, table: pa.Table, position: int) -> pa.ChunkedArray:
         if layout.TOMBSTONE not in table.column_names:
@@ -349,7 +342,7 @@ def _columns(schema: pa.Schema, base: Sequence[ColumnInfo]) -> tuple[ColumnInfo,
     for arrow in schema:
         if arrow.name == layout.TOMBSTONE:
             continue
-        field_id = _field_id(arrow)
+        field_id = field_id_of(arrow)
         like = by_name.get(arrow.name) if field_id is None else by_id.get(field_id)
         if like is None and field_id is None:
             raise Refused(
@@ -366,13 +359,13 @@ def _column(arrow: pa.Field, like: ColumnInfo | None) -> ColumnInfo:
     if like is not None and like.children:
         members = [arrow.type.field(place) for place in range(arrow.type.num_fields)]
         by_id = {child.field_id: child for child in like.children}
-        ids = [_field_id(member) for member in members]
+        ids = [field_id_of(member) for member in members]
         known = [i for i in ids if i is not None]
         if len(known) == len(ids):
             children = tuple(_column(m, by_id.get(i)) for m, i in zip(members, known, strict=True))
         elif len(members) == len(like.children):
             children = tuple(map(_column, members, like.children))
-    own = _field_id(arrow)
+    own = field_id_of(arrow)
     return ColumnInfo(
         field_id=own if own is not None else (like.field_id if like else -1),
         name=arrow.name,
@@ -380,14 +373,3 @@ def _column(arrow: pa.Field, like: ColumnInfo | None) -> ColumnInfo:
         nullable=arrow.nullable,
         children=children,
     )
-
-
-def _field_id(arrow: pa.Field) -> int | None:
-    text = (arrow.metadata or {}).get(_FIELD_ID)
-    if text is None:
-        return None
-    if not text.isdigit() or len(text) > 10:
-        raise Refused(
-            "MW-W08", f"column {arrow.name!r} has the field id {text[:40]!r}, which is no number"
-        )
-    return int(text)

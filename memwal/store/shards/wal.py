@@ -21,7 +21,6 @@ import pyarrow as pa
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
 from memwal.format.replay import WalEntry, is_flushed
-from memwal.format.unknown import find_reserved
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.shards.listing import wal_entries
@@ -40,6 +39,7 @@ _HEAD_BYTES_MAX = 1024 * 1024
 _NUMBER = re.compile(rb"[0-9]{1,20}")
 _UNREADABLE = (pa.ArrowException, KeyError, ValueError, EOFError, OSError, OverflowError)
 _LISTINGS_MAX = 5
+_FIELD_ID = b"lance:field_id"
 
 
 def count_decoded_bytes(data: bytes) -> int:
@@ -155,13 +155,13 @@ class WalLimits:
 class WalHead:
     """What an entry's schema says. `generation` is None where its writer left it out.
 
-    `reserved` are columns that may be Lance's own, and that this build does not know.
+    `fields` are its columns, with their field ids where its writer left them.
     """
 
     writer_epoch: int
     generation: int | None
     fence_sentinel: bool
-    reserved: tuple[str, ...] = ()
+    fields: tuple[tuple[int | None, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -236,22 +236,22 @@ class WalEntries:
                 return position
         return None
 
-    def find_reserved(self, manifest: ShardManifest) -> dict[str, tuple[str, ...]]:
-        """Of entries that a replay takes, by path: columns that may be Lance's own.
+    def read_heads(self, manifest: ShardManifest) -> dict[str, WalHead]:
+        """What the entries that a replay takes say of themselves, by path.
 
         What can't be read is left out: the replay itself reports it.
         """
 
-        def look(pair: tuple[int, StoredFile]) -> tuple[str, ...]:
+        def look(pair: tuple[int, StoredFile]) -> WalHead | None:
             try:
-                return self.head(pair[1].path, pair[1].size_bytes).reserved
+                return self.head(pair[1].path, pair[1].size_bytes)
             except MemWalError:
-                return ()
+                return None
 
         covered = manifest.replay_after_wal_entry_position
         above = [pair for pair in self.list_entries(manifest.shard_id) if pair[0] > covered]
         found = side_by_side(look, above, self.limits.entries_in_flight_max)
-        return {file.path: names for (_, file), names in zip(above, found, strict=True) if names}
+        return {file.path: head for (_, file), head in zip(above, found, strict=True) if head}
 
     def exists(self, shard_id: ShardId, position: int) -> bool:
         """Whether a position holds an entry."""
@@ -366,7 +366,7 @@ class WalEntries:
             fence_sentinel=head.fence_sentinel,
             rows=rows,
             batches=batches,
-            reserved=head.reserved,
+            fields=head.fields,
             ended=data.endswith(END_MARKER),
         )
         return entry, schema
@@ -438,7 +438,7 @@ def _head(schema: pa.Schema) -> WalHead:
         writer_epoch=_number("writer_epoch", metadata[b"writer_epoch"]),
         generation=None if generation is None else _number("generation", generation),
         fence_sentinel=_flag(metadata.get(b"fence_sentinel")),
-        reserved=find_reserved(schema.names),
+        fields=tuple((field_id_of(f), f.name) for f in schema if f.name != layout.TOMBSTONE),
     )
 
 
@@ -455,3 +455,15 @@ def _flag(value: bytes | None) -> bool:
 
 def _first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0][:200] or type(error).__name__
+
+
+def field_id_of(field: pa.Field) -> int | None:
+    """The field id that pylance leaves in a column of an entry. Raises Refused for a forged one."""
+    text = (field.metadata or {}).get(_FIELD_ID)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 10:
+        raise Refused(
+            "MW-W08", f"column {field.name!r} has the field id {text[:40]!r}, which is no number"
+        )
+    return int(text)

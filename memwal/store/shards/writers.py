@@ -46,14 +46,16 @@ from memwal.errors import (
     Unsupported,
 )
 from memwal.format import layout
-from memwal.format.unknown import check_entry, check_manifest
+from memwal.format.unknown import check_manifest
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import Objects
 from memwal.rows.progress import check_claim
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.field_ids import FieldIds, Seen
 from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text
+from memwal.store.tables.manifests import TableManifests
 
 _UPDATES_MAX = 16
 _POSITIONS_MAX = 1_000_000
@@ -243,6 +245,7 @@ class ShardWriters:
         self._opened = 0
         self.manifests = ShardManifests(objects)
         self.wal = WalEntries(objects)
+        self._field_ids = FieldIds(tables, TableManifests(objects), self.manifests)
 
     def open(
         self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
@@ -278,11 +281,13 @@ class ShardWriters:
     def _check_known(self, manifest: ShardManifest) -> None:
         try:
             check_manifest(manifest)
-            found = self.wal.find_reserved(manifest)
-            columns = self._tables.base().schema.names if found else ()
-            for path, reserved in found.items():
-                check_entry(path, reserved, columns)
-        except Unsupported as error:
+            if heads := self.wal.read_heads(manifest):
+                base = Seen.of(self._tables.base())
+                for path, head in heads.items():
+                    self._field_ids.check_entry(
+                        base, manifest.shard_id, path, head.writer_epoch, head.fields
+                    )
+        except (Refused, Unsupported) as error:
             raise error.at(self._uri) from None
 
     def _choose_settings(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +31,6 @@ from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.expire import EXPIRE_KEY, WITH_POLICY
 from memwal.rows.memory import UNLIMITED, Memory
 from memwal.rows.policy import STORED_KEY
-from memwal.rows.widen import DEFAULT_KEY, FORMER_TYPES_KEY
 from memwal.store.objects.base import WAITS
 from memwal.store.objects.local import check_unlinked
 from memwal.store.objects.pace import pace_lance
@@ -265,30 +263,13 @@ class LanceTables:
             raise error.at(f"{self._uri}: {of}") from None
         return dataset
 
-    def shard_writer(
-        self, shard_id: ShardId, *, version: int | None = None, **settings: Any
-    ) -> Any:
+    def shard_writer(self, shard_id: ShardId, **settings: Any) -> Any:
         """Opens pylance's own writer, which claims the shard and replays its WAL.
 
-        It has the columns of the version, by default the latest.
         Raises Corruption for a symbolic link in the shard's folder, and what pylance raises.
         """
         self._check_unlinked(layout.shard_folder(shard_id))
-        return self.base(version).mem_wal_writer(shard_id, **settings)
-
-    def list_schemas(self, versions_max: int) -> Iterator[int]:
-        """Of the newest versions, downwards, those whose columns differ from the next one's."""
-        latest = self.base()
-        after = columns_of(latest)
-        retained = sorted((int(v["version"]) for v in latest.versions()), reverse=True)
-        for version in retained[1 : versions_max + 1]:
-            try:
-                columns = columns_of(self.base(version))
-            except Missing:
-                continue  # expired meanwhile
-            if columns != after:
-                yield version
-            after = columns
+        return self.base().mem_wal_writer(shard_id, **settings)
 
     def _check_unlinked(self, folder: str) -> None:
         if "://" not in self._uri:
@@ -412,25 +393,13 @@ def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:
 
 def _column(field: Any) -> ColumnInfo:
     arrow = field.to_arrow()
-    metadata = arrow.metadata or {}
-    default = metadata.get(DEFAULT_KEY.encode())
     return ColumnInfo(
         field_id=field.id(),
         name=field.name(),
         type_text=str(arrow.type),
         nullable=arrow.nullable,
         children=tuple(_column(child) for child in field.children()),
-        former_types=_former_types(metadata.get(FORMER_TYPES_KEY.encode(), b"[]")),
-        default=None if default is None else default.decode(errors="replace"),
     )
-
-
-def _former_types(text: bytes) -> tuple[str, ...]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()  # nobody vouches for another type then
-    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def file_bytes_of(dataset: Any) -> int | None:

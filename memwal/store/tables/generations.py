@@ -14,7 +14,7 @@ import os
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
@@ -35,10 +35,9 @@ from memwal.format import layout
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, ShardView, TableView, VersionHeader
 from memwal.ports import Objects
 from memwal.rows import align
-from memwal.rows.convert import convert, fill_default
-from memwal.rows.fold import ROW_ADDRESS
 from memwal.store.tables.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
 from memwal.store.tables.datasets import LanceTables, columns_of
+from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text, translated
 from memwal.store.tables.manifests import TableManifests, check_data_files
 from memwal.threads import side_by_side
@@ -50,9 +49,6 @@ _HISTORY_VERSIONS_MAX = 10_000
 _NEWEST_MAX = 64
 # For how many tables a process remembers what its units have read, at some kilobytes each.
 _TABLES_MAX = 256
-
-Renamed = Callable[[TableView, align.Rename | align.Recast, int], bool]
-"""`renamed(view, change, generation)` tells whether history proves a rename, a drop or a cast."""
 
 _BATCH_ROWS_MAX = 8192
 _FOLDERS = ("_versions", "data")
@@ -198,56 +194,6 @@ class StoredLineage:
         is_settled = found.made or found.since_nanos <= not_after_nanos
         return found.since_nanos if is_settled else _read_restored(view, found.first)
 
-    def renamed(
-        self, view: TableView, change: align.Rename | align.Recast, generation: int
-    ) -> bool:
-        """Whether the field went from one name or id to the other without ever being absent.
-
-        Walks back through retained versions to one that has it as the generation does. Of a column
-        that was dropped, that is all there is to find. Raises Refused where it is not known whether
-        a column was cast.
-        """
-        if isinstance(change, align.Recast):
-            return self._is_cast(view, change)
-        for _, columns in self._read_columns(view):
-            names = align.names_of(columns)
-            if change.field_id not in names and change.after is not None:
-                return False
-            if names.get(change.field_id) == change.before:
-                return True
-        return False  # or expired while we walked: the evidence is gone
-
-    def _is_cast(self, view: TableView, cast: align.Recast) -> bool:
-        """Whether each version that gave the column another id follows one that had the former."""
-        wanted, name, newer = cast.after, cast.name, view.version
-        for version, columns in self._read_columns(view):
-            names = {column.field_id: column.name for column in columns}
-            if wanted in names:
-                name, newer = names[wanted], version
-                continue
-            if version != newer - 1:
-                break
-            former = next((one for one, its in names.items() if its == name), None)
-            if former is None or former == cast.before:
-                return former is not None
-            wanted, newer = former, version
-        raise Refused(
-            "MW-K12",
-            f"column {cast.name!r} has the field id {cast.before} in these rows and {cast.after} "
-            "in the table, and the versions are gone that tell whether its type was changed, or "
-            "whether it was dropped and added again",
-        )
-
-    def _read_columns(self, view: TableView) -> Iterator[tuple[int, tuple[ColumnInfo, ...]]]:
-        """The retained versions, newest first, with their columns."""
-        listed = self._manifests.attached_versions(view.version)[-_HISTORY_VERSIONS_MAX:]
-        for version in reversed(listed):
-            try:
-                columns = columns_of(self._tables.base(version))
-            except Missing:
-                return
-            yield version, columns
-
     def _walk(self, view: TableView, not_after_nanos: int) -> IndexedVersions:
         known = self._walked.versions
         found = _extend(None, view.version, view.manifest.timestamp_nanos, known)
@@ -338,14 +284,14 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generations:
-    """One table's flushed generations. `renamed` tells whether history proves a rename.
+    """One table's flushed generations.
 
     `access` stands for the credentials of `tables`, for callers that cache what is read.
     """
 
     objects: Objects
     tables: LanceTables
-    renamed: Renamed
+    field_ids: FieldIds
     access: int = 0
 
     def open(self, view: TableView, shard_id: ShardId, generation: FlushedGeneration) -> Source:
@@ -374,13 +320,12 @@ class Generations:
         source: Source,
         keys: Sequence[str],
     ) -> pa.Table:
-        """Reads the generation's key columns, row addresses and tombstones, under the base's names.
+        """Reads the generation's key columns, row addresses and tombstones
 
         Raises Missing, Corruption.
         """
         with reading(self.tables.uri, shard_id, generation):
-            table = key_scanner(source, keys).to_table()
-        return table.rename_columns(key_names(source, keys, table.column_names))
+            return key_scanner(source, keys).to_table()
 
     def stamp(self, shard_id: ShardId, generation: FlushedGeneration) -> str:
         """Inodes and change times of a local generation's folders, to detect that it was replaced.
@@ -415,11 +360,11 @@ class Generations:
         if any(c.name == layout.TOMBSTONE and c.type_text != "bool" for c in columns):
             raise Corruption("MW-F05", f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
         try:
-            alignment = align.align(view.columns, columns).settle(
-                lambda change: self.renamed(view, change, generation.generation),
-                "generation",
-                view.primary_key,
+            ids = [column.field_id for column in columns]
+            reused = self.field_ids.find_reused(
+                view, shard_id, ids, generation=generation.generation
             )
+            alignment = align.align(view.columns, columns, "generation", reused)
         except (Refused, Unsupported) as error:
             raise error.at(where) from None
         rows = max(1, generation.physical_rows or dataset.count_rows())
@@ -444,71 +389,27 @@ class Generations:
 
 
 def key_scanner(source: Source, keys: Sequence[str]) -> Any:
-    """A scanner of key columns, addresses and tombstones, under the generation's own names."""
-    wanted = [source.alignment.columns[key] for key in keys]
-    if source.deletes:
-        wanted.append(layout.TOMBSTONE)
+    """A scanner of key columns, addresses and tombstones."""
+    wanted = [*keys, layout.TOMBSTONE] if source.deletes else list(keys)
     return source.dataset.scanner(columns=wanted, with_row_address=True)
 
 
-def key_names(source: Source, keys: Sequence[str], found: Sequence[str]) -> list[str]:
-    """The base's names for the columns of a scan by `key_scanner`."""
-    back = {source.alignment.columns[key]: key for key in keys}
-    return [back.get(name, name) for name in found]
-
-
 def as_base_rows(source: Source, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The generation's rows as rows of `schema`, whose fields are columns of the base.
-
-    Raises Refused, with the row's key, for a value that its column's type does not hold any more.
-    """
-    try:
-        return convert_rows(source.alignment, batch, schema)
-    except Refused as error:
-        raise error.at(source.blobs.where) from None
+    """The generation's rows as rows of `schema`, whose fields are columns of the base."""
+    return line_up_rows(source.alignment, batch, schema)
 
 
-def convert_rows(
+def line_up_rows(
     alignment: align.Alignment, batch: pa.RecordBatch, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Rows of an earlier schema as rows of `schema` (see `as_base_rows`)."""
-    arrays = []
-    for one in schema:
-        source = alignment.columns[one.name]
-        if source is None:
-            array = nulls(one.type, batch.num_rows)
-        elif one.name in alignment.changes:
-            try:
-                array = convert(batch.column(source), one.type, alignment.changes[one.name])
-            except pa.ArrowInvalid:
-                raise _refuse_value(alignment, batch, one) from None
-        else:
-            array = as_type(batch.column(source), one.type)
-        if one.name in alignment.defaults:
-            array = fill_default(array, alignment.defaults[one.name])
-        arrays.append(array)
+    """Stored rows as rows of `schema`, whose fields are columns of the base."""
+    arrays = [
+        nulls(one.type, batch.num_rows)
+        if one.name in alignment.lacking
+        else as_type(batch.column(one.name), one.type)
+        for one in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _refuse_value(alignment: align.Alignment, batch: pa.RecordBatch, column: pa.Field) -> Refused:
-    """Names the first row whose value can't be converted."""
-    values, change = batch.column(alignment.columns[column.name]), alignment.changes[column.name]
-    place, text = 0, ""
-    for place in range(batch.num_rows):
-        try:
-            convert(values.slice(place, 1), column.type, change)
-        except pa.ArrowInvalid as error:
-            text = str(error)
-            break
-    row = batch.slice(place, 1).to_pydict()
-    stored = {key: alignment.columns[key] for key in alignment.keys}
-    named: dict[str, Any] = {key: row[name][0] for key, name in stored.items() if name in row}
-    if not named and ROW_ADDRESS in row:
-        named = {ROW_ADDRESS: row[ROW_ADDRESS][0]}
-    return Refused(
-        "MW-K14",
-        f"column {column.name!r} of the row {named} does not fit {column.type}: {text}",
-    )
 
 
 def reading(

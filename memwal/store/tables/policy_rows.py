@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,7 @@ def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Sche
     pylance's writer hides superseded rows of a key by a deletion vector, which is passed over here.
     Raises Refused when rows are missing of which the manifest knows: operands may be lost.
     """
-    names = source.alignment.sources_of(schema.names)
+    names = source.alignment.stored(schema.names)
     if source.deletes:
         names.append(layout.TOMBSTONE)
     scanner = source.dataset.scanner(
@@ -72,12 +71,10 @@ def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Sche
     )
     # A deleted row has no values, whatever the base demands of its columns.
     loose = pa.schema([pa.field(field.name, field.type) for field in schema])
-    # An operand's NULL may say nothing: the fold alone knows where a default belongs.
-    plain = replace(source, alignment=source.alignment.without_defaults())
     wanted = loose.append(pa.field(layout.TOMBSTONE, pa.bool_()))
     batches = []
     for batch in scanner.to_batches():
-        columns = as_base_rows(plain, batch, loose).columns
+        columns = as_base_rows(source, batch, loose).columns
         batches.append(
             pa.RecordBatch.from_arrays([*columns, _tombstones(source, batch)], schema=wanted)
         )

@@ -59,6 +59,7 @@ from memwal.store.tables.datasets import (
     is_legacy,
     primary_key_of,
 )
+from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.generations import StoredLineage
 from memwal.store.tables.manifests import check_restored, check_table_folder, require_mem_wal
 from memwal.threads import side_by_side
@@ -172,6 +173,7 @@ class StoredViews(StoredLineage):
         self._settled = SettledRecords(objects, self._shards, readers_max, history)
         self._inherited = InheritedProgress(objects, tables, self._manifests)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
+        self.field_ids = FieldIds(tables, self._manifests, self._shards)
         self._memory = MEMORIES.recall(objects.store, objects.uri)
         self._remembered_min = remembered_min
         self._last: tuple[Any, VersionManifest] | None = None

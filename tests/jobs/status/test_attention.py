@@ -54,10 +54,6 @@ def test_each_need_names_its_command() -> None:
         "1 shard stuck, and 1 more -> memwal verify orders": {
             "shards": (shard(stuck="torn", due_reasons=("old",)),), "warnings": ("stuck",),
         },
-        "1 shard stuck at rows of an earlier schema, and 1 more -> memwal schema orders": {
-            "shards": (shard(stuck="column 'v' changed its type (MW-K08) (merge of now)"),),
-            "warnings": ("stuck", "skew"),
-        },
         "2 shards with missing generations -> memwal verify orders": {
             "shards": (shard(holes=({},)),) * 2, "warnings": ("a", "b"),
         },

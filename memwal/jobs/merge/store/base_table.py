@@ -39,6 +39,7 @@ from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold
 from memwal.store.tables.blobs import with_whole_blobs
 from memwal.store.tables.datasets import LanceTables
+from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.generations import (
     Generations,
     Source,
@@ -89,6 +90,7 @@ class LancePolicyFold:
     sources: Sequence[Source]
     layers: Sequence[Layer]
     refold: Callable[[TableView], Fold]
+    field_ids: FieldIds
     _bytes_read: int = 0
 
     def __post_init__(self) -> None:
@@ -112,7 +114,12 @@ class LancePolicyFold:
 
         Rows are read again if the columns or the policy changed.
         """
-        if (view.columns, view.policy_text) != (self.view.columns, self.view.policy_text):
+        given = self.field_ids.find_given
+        if (view.columns, view.policy_text, given(view)) != (
+            self.view.columns,
+            self.view.policy_text,
+            given(self.view),
+        ):
             return self.refold(view)
         return replace(self, view=view, _bytes_read=self.bytes_read)
 
@@ -196,6 +203,7 @@ class LanceMergeTable:
                 sources=sources,
                 layers=read_layers(self.tables, shard_id, generations, sources, schema),
                 refold=lambda newer: self.fold(newer, shard_id, generations),
+                field_ids=self.generations.field_ids,
             )
         tables = side_by_side(
             lambda of: self.generations.keys(shard_id, *of, view.primary_key),
@@ -421,7 +429,7 @@ class _Payload:
         """The winners' rows; raises OSError when some are not found where their keys were read."""
         left = len(winners)
         scanner = source.dataset.scanner(
-            columns=list(source.alignment.sources),
+            columns=source.alignment.stored(self._schema.names),
             batch_size=source.batch_rows,
             limit=reach,
             **(source.blobs.options | {"with_row_address": True}),

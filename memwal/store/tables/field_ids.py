@@ -1,0 +1,155 @@
+"""Finds fields whose id the base may have given out again after rows were written.
+
+Lance gives out an id again that neither the schema nor a file has: of a column that was dropped,
+and of which no file has values. Under a MemWAL it adds columns without values only. So a column
+that is in the first file of each fragment has had its id as long as there are such files. Of any
+other the newest retained versions tell whether it was gone for a while, and a shard's manifests
+whether the writer of its rows was opened after that. Where these don't tell, the rows may be older.
+
+A writer that is opened later and replays a WAL with rows of the former column stores their values
+under the new one itself; nothing that it leaves shows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from memwal.errors import Missing
+from memwal.model import ColumnInfo, ShardId
+from memwal.rows.align import check_entry
+from memwal.store.shards.manifests import ShardManifests
+from memwal.store.tables.datasets import LanceTables, columns_of
+from memwal.store.tables.manifests import TableManifests
+from memwal.threads import side_by_side
+
+_VERSIONS_MAX = 32
+_READERS_MAX = 16
+
+
+class Base(Protocol):
+    """A version of the base, such as a TableView."""
+
+    @property
+    def version(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def columns(self) -> tuple[ColumnInfo, ...]:
+        """Its columns."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """A version's number and columns."""
+
+    version: int
+    columns: tuple[ColumnInfo, ...]
+
+    @classmethod
+    def of(cls, dataset: Any) -> Seen:
+        """Those of an opened dataset."""
+        return cls(version=int(dataset.version), columns=columns_of(dataset))
+
+
+class FieldIds:
+    """The fields of one table. What was found of a version is remembered."""
+
+    def __init__(
+        self, tables: LanceTables, manifests: TableManifests, shards: ShardManifests
+    ) -> None:
+        self._tables = tables
+        self._manifests = manifests
+        self._shards = shards
+        self._known: dict[int, Mapping[int, int]] = {}
+
+    def find_reused(
+        self,
+        base: Base,
+        shard_id: ShardId,
+        field_ids: Sequence[int],
+        *,
+        generation: int | None = None,
+        epoch: int | None = None,
+    ) -> frozenset[int]:
+        """Of stored columns, the ids that the base may have given out since they were written.
+
+        They are those of a generation of the shard, or of an entry of its WAL with that writer
+        epoch. It takes requests only where a column has no values in some fragment.
+        """
+        given = self.find_given(base)
+        return frozenset(
+            field_id
+            for field_id in field_ids
+            if (at := given.get(field_id)) is not None
+            and not self._is_opened_since(shard_id, at, generation, epoch)
+        )
+
+    def check_entry(
+        self,
+        base: Base,
+        shard_id: ShardId,
+        path: str,
+        epoch: int,
+        fields: Sequence[tuple[int | None, str]],
+    ) -> None:
+        """Check the columns of a WAL entry before it is replayed. Raises Refused, Unsupported."""
+        ids = [field_id for field_id, _ in fields if field_id is not None]
+        reused = self.find_reused(base, shard_id, ids, epoch=epoch)
+        check_entry(fields, base.columns, f"entry {path}", reused)
+
+    def find_given(self, base: Base) -> Mapping[int, int]:
+        """Of fields that were gone for a while, when each was given its id again: nanoseconds."""
+        if base.version not in self._known:
+            self._known[base.version] = self._find_given(base)
+        return self._known[base.version]
+
+    def _find_given(self, base: Base) -> dict[int, int]:
+        first = [
+            set(fragment.metadata.files[0].fields)
+            for fragment in self._tables.at(base.version).get_fragments()
+        ]
+        kept = set.intersection(*first) if first else set()
+        doubted = [c.field_id for c in base.columns if c.field_id not in kept]
+        if not doubted:
+            return {}
+        listed = self._manifests.attached_versions(base.version)[-_VERSIONS_MAX:]
+        there = side_by_side(self._read_ids, listed, _READERS_MAX)
+        given = {}
+        for field_id in doubted:
+            has = [field_id in ids for ids in there]
+            since = len(has) - has[::-1].index(False) if False in has else 0
+            if any(has[:since]):
+                given[field_id] = self._manifests.committed_at_nanos(listed[since])
+        return given
+
+    def _read_ids(self, version: int) -> set[int]:
+        """The ids of a version's columns; none if it expired meanwhile."""
+        try:
+            return {column.field_id for column in columns_of(self._tables.base(version))}
+        except Missing:
+            return set()
+
+    def _is_opened_since(
+        self, shard_id: ShardId, nanos: int, generation: int | None, epoch: int | None
+    ) -> bool:
+        """Whether the writer of a generation or of an epoch claimed the shard after that time."""
+        files = sorted(self._shards.list_files(shard_id))
+        before = [version for version, file in files if file.modified_at_nanos < nanos]
+        if not before:
+            return bool(files) and files[0][0] == 1
+        try:
+            then = self._shards.read(shard_id, before[-1])
+            if epoch is not None:
+                return epoch > then.writer_epoch
+            for version, _ in files:
+                if version > before[-1]:
+                    later = self._shards.read(shard_id, version)
+                    if later.writer_epoch > then.writer_epoch:
+                        return generation is not None and generation >= later.current_generation
+        except Missing:
+            pass
+        return False
