@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -234,56 +235,27 @@ def is_same(given: Any, found: Any, kind: pa.DataType, *, rounds: bool) -> bool:
     return bool(given == found)
 
 
-Try = tuple[Any, Callable[[pa.DataType, Lenience], pa.Array], Callable[[str], Any]]
+Try = tuple[str, Any, Callable[[pa.DataType, Lenience], pa.Array], Callable[[str], Any]]
+"""The kind of a value, the value, how it goes in, and what it is for a kind of column."""
 
 
-def list_values() -> Iterator[tuple[str, Try]]:
-    """(kind, value, how it goes in, what it is for a kind of column)."""
+def list_values() -> Iterator[Try]:
     for name, arrays in ARROW.items():
         for kind, values in arrays:
             whole = pa.array(values, kind)
             for place, value in enumerate(whole):
                 array = pa.concat_arrays([whole.slice(place, 1), pa.nulls(1, kind)])
-                yield (
-                    name,
-                    (
-                        array,
-                        lambda k, lenience, array=array: convert(array, k, lenience),
-                        lambda column, value=value: tell_arrow(value, column),
-                    ),
-                )
+                yield name, array, partial(convert, array), partial(tell_arrow, value)
     for text in TEXTS:
-        yield (
-            "csv_text",
-            (
-                text,
-                lambda k, lenience, t=text: read_csv(t, k, lenience),
-                lambda c, t=text: tell_text(t, c),
-            ),
-        )
+        yield "csv_text", text, partial(read_csv, text), partial(tell_text, text)
     for name, texts in JSON.items():
         for text in texts:
             value = json.loads(text, parse_float=read_number)
             given = json.loads(text, parse_float=Decimal, parse_int=Decimal)
-            yield (
-                name,
-                (
-                    text,
-                    lambda k, lenience, v=value: from_json([v, None], k, lenience),
-                    lambda column, g=given: tell_json(g, column),
-                ),
-            )
+            yield name, text, partial(from_json, [value, None]), partial(tell_json, given)
     for name, values in PYTHON.items():
         for value in values:
-            shown = value if isinstance(value, dict) else None
-            yield (
-                name,
-                (
-                    value,
-                    lambda k, lenience, v=value: read_python(v, k, lenience),
-                    lambda column, v=value, s=shown: tell_python(v, column),
-                ),
-            )
+            yield name, value, partial(read_python, value), partial(tell_python, value)
 
 
 def tell_arrow(scalar: pa.Scalar, column: str) -> Any:
@@ -339,7 +311,7 @@ VALUES = [*list_values()]
 
 @pytest.mark.parametrize("source", PAIRS)
 def test_a_value_goes_in_exactly_as_it_is_or_is_refused(source: str) -> None:
-    values = [value for name, value in VALUES if name == source]
+    values = [value for value in VALUES if value[0] == source]
     for column, rule in PAIRS[source].items():
         left = [(kind, value) for kind in COLUMNS[column] for value in values]
         pairs = [(kind, value) for kind in COLUMNS[column] for value in values]
@@ -356,7 +328,7 @@ def test_a_value_goes_in_exactly_as_it_is_or_is_refused(source: str) -> None:
 
 
 def goes_in(kind: pa.DataType, value: Try, column: str, lenience: Lenience) -> bool:
-    given, read, tell_value = value
+    _, given, read, tell_value = value
     try:
         found = read(kind, lenience)
         found.validate(full=True)

@@ -144,17 +144,6 @@ def test_26_types_from_files_of_every_format(tmp_path) -> None:
     assert same(found.sort_by("id"), pa.concat_tables(parts))
 
 
-def test_what_read_wrote_as_csv_is_ingested_as_it_was(tmp_path) -> None:
-    source, target, path = tmp_path / "from", tmp_path / "to", tmp_path / "rows.csv"
-    schema = make_table(source)
-    make_table(target)
-    lance.write_dataset(make_rows().cast(schema), str(source), mode="append")
-    assert run("read", source, "--output", path)["exit_code"] == 0
-    assert run("ingest", target, path)["rows_written"] == 3
-    found, wanted = (open_table(str(t)).read(with_wal=True).read_all() for t in (target, source))
-    assert same(found.sort_by("id"), wanted.sort_by("id"))
-
-
 @pytest.mark.parametrize(
     ("kind", "text", "told"),
     [
@@ -402,22 +391,6 @@ def test_an_option_that_only_spark_would_heed_is_refused(tmp_path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     report = run("ingest", tmp_path / "t", tmp_path / "a.csv", "--option", "sep=;")
     assert (report["exit_code"], "--option is for formats" in report["error"]) == (2, True)
-
-
-def test_what_was_set_aside_is_ingested_once_it_is_mended(tmp_path) -> None:
-    """The other values of its rows are what they were, of every type."""
-    table, path, aside = tmp_path / "t", tmp_path / "rows.csv", tmp_path / "aside.jsonl"
-    schema = make_table(table)
-    rows = make_rows().cast(schema)
-    bad = rows.set_column(schema.names.index("int32"), "int32", pa.array(["x"] * 3))
-    write(bad, path)
-    assert run("ingest", table, path, "--bad-rows", aside)["rows_rejected"] == 3
-    mended = [{**json.loads(line)["data"], "int32": 7} for line in aside.open()]
-    path.with_suffix(".jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in mended))
-    assert run("ingest", table, path.with_suffix(".jsonl"))["rows_written"] == 3
-    found = open_table(str(table)).read(with_wal=True).read_all().sort_by("id")
-    sevens = pa.array([7] * 3, pa.int32())
-    assert same(found, rows.set_column(schema.names.index("int32"), "int32", sevens))
 
 
 def test_what_a_folder_holds_besides_is_told(tmp_path) -> None:
