@@ -20,7 +20,8 @@ from memwal.cli.config import list_keys
 from memwal.cli.flags import JobFlags, ReadFlags
 from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
 from memwal.config.known_names import VARIABLES
-from memwal.rows.pairs import MEANINGS, describe_pairs
+from memwal.rows.conversions import MEANINGS
+from memwal.rows.pairs import describe_pairs
 from memwal.run.metrics.telemetry import METRICS
 from memwal.text import name_some
 

@@ -43,7 +43,7 @@ from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO
-from memwal.rows.pairs import read_conversions
+from memwal.rows.conversions import read_conversions
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
 from memwal.store.records.ingests import (

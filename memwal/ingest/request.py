@@ -7,7 +7,7 @@ from typing import Annotated
 
 from memwal.format.layout import parse_ingest_id, parse_shard
 from memwal.options import Option
-from memwal.rows.pairs import Conversion
+from memwal.rows.conversions import Conversion
 
 Pairs = tuple[tuple[str, str], ...]
 

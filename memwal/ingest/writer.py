@@ -24,7 +24,7 @@ from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, T
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
 from memwal.ingest.values.shape import Shape
-from memwal.rows.pairs import read_conversions
+from memwal.rows.conversions import read_conversions
 from memwal.run.keywords import made_for_python
 from memwal.run.stores import open_stores
 

@@ -36,8 +36,8 @@ from memwal.read.plan.request import (
     parse_nearest,
     parse_search,
 )
+from memwal.rows.conversions import read_conversions
 from memwal.rows.json_values import is_blob
-from memwal.rows.pairs import read_conversions
 
 if TYPE_CHECKING:
     from memwal.ingest.plan import IngestOptions

@@ -20,14 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memwal.rows.floats import narrow, read_floats
-from memwal.rows.pairs import (
-    STRICT,
-    Lenience,
-    check_pair,
-    is_bytes,
-    is_list,
-    is_nested,
-)
+from memwal.rows.pairs import STRICT, Lenience, check_pair, is_bytes, is_list, is_nested
 from memwal.sharding.values import PER_SECOND
 
 # Up to here, dividing by a power of ten and rounding back gives the same number.

@@ -7,22 +7,12 @@ columns count as what they hold, and a `large_list` as a list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import pyarrow as pa
 
-from memwal.errors import Usage
-
-Conversion = Literal["round", "utc", "text"]
-"""What goes in changed, if it is asked for."""
-
-MEANINGS: dict[Conversion, str] = {
-    "round": "a number becomes the nearest that the column's float can be",
-    "utc": "a time without a zone is one in UTC, and one with a zone becomes one of UTC",
-    "text": "a text is read as CSV's are, and bytes that are UTF-8 are a text",
-}
+from memwal.rows.conversions import MEANINGS, Conversion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,14 +140,6 @@ def check_pair(source: str, kind: pa.DataType, lenience: Lenience, shown: object
     if not rule.is_exact and rule.conversion not in lenience.conversions:
         hint = f": --convert {rule.conversion} takes it" if rule.conversion else ""
         raise ValueError(f"{shown} is no {kind}{hint}")
-
-
-def read_conversions(names: Iterable[str]) -> frozenset[Conversion]:
-    """The conversions of these names. Raises Usage."""
-    names = frozenset(names)
-    if unknown := sorted(names - MEANINGS.keys()):
-        raise Usage(f"--convert {unknown[0]}: expected {', '.join(MEANINGS)}")
-    return frozenset(conversion for conversion in MEANINGS if conversion in names)
 
 
 def describe_pairs() -> Iterator[tuple[str, ...]]:

@@ -26,9 +26,10 @@ from memwal.ingest.sources.text_files import open_csv
 from memwal.ingest.values.exact import convert
 from memwal.ingest.values.python_rows import read_rows
 from memwal.ingest.values.texts import find_csv_types, parse_columns, parse_texts
+from memwal.rows.conversions import MEANINGS, read_conversions
 from memwal.rows.floats import read_number
 from memwal.rows.json_values import from_json
-from memwal.rows.pairs import MEANINGS, PAIRS, STRICT, Lenience, find_kind, read_conversions
+from memwal.rows.pairs import PAIRS, STRICT, Lenience, find_kind
 
 MAP = pa.map_(pa.string(), pa.int8())
 STRUCT = pa.struct([("a", pa.int8()), ("b", pa.float32())])

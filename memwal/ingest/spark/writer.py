@@ -37,7 +37,7 @@ from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.spark.staging import Staging, decode_rows, gather_records, route_batches
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.shape import Shape
-from memwal.rows.pairs import read_conversions
+from memwal.rows.conversions import read_conversions
 from memwal.run.progress import LogProgress
 from memwal.run.stores import open_stores
 from memwal.store.records.ingests import Round

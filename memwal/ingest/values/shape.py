@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from memwal.errors import Usage
 from memwal.format import layout
 from memwal.ingest.values.exact import convert_column
-from memwal.rows.pairs import Conversion, Lenience
+from memwal.rows.conversions import Conversion
+from memwal.rows.pairs import Lenience
 from memwal.text import name_columns
 
 
