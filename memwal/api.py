@@ -202,11 +202,12 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
     """
     from memwal.ingest.target import IngestTable
     from memwal.ingest.values.python_rows import read_rows
+    from memwal.rows.pairs import Lenience
     from memwal.run.stores import open_stores
 
     stores = open_stores(uri, check_options(storage_options or {}))
     table = IngestTable.read(stores, stores.views.table(), None)
-    return table.find_shards(read_rows(rows, table.schema, None, missing_as_null=True))
+    return table.find_shards(read_rows(rows, table.schema, None, Lenience(missing=True)))
 
 
 @made_for_python

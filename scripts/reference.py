@@ -1,4 +1,4 @@
-"""Generates reference.md and documents.md in docs/reference/ from the code.
+"""Generates reference.md and documents.md in docs/reference/, and a guide's table, from the code.
 
 Run it with `make reference`. A test compares the pages with the code.
 """
@@ -20,10 +20,14 @@ from memwal.cli.config import list_keys
 from memwal.cli.flags import JobFlags, ReadFlags
 from memwal.cli.schema import OTHERS, REPORTS, VERSION, make_schema
 from memwal.config.known_names import VARIABLES
+from memwal.rows.conversions import MEANINGS
+from memwal.rows.pairs import describe_pairs
 from memwal.run.metrics.telemetry import METRICS
 from memwal.text import name_some
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference"
+_GUIDE = "../guides/ingest.md"
+_PAIRS_MARK = "<!-- made by `make reference` -->"
 _MADE = "Made by `make reference` out of the code, which a test compares it with."
 _LOOK = {field.name for field in fields(ReadFlags)}
 _JOB = {field.name for field in fields(JobFlags)}
@@ -34,7 +38,11 @@ _DEPTH_MAX = 6
 
 def write_pages() -> dict[str, str]:
     """Return the text of every page, by its name."""
-    pages = {"reference.md": _describe_all(), "documents.md": _describe_documents()}
+    pages = {
+        "reference.md": _describe_all(),
+        "documents.md": _describe_documents(),
+        _GUIDE: _describe_pairs((PAGES / _GUIDE).read_text()),
+    }
     return {
         name: re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
         for name, lines in pages.items()
@@ -51,6 +59,18 @@ def _describe_all() -> Iterator[str]:
     rows = ((f"`{m.name}`", m.kind, labels[m.name], m.text.rstrip(".")) for m in METRICS)
     yield from _table(("metric", "kind", "labels", "meaning"), rows)
     yield from _describe_exits()
+
+
+def _describe_pairs(page: str) -> Iterator[str]:
+    """The guide to ingests, with the table of what goes into which column."""
+    before, _, after = page.split(_PAIRS_MARK)
+    heads, *rows = describe_pairs()
+    meanings = ((f"`{name}`", meaning) for name, meaning in MEANINGS.items())
+    yield before + _PAIRS_MARK
+    yield ""
+    yield from _table(heads, rows)
+    yield from _table(("`--convert`", "what goes in changed"), meanings)
+    yield _PAIRS_MARK + after
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[str]:

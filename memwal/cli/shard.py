@@ -42,6 +42,7 @@ def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
     from memwal.ingest.target import IngestTable
     from memwal.ingest.values.python_rows import read_rows
     from memwal.read.table import parse_keys
+    from memwal.rows.pairs import Lenience
     from memwal.run.stores import check_lance_version, open_stores
 
     found = flags.table(table)
@@ -50,7 +51,7 @@ def shard(table: OneTable, key: Key, *, flags: ReadFlags) -> Document:
     looked = IngestTable.read(stores, stores.views.table(), None)
     row = parse_keys(key, looked.schema)
     [shard_id] = looked.find_shards(
-        read_rows([row], looked.schema, None, missing_as_null=True)
+        read_rows([row], looked.schema, None, Lenience(missing=True))
     ).to_pylist()
     exists = shard_id in looked.view.shard_ids
     answer = ShardDocument(table=found.name, shard_id=shard_id, exists=exists)

@@ -43,6 +43,7 @@ from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO
+from memwal.rows.conversions import read_conversions
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
 from memwal.store.records.ingests import (
@@ -99,6 +100,7 @@ class Ingester:
             delete_column=request.delete_column,
             skips_unknown_columns=request.skip_unknown_columns,
             missing_as_null=request.missing_as_null,
+            conversions=read_conversions(request.convert),
         )
 
     @cached_property
@@ -297,6 +299,7 @@ class Ingester:
             self._shape,
             skips_unknown_columns=plan.skips_unknown_columns,
             missing_as_null=plan.missing_as_null or self._shape.missing_as_null,
+            conversions=read_conversions(plan.convert) | self._shape.conversions,
         )
 
     def _make_track(

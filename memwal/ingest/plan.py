@@ -106,6 +106,7 @@ def make_plan(
         spec_id=spec_id,
         skips_unknown_columns=request.skip_unknown_columns,
         missing_as_null=request.missing_as_null,
+        convert=request.convert,
         renamed=request.renamed,
         defaults=request.defaults,
     )

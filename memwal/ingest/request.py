@@ -7,6 +7,7 @@ from typing import Annotated
 
 from memwal.format.layout import parse_ingest_id, parse_shard
 from memwal.options import Option
+from memwal.rows.conversions import Conversion
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -80,6 +81,10 @@ class IngestRequest:
         bool,
         Option(meaning="Write NULL for columns that a source lacks, replacing values."),
     ] = False
+    convert: Annotated[
+        tuple[Conversion, ...],
+        Option(meaning="Change what is not exact: see the table in the guide to ingests."),
+    ] = ()
     rows_per_chunk: Annotated[
         int | None, Option(meaning="Rows routed at a time. Default: by their size.", least=1)
     ] = None

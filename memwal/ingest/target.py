@@ -19,7 +19,9 @@ import pyarrow as pa
 from memwal.errors import MemWalError, Refused, Usage
 from memwal.format.layout import parse_shard_id
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, ShardValues, choose_spec, list_ids
+from memwal.ingest.values.exact import convert_column
 from memwal.model import ShardId, ShardView, TableView
+from memwal.rows.pairs import STRICT
 from memwal.rows.progress import warn_untouched
 from memwal.run.stores import Stores
 from memwal.sharding.spec import sources_of
@@ -191,7 +193,7 @@ class IngestTable:
     def find_shards(self, rows: pa.Table) -> pa.Array:
         """The id of the shard that an ingest would write each row to, as an array of text.
 
-        `rows` need the columns that a shard depends on, in types that cast to the table's. Raises
+        `rows` need the columns that a shard depends on, in types that go into the table's. Raises
         Usage for a missing or unfit one, and what `Router.route` raises.
         """
         router = self.make_router()
@@ -202,10 +204,10 @@ class IngestTable:
         fields = [f for f in self.schema if f.name in {*router.columns, *router.key}]
         try:
             there = (f for f in fields if f.name in rows.column_names)
-            columns = {f.name: rows[f.name].cast(f.type) for f in there}
+            columns = {f.name: convert_column(rows[f.name], f.type, STRICT) for f in there}
             # A table without columns has no rows.
             needed = pa.table(columns or {"": pa.nulls(len(rows))})
-        except pa.ArrowException as error:
+        except (ValueError, pa.ArrowException) as error:
             raise Usage(f"rows don't fit the table's columns: {error}") from None
         found = np.full(len(rows), None, dtype=object)
         for batch in needed.combine_chunks().to_batches():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, T
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
 from memwal.ingest.values.shape import Shape
+from memwal.rows.conversions import read_conversions
 from memwal.run.keywords import made_for_python
 from memwal.run.stores import open_stores
 
@@ -49,13 +50,15 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         limits: CoordinatorLimits | None = None,
         missing_as_null: bool = False,
         skip_unknown_columns: bool = False,
+        convert: Iterable[str] = (),
         shard: str | None = None,
     ) -> None:
         """Open a table for writing; a shard is claimed when its first row comes.
 
         With `missing_as_null`, columns that rows lack are written as NULL, replacing the table's
         values; without it such rows are refused, unless they delete. `skip_unknown_columns` leaves
-        out columns that the table does not have. With `shard`, all rows go to that shard.
+        out columns that the table does not have. `convert` names what goes in though it is not
+        exact: round, utc, text. With `shard`, all rows go to that shard.
 
         Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store without
         put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a shard
@@ -74,6 +77,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             key=key,
             skips_unknown_columns=skip_unknown_columns,
             missing_as_null=missing_as_null,
+            conversions=read_conversions(convert),
         )
         self._router = table.check_shards()
         # Lance claims shards, and does not check the store for put-if-absent.
@@ -102,7 +106,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         marks = None if gone is None else gone.to_pylist()
         if marks is not None and len(marks) != len(rows):
             raise Usage(f"{len(rows)} rows, and {len(marks)} marks of what is deleted")
-        table = read_rows(rows, shape.schema, marks, missing_as_null=shape.missing_as_null)
+        table = read_rows(rows, shape.schema, marks, shape.lenience)
         if gone is not None:
             shape = replace(shape, delete_column=_DELETED)
             table = table.append_column(_DELETED, gone)

@@ -10,9 +10,10 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from memwal.errors import StoreUnavailable, Unsupported, Usage
-from memwal.rows.json_values import column_to_json, is_blob, is_bytes
+from memwal.rows.json_values import column_to_json, is_blob
 from memwal.rows.keyset import group_batches
 from memwal.rows.memory import UNLIMITED, Memory
+from memwal.rows.pairs import is_bytes
 from memwal.run.process.whole_file import whole_file
 from memwal.store.objects.full_disk import is_full
 

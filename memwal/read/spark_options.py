@@ -36,6 +36,7 @@ from memwal.read.plan.request import (
     parse_nearest,
     parse_search,
 )
+from memwal.rows.conversions import read_conversions
 from memwal.rows.json_values import is_blob
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ _KNOWN_TO_WRITE = (
     "shard",
     "skip_unknown_columns",
     "missing_as_null",
+    "convert",
     "backlog_generations_max",
 )
 _CHECKPOINT = "checkpointlocation"
@@ -343,6 +345,7 @@ def parse_write(options: Mapping[str, str]) -> IngestOptions:
             ingest_id=None if ingest_id is None else parse_ingest_id(ingest_id),
             skip_unknown_columns=_parse_flag(options, "skip_unknown_columns"),
             missing_as_null=_parse_flag(options, "missing_as_null"),
+            convert=tuple(read_conversions(parse_names(options.get("convert", "")))),
             backlog_generations_max=_parse_number(options, "backlog_generations_max"),
         ),
     )

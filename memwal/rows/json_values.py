@@ -9,19 +9,25 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from contextlib import suppress
+from decimal import Decimal, DecimalException, InvalidOperation, localcontext
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from memwal.rows.floats import narrow, read_floats
+from memwal.rows.pairs import STRICT, Lenience, check_pair, is_bytes, is_list, is_nested
 from memwal.sharding.values import PER_SECOND
 
 # Up to here, dividing by a power of ten and rounding back gives the same number.
 _EXACT_SECONDS_MAX = 2**52
-# Of a unit: what a sum of doubles may be off.
-_SLACK = Decimal("0.001")
+_UNITS_DIGITS = 20
+_DAY = r"^\d{4}-\d\d-\d\d$"
+_OFFSET = r"\d:\d\d.*([Zz]|[-+]\d\d(:?\d\d)?)$"
 
 
 # ---- to JSON
@@ -72,7 +78,7 @@ def to_json(column: pa.Array) -> list[Any]:
         entries = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
         maps = to_json(pa.ListArray.from_arrays(column.offsets, entries))
         return _with_nulls(column, [[[p["key"], p["value"]] for p in pairs] for pairs in maps])
-    if _is_list(kind):
+    if is_list(kind):
         inner = to_json(column.flatten())
         sizes = column.value_lengths().fill_null(0).to_pylist()
         if pa.types.is_fixed_size_list(kind):
@@ -81,17 +87,6 @@ def to_json(column: pa.Array) -> list[Any]:
         rows = [inner[end - size : end] for size, end in zip(sizes, ends, strict=True)]
         return _with_nulls(column, rows)
     return [None if value is None else _leaf_to_json(value) for value in _list_leaves(column)]
-
-
-def is_bytes(kind: pa.DataType) -> bool:
-    """Whether it is one of the binary types."""
-    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    return any(test(kind) for test in tests)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(test(kind) for test in tests)
 
 
 def _with_nulls(column: pa.Array, rows: list[Any]) -> list[Any]:
@@ -135,46 +130,108 @@ def _leaf_to_json(value: Any) -> Any:
 # ---- and back
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lenience:
-    """What structs may lack, which becomes NULL, and may have besides, which is left out."""
-
-    missing: bool = False
-    unknown: bool = False
-
-
-_STRICT = Lenience()
-
-
-def from_json(values: Sequence[Any], kind: pa.DataType, lenience: Lenience = _STRICT) -> pa.Array:
-    """JSON's values as a column of a type.
+def from_json(values: Sequence[Any], kind: pa.DataType, lenience: Lenience = STRICT) -> pa.Array:
+    """JSON's values as a column of a type, in which `read_number` reads numbers with a fraction.
 
     Raises ValueError (as pyarrow's errors are) for a value that is none of the type.
     """
     if pa.types.is_dictionary(kind):
-        return from_json(values, kind.value_type).cast(kind)
+        return from_json(values, kind.value_type, lenience).cast(kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        stored = from_json(values, kind.storage_type, lenience)
+        return pa.ExtensionArray.from_storage(kind, stored)
+    for given in set(map(type, values)) - {type(None)}:
+        shown = next(value for value in values if type(value) is given)
+        check_pair(_JSON_KINDS.get(given, ""), kind, lenience, repr(shown))
+    if is_nested(kind):
+        return build(values, kind, lenience, partial(from_json, lenience=lenience))
+    return next(read for test, read in _LEAVES if test(kind))(values, kind, lenience)
+
+
+def build(
+    values: Sequence[Any],
+    kind: pa.DataType,
+    lenience: Lenience,
+    read: Callable[[Sequence[Any], pa.DataType], pa.Array],
+) -> pa.Array:
+    """Lists, dicts, and lists of pairs as a list, struct or map, their members as `read` reads.
+
+    Raises ValueError for one that the type can't hold.
+    """
+    nulls = pa.array([value is None for value in values], pa.bool_())
     if pa.types.is_struct(kind):
-        return _read_structs(values, kind, lenience)
+        _check_members(values, kind, lenience)
+        columns = [
+            read([None if row is None else row.get(f.name) for row in values], f.type) for f in kind
+        ]
+        return make_structs(columns, kind, nulls)
+    sizes = [0 if value is None else len(value) for value in values]
+    items = list(chain.from_iterable(() if v is None else v for v in values))
     if pa.types.is_map(kind):
-        return _read_maps(values, kind, lenience)
-    if _is_list(kind):
-        return _read_lists(values, kind, lenience)
-    for test, read in _LEAVES:
-        if test(kind):
-            return read(values, kind)
-    return pa.array(values, kind)
+        if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in items):
+            raise ValueError(f"expected a list of [key, value] for {kind}")
+        keys = read([key for key, _ in items], kind.key_type)
+        found = read([item for _, item in items], kind.item_type)
+        return make_maps(sizes, keys, found, kind, nulls)
+    return make_lists(sizes, read(items, kind.value_type), kind, nulls)
 
 
-def _check(values: Sequence[Any], kind: pa.DataType, *allowed: type) -> None:
-    if set(map(type, values)) <= {*allowed, type(None)}:
+def make_lists(sizes: Sequence[int], items: pa.Array, kind: Any, nulls: pa.Array) -> pa.Array:
+    """Lists of these sizes, 0 for NULL, of any list type. Raises ValueError for a wrong size."""
+    check_nulls(kind.value_field, items, None, kind)
+    if pa.types.is_fixed_size_list(kind):
+        return _make_vectors(sizes, items, kind, nulls)
+    large = pa.types.is_large_list(kind)
+    array = pa.LargeListArray if large else pa.ListArray
+    offsets = _find_offsets(sizes, pa.int64() if large else pa.int32())
+    return array.from_arrays(offsets, items, type=kind, mask=nulls)
+
+
+def _make_vectors(sizes: Sequence[int], items: pa.Array, kind: Any, nulls: pa.Array) -> pa.Array:
+    size, gone = kind.list_size, np.asarray(nulls, dtype=bool)
+    wrong = np.asarray(sizes)[~gone]
+    wrong = wrong[wrong != size]
+    if len(wrong):
+        raise ValueError(f"a list of {wrong[0]} is no {kind}")
+    if gone.any():  # there have to be items behind NULL, too
+        absent = np.repeat(gone, size)
+        items = items.take(pa.array(np.cumsum(~absent) - 1, mask=absent))
+    return pa.FixedSizeListArray.from_arrays(items, type=kind, mask=nulls)
+
+
+def make_structs(columns: Sequence[pa.Array], kind: pa.StructType, nulls: pa.Array) -> pa.Array:
+    """Structs of these members."""
+    for field, column in zip(kind, columns, strict=True):
+        check_nulls(field, column, nulls, kind)
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
+
+
+def make_maps(
+    sizes: Sequence[int], keys: pa.Array, items: pa.Array, kind: pa.MapType, nulls: pa.Array
+) -> pa.Array:
+    """Maps with as many entries."""
+    check_nulls(kind.item_field, items, None, kind)
+    offsets = _find_offsets(sizes, pa.int32())
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=nulls)
+
+
+def check_nulls(
+    field: pa.Field, column: pa.Array, allowed: pa.Array | None, kind: pa.DataType
+) -> None:
+    """Raise ValueError for a member that is NULL, where its type says it is not."""
+    if field.nullable or not column.null_count:
         return
-    wrong = next(v for v in values if v is not None and type(v) not in allowed)
-    raise ValueError(f"{wrong!r} is no {kind}")
+    nulls = column.is_null()
+    if allowed is None or pc.any(pc.and_not(nulls, allowed)).as_py():
+        raise ValueError(f"{field.name!r} may not be NULL, but is, of {kind}")
 
 
-def _read_structs(values: Sequence[Any], kind: pa.StructType, lenience: Lenience) -> pa.Array:
-    _check(values, kind, dict)
-    fields, names = list(kind), set(kind.names)
+def _find_offsets(sizes: Sequence[int], kind: pa.DataType) -> pa.Array:
+    return pa.array(np.append(0, np.cumsum(sizes, dtype=np.int64)), pa.int64()).cast(kind)
+
+
+def _check_members(values: Sequence[Any], kind: pa.StructType, lenience: Lenience) -> None:
+    names = set(kind.names)
     for row in values:
         if row is None or row.keys() == names:
             continue
@@ -183,98 +240,55 @@ def _read_structs(values: Sequence[Any], kind: pa.StructType, lenience: Lenience
             raise ValueError(f"{missing[0]!r} is missing, of {kind}")
         if unknown and not lenience.unknown:
             raise ValueError(f"{unknown[0]!r} is not in {kind}")
-    columns = [
-        from_json([None if row is None else row.get(f.name) for row in values], f.type, lenience)
-        for f in fields
-    ]
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=_find_nulls(values))
 
 
-def _read_lists(values: Sequence[Any], kind: Any, lenience: Lenience) -> pa.Array:
-    _check(values, kind, list)
-    nulls = _find_nulls(values)
-    if pa.types.is_fixed_size_list(kind):
-        size = kind.list_size
-        wrong = next((v for v in values if v is not None and len(v) != size), None)
-        if wrong is not None:
-            raise ValueError(f"a list of {len(wrong)} is no {kind}")
-        filled = chain.from_iterable([None] * size if v is None else v for v in values)
-        inner = from_json(list(filled), kind.value_type, lenience)
-        return pa.FixedSizeListArray.from_arrays(inner, type=kind, mask=nulls)
-    filled = chain.from_iterable(v or () for v in values)
-    inner = from_json(list(filled), kind.value_type, lenience)
-    large = pa.types.is_large_list(kind)
-    offsets = pa.array(_find_offsets(values), pa.int64() if large else pa.int32())
-    array = pa.LargeListArray if large else pa.ListArray
-    return array.from_arrays(offsets, inner, type=kind, mask=nulls)
-
-
-def _read_maps(values: Sequence[Any], kind: pa.MapType, lenience: Lenience) -> pa.Array:
-    _check(values, kind, list)
-    pairs = list(chain.from_iterable(v or () for v in values))
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise ValueError(f"expected a list of [key, value] for {kind}")
-    keys = from_json([key for key, _ in pairs], kind.key_type, lenience)
-    items = from_json([item for _, item in pairs], kind.item_type, lenience)
-    offsets = pa.array(_find_offsets(values), pa.int32())
-    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_find_nulls(values))
-
-
-def _find_nulls(values: Sequence[Any]) -> pa.Array:
-    return pa.array([value is None for value in values], pa.bool_())
-
-
-def _find_offsets(values: Sequence[Any]) -> list[int]:
-    return [0, *accumulate(len(value or ()) for value in values)]
-
-
-def _read_integers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, kind, int)
+def _read_plain(values: Sequence[Any], kind: pa.DataType, lenience: Lenience) -> pa.Array:
     try:
         return pa.array(values, kind)
     except OverflowError:
         raise ValueError(f"a number is too large for {kind}") from None
 
 
-def _read_floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    words = {"nan", "inf", "-inf"}
-    numbers = [float(v) if isinstance(v, Decimal) or v in words else v for v in values]
-    _check(numbers, kind, int, float)
-    return pa.array(numbers, kind)
+def _read_floats(values: Sequence[Any], kind: pa.DataType, lenience: Lenience) -> pa.Array:
+    rounds = "round" in lenience.conversions
+    if set(map(type, values)) <= {float, type(None)}:
+        return narrow(pa.array(values, pa.float64()), kind, rounds=rounds, is_written=True)
+    for value in values:
+        if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
+            raise ValueError(f"{value!r} is no {kind}")
+    texts = pa.array([None if v is None else str(v) for v in values], pa.string())
+    return read_floats(texts, kind, rounds=rounds)
 
 
-def _read_decimals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, kind, int, float, str, Decimal)
+def _read_decimals(values: Sequence[Any], kind: pa.DataType, lenience: Lenience) -> pa.Array:
     try:
         return pa.array([None if v is None else Decimal(str(v)) for v in values], kind)
     except InvalidOperation:
         raise ValueError(f"a text is no {kind}") from None
 
 
-def _read_bytes(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, kind, str)
+def _read_bytes(values: Sequence[Any], kind: pa.DataType, lenience: Lenience) -> pa.Array:
     return pa.array([v if v is None else base64.b64decode(v, validate=True) for v in values], kind)
 
 
-def _read_durations(values: Sequence[Any], kind: Any) -> pa.Array:
-    _check(values, kind, int, float, str, Decimal)
+def _read_durations(values: Sequence[Any], kind: Any, lenience: Lenience) -> pa.Array:
     counts = [None if v is None else _count_units(v, PER_SECOND[kind.unit], kind) for v in values]
     return pa.array(counts, pa.int64()).cast(kind)
 
 
 def _count_units(seconds: object, per_second: int, kind: pa.DataType) -> int:
-    try:
+    with suppress(DecimalException), localcontext(prec=len(str(seconds)) + _UNITS_DIGITS):
         exact = Decimal(str(seconds)) * per_second
-        if abs(exact - round(exact)) <= _SLACK:
-            return round(exact)
-    except (InvalidOperation, ValueError, OverflowError):
-        pass
+        fits = exact.is_finite() and exact.adjusted() < _UNITS_DIGITS
+        if fits and exact == int(exact) and abs(int(exact)) < 2**63:
+            return int(exact)
     raise ValueError(f"{seconds!r} seconds is no {kind}")
 
 
-def _read_times(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, kind, str)
+def _read_times(values: Sequence[Any], kind: pa.DataType, lenience: Lenience) -> pa.Array:
     texts = pa.array(values, pa.string())
+    if pa.types.is_timestamp(kind) and "utc" in lenience.conversions:
+        return read_utc(texts, kind)
     if not pa.types.is_time(kind):
         return texts.cast(kind)
     # Arrow reads times of day with a date only.
@@ -282,19 +296,33 @@ def _read_times(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return days.cast(pa.timestamp("ns")).cast(pa.int64()).cast(pa.time64("ns")).cast(kind)
 
 
-def _read_texts(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, kind, str)
-    return pa.array(values, kind)
+def read_utc(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Times as text, with an offset or, then in UTC, without one."""
+    days = pc.if_else(pc.match_substring_regex(texts, _DAY), _join(texts, "T00:00:00"), texts)
+    there = pc.match_substring_regex(days, _OFFSET)
+    zoned = pc.if_else(there, days, _join(days, "Z"))
+    return zoned.cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
 
 
-_Reader = Callable[[Sequence[Any], Any], pa.Array]
+def _join(texts: pa.Array, end: str) -> pa.Array:
+    return pc.binary_join_element_wise(texts, end, "")
+
+
+_JSON_KINDS = {
+    bool: "bool",
+    int: "json_int",
+    float: "json_float",
+    Decimal: "json_float",
+    str: "json_text",
+    list: "json_list",
+    dict: "json_object",
+}
+_Reader = Callable[[Sequence[Any], Any, Lenience], pa.Array]
 _LEAVES: tuple[tuple[Callable[[pa.DataType], bool], _Reader], ...] = (
-    (pa.types.is_integer, _read_integers),
     (pa.types.is_floating, _read_floats),
     (pa.types.is_decimal, _read_decimals),
     (pa.types.is_duration, _read_durations),
     (pa.types.is_temporal, _read_times),
     (is_bytes, _read_bytes),
-    (pa.types.is_string, _read_texts),
-    (pa.types.is_large_string, _read_texts),
+    (lambda kind: True, _read_plain),
 )

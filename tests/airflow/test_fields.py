@@ -66,6 +66,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "shard": ("{{ '0f' }}", "0f"),
     "indexes": (["{{ 'by' }}_key"], "by_key"),
     "jobs": ("{{ ['merge'] }}", "merge"),
+    "convert": ("{{ ['round'] }}", "round"),
     "compaction": ("{{ 'au' ~ 'to' }}", "auto"),
     "keep": ("{{ 1 }}d", "1d"),
     **{

@@ -21,7 +21,7 @@ FILES = [*sorted(DAGS.glob("*.py")), EXAMPLES / "orders_changes.py", EXAMPLES / 
 # Airflow itself has these two.
 ABSENT = sorted(JOBS_MODULES - {"google", "tenacity"})
 LIGHT = re.compile(
-    r"memwal(\.(errors|identity|jobs|model|options|report|text|rows(\.(expire|keys|policy))?"
+    r"memwal(\.(errors|identity|jobs|model|options|report|text|rows(\.(conversions|expire|keys|policy))?"
     r"|format(\.layout)?|config(\.(keys|known_names|names|namespaces|requests|storage_options))?"
     # Requests, and the packages that they are in.
     r"|jobs\.\w+(\.request)?|ingest(\.request)?))?"

@@ -52,6 +52,17 @@ def test_values_that_do_not_fit() -> None:
         SHAPE.conform(source(n=pa.array([2**40, 0])), "here")
 
 
+def test_a_type_that_does_not_fit_is_told_without_a_row() -> None:
+    schema = typed("id", "must", "gone").append(pa.field("n", pa.string()))
+    with pytest.raises(Usage, match="column 'n' is string, the table's int32: --convert text"):
+        SHAPE.check(schema, "here")
+    converting = replace(SHAPE, conversions=frozenset({"text"}))
+    converting.check(schema, "here")
+    assert converting.conform(source(n=["7", "8"]), "here")[0]["n"].to_pylist() == [7, 8]
+    with pytest.raises(Usage, match=r"here: column 'n' is string, the table's int32: .*'x'"):
+        converting.conform(source(n=["7", "x"]), "here")
+
+
 @pytest.mark.parametrize(
     ("names", "text"),
     [
@@ -59,7 +70,6 @@ def test_values_that_do_not_fit() -> None:
         (["id", "must"], "no column 'gone' to delete by"),
         (["id", "must", "Gone"], r"no column 'gone' \(there is 'Gone'\) to delete by"),
         (["must", "gone"], "column 'id' is missing"),
-        (["id", "gone"], "column 'must' is missing"),
         (["id", "id", "must", "gone"], "column 'id' is there twice"),
         (["id", "must", "gone", "_tombstone"], "_tombstone is Lance's own"),
     ],
@@ -70,7 +80,8 @@ def test_columns_that_do_not_fit(names, text) -> None:
 
 
 def typed(*names: str) -> pa.Schema:
-    return pa.schema([(n, pa.bool_() if n == "gone" else pa.string()) for n in names])
+    kinds = {"gone": pa.bool_(), "id": pa.int64()}
+    return pa.schema([(n, kinds.get(n, pa.string())) for n in names])
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.float64()], ids=str)
@@ -135,14 +146,25 @@ def test_a_missing_column_is_refused_unless_null_is_meant(given, text) -> None:
 
 
 def test_a_deleted_row_brings_no_null() -> None:
-    """So a source of deletes needs its keys only; the first row that is none needs all columns."""
+    """So a source of deletes needs its keys only; the first row that is none needs all columns.
+
+    That is so, too, of columns without NULL, and where NULL is meant.
+    """
     shape = Shape(schema=NESTED, key=("id",), delete_column="gone")
     rows = pa.table({"id": pa.array([1, 2]), "gone": [True, True]})
-    shape.check(rows.schema, "here")
-    assert shape.conform(rows, "here")[1] is not None
-    for gone in ([True, False], [False, None]):
-        with pytest.raises(Usage, match="without columns 'where', 'tags', NULL"):
-            shape.conform(rows.set_column(1, "gone", pa.array(gone)), "here")
+    must = "here: column 'must' is missing, and may not be NULL"
+    for one, told in (
+        (shape, "without columns 'where', 'tags', NULL"),
+        (replace(SHAPE, missing_as_null=False), must),
+        (SHAPE, must),
+    ):
+        one.check(rows.schema, "here")
+        assert one.conform(rows, "here")[1] is not None
+        for gone in ([True, False], [False, None]):
+            with pytest.raises(Usage, match=told):
+                one.conform(rows.set_column(1, "gone", pa.array(gone)), "here")
+    with pytest.raises(Usage, match=must):  # nobody says which row deletes
+        replace(SHAPE, delete_column=None).check(typed("id"), "here")
 
 
 def test_unknown_members_are_not_dropped_unasked() -> None:
@@ -155,6 +177,6 @@ def test_unknown_members_are_not_dropped_unasked() -> None:
 
 def test_unknown_columns_can_be_left_out() -> None:
     shape = replace(SHAPE, delete_column=None, skips_unknown_columns=True)
-    schema = pa.schema([(name, pa.string()) for name in ("other", "id", "must")])
+    schema = typed("other", "id", "must")
     shape.check(schema, "here")
     assert shape.select_columns(schema) == ["id", "must"]

@@ -20,6 +20,7 @@ import pytest
 from memwal.errors import Usage
 from memwal.ingest import open_writer
 from memwal.ingest.values.python_rows import read_rows
+from memwal.rows.pairs import Lenience
 from tests.support.ingest_tables import MemWalTable, make
 
 SCHEMA = pa.schema(
@@ -34,7 +35,7 @@ SCHEMA = pa.schema(
 
 
 def given(rows: Any, deleted: list[bool] | None = None, *, missing_as_null: bool = False) -> Any:
-    return read_rows(rows, SCHEMA, deleted, missing_as_null=missing_as_null)
+    return read_rows(rows, SCHEMA, deleted, Lenience(missing=missing_as_null))
 
 
 # ---- rows

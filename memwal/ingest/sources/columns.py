@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.values.shape import Shape, guess_name, parse_texts
-from memwal.rows.json_values import Lenience
+from memwal.ingest.values.shape import Shape, guess_name
+from memwal.ingest.values.texts import parse_texts
+from memwal.rows.pairs import STRICT, Lenience
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -31,7 +32,7 @@ class SourceColumns:
     needed: frozenset[str] = frozenset()
     deleted_by: str | None = None
     skips_unknown: bool = False
-    lenience: Lenience = Lenience()
+    lenience: Lenience = STRICT
 
     @property
     def source_types(self) -> dict[str, pa.DataType]:
@@ -91,8 +92,7 @@ def make_columns(shape: Shape, renamed: Pairs, defaults: Pairs) -> SourceColumns
     doubled = sorted(new for _, new in renamed if [n for _, n in renamed].count(new) > 1)
     if doubled:
         raise Usage(f"--map leads to {doubled[0]!r} twice")
-    lenience = Lenience(missing=shape.missing_as_null, unknown=shape.skips_unknown_columns)
-    values = {name: _parse_default(name, text, types) for name, text in defaults}
+    values = {name: _parse_default(name, text, types, shape.lenience) for name, text in defaults}
     key = set(shape.key)
     needed = key if shape.missing_as_null else types.keys() - {shape.delete_column}
     return SourceColumns(
@@ -102,16 +102,18 @@ def make_columns(shape: Shape, renamed: Pairs, defaults: Pairs) -> SourceColumns
         needed=frozenset(needed - values.keys()),
         deleted_by=shape.delete_column,
         skips_unknown=shape.skips_unknown_columns,
-        lenience=lenience,
+        lenience=shape.lenience,
     )
 
 
-def _parse_default(name: str, text: str, types: Mapping[str, pa.DataType]) -> pa.Scalar:
+def _parse_default(
+    name: str, text: str, types: Mapping[str, pa.DataType], lenience: Lenience
+) -> pa.Scalar:
     if name not in types:
         near = guess_name(name, list(types))
         hint = f" (there is {near!r})" if near else ""
         raise Usage(f"--default {name}: the table has no such column{hint}")
     try:
-        return parse_texts(pa.array([text]), types[name], Lenience())[0]
+        return parse_texts(pa.array([text]), types[name], lenience)[0]
     except (ValueError, pa.ArrowException) as error:
         raise Usage(f"--default {name}: {text!r} is no {types[name]}: {error}") from None

@@ -37,8 +37,9 @@ from memwal.ingest.sources.text_files import (
     read_past_bad,
     read_text,
 )
+from memwal.ingest.values.exact import make_plain, make_plain_schema
 from memwal.ingest.values.numbered_chunks import cut_batches, find_groups, skip_rows
-from memwal.ingest.values.shape import find_csv_types, parse_columns
+from memwal.ingest.values.texts import find_csv_types, parse_columns
 from memwal.store.objects.opening import check_encoding, normalise_uri
 from memwal.store.records.ingests import Format, SourceFile
 from memwal.store.tables.datasets import LanceTables
@@ -322,7 +323,8 @@ class SourceFiles:
 
     def read_schema(self, file: SourceFile) -> pa.Schema:
         """The file's columns, under the table's names for them."""
-        return self._columns.convert_schema(self._read_own_schema(file), file.uri)
+        own = make_plain_schema(self._read_own_schema(file))
+        return self._columns.convert_schema(own, file.uri)
 
     def _read_own_schema(self, file: SourceFile) -> pa.Schema:
         if file.format is Format.LANCE:
@@ -397,7 +399,7 @@ class SourceFiles:
                 columns = self._columns.convert_schema(own, file.uri).names
             wanted = self._columns.find_source_names(columns, own.names)
         with self._translating(file.uri, file.format):
-            for rows in self._cut_chunks(file, chunk_rows, first_row, wanted):
+            for rows in map(make_plain, self._cut_chunks(file, chunk_rows, first_row, wanted)):
                 yield self._columns.convert(rows, columns) if columns is not None else rows
 
     def _cut_chunks(
@@ -449,7 +451,7 @@ class SourceFiles:
             return read_json_lines(stream, self._columns, file.uri)
         if file.format is Format.CSV:
             types, lenience = self._columns.source_types, self._columns.lenience
-            reader = open_csv(system.open_input_stream(path), find_csv_types(types))
+            reader = open_csv(system.open_input_stream(path), find_csv_types(types, lenience))
             return reader.schema, (parse_columns(batch, types, lenience) for batch in reader)
         opened = system.open_input_file(path)
         if bytes(opened.read(6)) == b"ARROW1":

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -36,17 +36,13 @@ from memwal.ingest.values.numbered_chunks import (
     mark_chunks,
     show_value,
 )
-from memwal.ingest.values.shape import find_csv_types, guess_name, parse_texts
-from memwal.rows.json_values import Lenience, from_json, is_bytes, to_json
+from memwal.ingest.values.shape import guess_name
+from memwal.ingest.values.texts import NULLS, parse_texts
+from memwal.rows.floats import read_number
+from memwal.rows.json_values import from_json, to_json
+from memwal.rows.pairs import Lenience
 from memwal.text import name_columns
 
-# As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
-# are ordinary values.
-_NULLS = {
-    "null_values": [""],
-    "strings_can_be_null": True,
-    "quoted_strings_can_be_null": False,
-}
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 
@@ -60,12 +56,33 @@ def open_csv(
     `invalid` is called for rows with more or fewer fields than the header.
     """
     return pacsv.open_csv(
-        source,
+        _Ended(source),
         # Row numbers are only known when reading in one thread.
         read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=invalid is None),
         parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=invalid),
-        convert_options=pacsv.ConvertOptions(column_types=dict(types), **_NULLS),
+        convert_options=pacsv.ConvertOptions(column_types=dict(types), **NULLS),
     )
+
+
+class _Ended(io.RawIOBase):
+    """A stream with an empty line at its end.
+
+    Without a line break there, Arrow reads an empty last field after one in quotes as a text.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._rest = stream, b"\n"
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        found = bytes(self._stream.read(size))
+        while found and len(found) < size and (more := self._stream.read(size - len(found))):
+            found += bytes(more)
+        if len(found) < size:
+            found, self._rest = found + self._rest, b""
+        return found
 
 
 def read_names(source: Any) -> list[str]:
@@ -135,12 +152,11 @@ def convert_text(
         if not is_text_column(chunk.schema.field(name)):
             arrays.append(text)  # it is typed already
             continue
-        convert = partial(_convert_texts, kind=kind, lenience=lenience)
+        convert = partial(parse_texts, kind=kind, lenience=lenience)
         bad = find_failing(text, convert, most)
         for place, why in bad:
             value = text[place].as_py().decode(errors="replace")
-            reason = f"is no {kind}: {why.rpartition(f'error to {kind}: ')[2]}"
-            found.append(Finding(place=place, column=name, value=value, reason=reason))
+            found.append(Finding(place=place, column=name, value=value, reason=_explain(kind, why)))
         # With more than `most` bad values, rows after the last one found are not converted.
         known = text[: bad[-1][0]] if len(bad) >= most else text
         values = convert(_blank(known, bad))
@@ -148,32 +164,19 @@ def convert_text(
     return pa.table(arrays, names=chunk.column_names), found, marks.number_rows(len(chunk))
 
 
+def _explain(kind: pa.DataType, why: str) -> str:
+    """Why a text is no value, in fewer words than Arrow's."""
+    why = why.rpartition(f"error to {kind}: ")[2].removesuffix(f" is no {kind}")
+    found = re.fullmatch("Failed to parse string: (.*) as a scalar of type .*", why, re.DOTALL)
+    hint = ": --convert utc takes it" if "zone offset" in why else ""
+    return f"is no {kind}: {found[1] if found else why}{hint}"
+
+
 def _blank(text: pa.Array, bad: list[tuple[int, str]]) -> pa.Array:
     if not bad:
         return text
     places = pc.is_in(pa.array(range(len(text))), pa.array([place for place, _ in bad]))
     return pc.if_else(places, pa.scalar(None, text.type), text)
-
-
-def _convert_texts(text: pa.Array, kind: pa.DataType, lenience: Lenience) -> pa.Array:
-    """The text as values of `kind`, as the CSV reader would read them."""
-    if is_bytes(kind):
-        return parse_texts(text, kind, lenience)
-    table = pa.table({"value": text.cast(pa.string())})
-    if find_csv_types({"value": kind})["value"] != kind:
-        return parse_texts(table["value"].combine_chunks(), kind, lenience)
-    if pa.types.is_string(kind):
-        return table["value"].combine_chunks()
-    out = io.BytesIO()
-    pacsv.write_csv(table, out, pacsv.WriteOptions(include_header=False))
-    if not len(text):
-        return pa.array([], kind)
-    return pacsv.read_csv(
-        io.BytesIO(out.getvalue()),
-        read_options=pacsv.ReadOptions(column_names=["value"], use_threads=False),
-        parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=pacsv.ConvertOptions(column_types={"value": kind}, **_NULLS),
-    )["value"].combine_chunks()
 
 
 _LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -276,8 +279,7 @@ def _leave_out(lines: _Lines, convert: Callable[[_Lines], pa.RecordBatch], on_ba
 def _read_lines(
     stream: Any, columns: SourceColumns, where: str, on_bad: OnBad | None
 ) -> Iterator[_Lines]:
-    has_decimals = any("decimal" in str(kind) for kind in columns.types.values())
-    decode = json.JSONDecoder(parse_float=Decimal if has_decimals else None).decode
+    decode = json.JSONDecoder(parse_float=read_number).decode
     needed = {columns.get_source_name(name) for name in columns.needed}
     file = io.BufferedReader(stream, _BATCH_BYTES)
     lines: _Lines = []
@@ -371,8 +373,7 @@ def _convert_members(
                     from_json([value], kind, lenience)
                 except (ValueError, pa.ArrowException) as error:
                     bad = _bad(f"{where}: line {number}: column {name!r}:", str(error))
-                    why = str(error).removesuffix(f" is no {kind}")
-                    bad.column, bad.value, bad.reason = name, value, f"is no {kind}: {why}"
+                    bad.column, bad.value, bad.reason = name, value, _explain(kind, str(error))
                     raise bad from None
             raise
     return pa.RecordBatch.from_arrays(arrays, names=list(types))

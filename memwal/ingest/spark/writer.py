@@ -37,6 +37,7 @@ from memwal.ingest.sources.columns import make_columns
 from memwal.ingest.spark.staging import Staging, decode_rows, gather_records, route_batches
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.shape import Shape
+from memwal.rows.conversions import read_conversions
 from memwal.run.progress import LogProgress
 from memwal.run.stores import open_stores
 from memwal.store.records.ingests import Round
@@ -100,11 +101,9 @@ class Sink:
             delete_column=request.delete_column,
             skips_unknown_columns=request.skip_unknown_columns,
             missing_as_null=request.missing_as_null,
+            conversions=read_conversions(request.convert),
         )
-        columns = to_arrow_schema(schema, timezone="UTC")
-        shape.check(columns, _WHERE)
-        # Rows that delete need only their key; which do is not known yet.
-        replace(shape, missing_as_null=True).conform(columns.empty_table(), _WHERE)
+        shape.check(to_arrow_schema(schema, timezone="UTC"), _WHERE)
         return cls(
             options=options,
             staging=Staging(

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from memwal.ingest.values.shape import Shape, explain_invalid
+from memwal.ingest.values.exact import convert
+from memwal.ingest.values.shape import Shape, explain_invalid, explain_type
 from memwal.rows.json_values import to_json
 
 _MARK = b"memwal.marks"
@@ -55,12 +56,13 @@ def find_bad(shape: Shape, chunk: pa.Table, most: int) -> Iterator[Finding]:
             continue
         column = chunk[field.name].combine_chunks()
         if column.type != field.type:
-            for place, why in find_failing(column, partial(pc.cast, target_type=field.type), most):
+            change = partial(convert, kind=field.type, lenience=shape.lenience)
+            for place, why in find_failing(column, change, most):
                 yield Finding(
                     place=place,
                     column=field.name,
                     value=show_value(column.slice(place, 1)),
-                    reason=f"is {column.type}, the table's {field.type}: {why}",
+                    reason=explain_type(column.type, field.type, ValueError(why)),
                 )
         for place, why in find_failing(column, _validate, most):
             value = show_value(column.slice(place, 1))

@@ -1,93 +1,20 @@
-"""What a chunk has to be like to be written: the table's columns, and texts as their values.
-
-Nested columns are JSON, as `memwal read --output rows.csv` writes them; durations are seconds.
-Bytes are hexadecimal after 0x if every value of a batch is; otherwise they are taken as they are.
-"""
+"""What a chunk has to be like to be written: the table's columns, and values that they can hold."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from memwal.errors import Usage
 from memwal.format import layout
-from memwal.rows.json_values import Lenience, from_json, is_bytes
+from memwal.ingest.values.exact import convert_column
+from memwal.rows.conversions import Conversion
+from memwal.rows.pairs import Lenience
 from memwal.text import name_columns
-
-_HEX = re.compile(rb"0x(?:[0-9a-f]{2})*")
-
-
-def find_csv_types(types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-    """The types to ask Arrow's CSV reader for: text or bytes for types that it can't read."""
-    return {name: _find_csv_type(kind) for name, kind in types.items()}
-
-
-def _find_csv_type(kind: pa.DataType) -> pa.DataType:
-    if is_bytes(kind):
-        return pa.binary()
-    tests = (
-        pa.types.is_nested,
-        pa.types.is_duration,
-        pa.types.is_float16,
-        pa.types.is_decimal256,
-        pa.types.is_dictionary,
-    )
-    return pa.string() if any(test(kind) for test in tests) else kind
-
-
-def parse_columns(
-    batch: pa.RecordBatch, types: Mapping[str, pa.DataType], lenience: Lenience
-) -> pa.RecordBatch:
-    """The batch with its text columns parsed. Raises ValueError, which names the column."""
-    arrays = []
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        kind = types.get(name, column.type)
-        if is_bytes(kind) or _find_csv_type(kind) != kind:
-            try:
-                column = parse_texts(column, kind, lenience)
-            except ValueError as error:
-                raise ValueError(f"column {name!r}: {error}") from None
-        arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
-
-
-def parse_texts(texts: pa.Array, kind: pa.DataType, lenience: Lenience) -> pa.Array:
-    """Texts (bytes for a binary type) as values. Raises ValueError for an invalid one."""
-    if is_bytes(kind):
-        return _parse_bytes(texts.cast(pa.binary()).to_pylist()).cast(kind)
-    if pa.types.is_nested(kind):
-        return from_json([_parse_json(t, kind) for t in texts.to_pylist()], kind, lenience)
-    if pa.types.is_duration(kind) or pa.types.is_time(kind):
-        return from_json(texts.to_pylist(), kind)
-    if pa.types.is_dictionary(kind):
-        return parse_texts(texts, kind.value_type, lenience).cast(kind)
-    return texts.cast(kind)
-
-
-def _parse_bytes(values: list[bytes | None]) -> pa.Array:
-    there = [value for value in values if value is not None]
-    in_hex = sum(_HEX.fullmatch(value) is not None for value in there)
-    if 0 < in_hex < len(there):
-        raise ValueError("some bytes are in hexadecimal after 0x, and others are not")
-    if not in_hex:
-        return pa.array(values, pa.binary())
-    return pa.array([v and bytes.fromhex(v[2:].decode()) for v in values], pa.binary())
-
-
-def _parse_json(text: str | None, kind: pa.DataType) -> Any:
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{text[:80]!r} is no JSON, as {kind} needs: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -103,6 +30,16 @@ class Shape:
     delete_column: str | None = None
     skips_unknown_columns: bool = False
     missing_as_null: bool = False
+    conversions: frozenset[Conversion] = frozenset()
+
+    @property
+    def lenience(self) -> Lenience:
+        """What goes in though it is not exact."""
+        return Lenience(
+            missing=self.missing_as_null,
+            unknown=self.skips_unknown_columns,
+            conversions=self.conversions,
+        )
 
     def check(self, source: pa.Schema, where: str) -> None:
         """Raise Usage when rows with these columns can't be written to the table."""
@@ -121,15 +58,23 @@ class Shape:
                 "--skip-unknown-columns leaves them out"
             )
         for gap in _find_gaps(source, self.schema):
-            if not gap.nullable or gap.path in self.key:
+            if gap.path in self.key:
                 raise Usage(f"{where}: column {gap} is missing, and may not be NULL")
         if self.delete_column is None:
             self.check_missing(source, where)
+        for field in self.schema:
+            if field.name in names:
+                self._convert(pa.chunked_array([], source.field(field.name).type), field, where)
 
     def check_missing(self, source: pa.Schema, where: str, deleted: pa.Array | None = None) -> None:
         """Raise Usage when missing columns would become NULL in rows that are not deleted."""
-        missing = () if self.missing_as_null else _find_gaps(source, self.schema)
-        if missing and not (deleted is not None and pc.all(deleted).as_py()):
+        missing = _find_gaps(source, self.schema)
+        if not missing or (deleted is not None and pc.all(deleted).as_py()):
+            return
+        for gap in missing:
+            if not gap.nullable:
+                raise Usage(f"{where}: column {gap} is missing, and may not be NULL")
+        if not self.missing_as_null:
             raise Usage(
                 f"{where}: without {name_columns(map(str, missing))}, NULL would be written over "
                 "what the table has there. --missing-as-null allows that; a row-merge policy of "
@@ -181,14 +126,7 @@ class Shape:
     ) -> pa.ChunkedArray:
         if field.name not in chunk.column_names:
             return pa.chunked_array([pa.nulls(len(chunk), field.type)])
-        column = chunk[field.name]
-        try:
-            found = column if column.type == field.type else column.cast(field.type)
-        except pa.ArrowException as error:
-            text = str(error).split("\n", 1)[0]
-            raise Usage(
-                f"{where}: column {field.name!r} is {column.type}, the table's {field.type}: {text}"
-            ) from None
+        found = self._convert(chunk[field.name], field, where)
         try:
             # Such as text that is not UTF-8, which Lance would write into unreadable files.
             found.validate(full=True)
@@ -199,6 +137,19 @@ class Shape:
             if kept.null_count or field.name in self.key:
                 raise Usage(f"{where}: column {field.name!r} may not be NULL, but is")
         return found
+
+    def _convert(self, column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
+        try:
+            return convert_column(column, field.type, self.lenience)
+        except (ValueError, pa.ArrowException) as error:
+            text = explain_type(column.type, field.type, error)
+            raise Usage(f"{where}: column {field.name!r} {text}") from None
+
+
+def explain_type(source: pa.DataType, kind: pa.DataType, error: Exception) -> str:
+    """The text for values that don't go into the table's type."""
+    text = str(error).splitlines()[0].removeprefix(f"{source} is no {kind}").removeprefix(": ")
+    return f"is {source}, the table's {kind}" + (f": {text}" if text else "")
 
 
 def explain_invalid(error: Exception) -> str:

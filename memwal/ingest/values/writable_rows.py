@@ -20,9 +20,10 @@ from memwal.ingest.plan import normalise_source
 from memwal.ingest.sources.paths import does_match
 from memwal.ingest.sources.splits import FindPlace, RowPlace
 from memwal.ingest.sources.text_files import convert_text, show_row
+from memwal.ingest.values.exact import convert_column
 from memwal.ingest.values.numbered_chunks import Finding, find_bad, is_marked
 from memwal.ingest.values.shape import Shape
-from memwal.rows.json_values import Lenience
+from memwal.rows.pairs import Lenience
 from memwal.run.process.whole_file import whole_file
 from memwal.store.records.ingests import WHOLE, PlanRecord, RejectRecord, Round
 
@@ -115,6 +116,7 @@ class Examined:
     source: str
     types: Mapping[str, pa.DataType]
     """The table's types."""
+    lenience: Lenience
     chunk: pa.Table
     rows: pa.Table
     findings: tuple[Finding, ...]
@@ -138,7 +140,7 @@ class Examined:
         given, row = (t.slice(place, 1).combine_chunks() for t in (self.chunk, self.rows))
         for number, field in enumerate(row.schema):
             if field.name in self.types and field.name not in bad:
-                column = row[field.name].cast(self.types[field.name])
+                column = convert_column(row[field.name], self.types[field.name], self.lenience)
                 row = row.set_column(number, field.name, column)
         as_given = show_row(given)
         return show_row(row) | {name: as_given[name] for name in as_given.keys() & bad}
@@ -152,9 +154,8 @@ def examine(shape: Shape, chunk: pa.Table, source: str, first_row: int, most: in
     typed, found = chunk, list[Finding]()
     numbers: Sequence[int] = range(first_row + 1, first_row + 1 + len(chunk))
     if is_marked(chunk):
-        lenience = Lenience(missing=shape.missing_as_null, unknown=shape.skips_unknown_columns)
         try:
-            typed, found, numbers = convert_text(chunk, shape.list_types(), lenience, most)
+            typed, found, numbers = convert_text(chunk, shape.list_types(), shape.lenience, most)
         except ValueError as error:
             raise Usage(f"{source}: {error}") from None
     bad_already = {(f.place, f.column) for f in found}
@@ -163,6 +164,7 @@ def examine(shape: Shape, chunk: pa.Table, source: str, first_row: int, most: in
     return Examined(
         source=source,
         types=shape.list_types(),
+        lenience=shape.lenience,
         chunk=chunk,
         rows=typed,
         findings=tuple(sorted(numbered, key=lambda f: f.row or 0)),

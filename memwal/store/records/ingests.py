@@ -118,6 +118,7 @@ class PlanRecord(_Stored):
     spec_id: int = Field(ge=0)
     skips_unknown_columns: bool = False
     missing_as_null: bool = False
+    convert: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     defaults: tuple[tuple[str, str], ...] = ()
     rejects: tuple[str, ...] = ()
