@@ -18,10 +18,10 @@ from memwal.format import layout
 from memwal.jobs.rescue.plan import RescueAction, RescueEvidence, plan_rescue, suspect_writer
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.schema.request import SchemaRequest
+from memwal.jobs.schema.widen import is_exact
 from memwal.model import ColumnInfo, ShardId, TableView
 from memwal.rows.expire import find_expire
 from memwal.rows.policy import parse_policy
-from memwal.rows.widen import is_exact
 from memwal.text import count_of
 
 Columns = tuple[ColumnInfo, ...]
