@@ -183,6 +183,7 @@ class Eraser:
     clock: Clock
     request: EraseRequest
     retention_seconds: float | None
+    grace_seconds: float
     holder: str
     run_id: str
     confirm: Callable[[Sequence[ShardId]], bool]
@@ -452,7 +453,7 @@ class Eraser:
                     index_names=look.index_names,
                     kept=find_kept(erased.jobs),
                     retention_seconds=self.retention_seconds,
-                    grace_seconds=self.request.grace_seconds,
+                    grace_seconds=self.grace_seconds,
                 ),
                 record,
             )
