@@ -42,6 +42,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.records.process import this_holder
+from memwal.store.shards.writers import sentinel_bytes
 
 NAME = "erase"
 # Fragments with any deleted row are rewritten. The rows of a new one are as configured: it is that
@@ -157,7 +158,7 @@ def _make_eraser(
         search=open_search(table, stores, keys),
         look_at_copies=partial(look_at_copies, copies, stores, keys),
         erasures=stores.erasures,
-        tombstones=TableTombstones(stores, keys, seed=stores.clock.new_id()),
+        tombstones=TableTombstones(stores, keys),
         rebuild=LanceRebuild(stores.tables),
         chain=Chain(
             merge=partial(run, "merge", partial(run_merge, merge, quiet)),
@@ -177,6 +178,7 @@ def _make_eraser(
         before_commit=table.before_commit,
         drop_pin=lambda pin: drop_pin(stores, pin),
         delete=lambda paths: delete_objects(stores, paths),
+        empty=lambda path, epoch: stores.objects.put(path, sentinel_bytes(epoch)),
         intend=table.intend,
         open_record=record,
         steps=options.steps,
