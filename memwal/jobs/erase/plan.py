@@ -156,8 +156,10 @@ def judge(
             covers[seen.shard_id, seen.number] = _judge(seen, around, erasure)[2]
     for seen in sightings:
         state, why, until = _judge(seen, around, erasure)
-        if state is State.HELD and seen.kind is Kind.WAL_ENTRY:
-            until = covers.get((seen.shard_id, seen.generation), until)
+        cover = seen.shard_id, seen.generation
+        if state is State.HELD and seen.kind is Kind.WAL_ENTRY and cover in covers:
+            why = f"{why.partition(';')[0]}; kept: its generation {seen.generation} is there"
+            until = covers[cover]
         yield Finding(
             path=seen.path,
             kind=seen.kind,
