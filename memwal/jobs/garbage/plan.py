@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from memwal.config import Settings
 from memwal.errors import Refused, Usage
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
@@ -37,12 +36,22 @@ from memwal.text import format_duration
 RETENTION_SECONDS_MIN = 86_400.0
 _GRACE_SECONDS_MIN = 600.0
 _INGEST_IDLE_SECONDS_MIN = 86_400.0
-_HARM = {
-    "MW-G01": "readers and time travel lose versions that they may still use",
-    "MW-G02": "readers that hold an older shard manifest would find generations gone",
-    "MW-G03": "ingests may be resumed yet, and could not be any more",
-}
+_PASS = "pass --allow-short-retention if that does no harm"
 Chosen = TypeVar("Chosen")
+
+
+class Configured(Protocol):
+    """What the configuration says of a table (`memwal.config.Settings`)."""
+
+    @property
+    def retention(self) -> float | None:
+        """How long versions stay, in seconds."""
+        ...
+
+    @property
+    def grace(self) -> float | None:
+        """How long unused objects stay, in seconds."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +64,7 @@ class Permission:
     wal: bool
 
 
-def permit(request: GarbageRequest, settings: Settings) -> Permission:
+def permit(request: GarbageRequest, settings: Configured) -> Permission:
     """Tell what may be deleted from a table with these settings; whoever deletes asks this first.
 
     A configured retention permits deleting by it, and the request may keep more than configured.
@@ -70,22 +79,16 @@ def permit(request: GarbageRequest, settings: Settings) -> Permission:
         wal=_choose(request.wal, configured is not None),
     )
     retention, idle = asked.retention_seconds, request.ingest_idle_seconds
-    for code, name, seconds, least in (
-        ("MW-G01", "retention", retention, configured or RETENTION_SECONDS_MIN),
-        ("MW-G02", "grace", asked.grace_seconds, settings.grace or _GRACE_SECONDS_MIN),
-        ("MW-G03", "ingest_idle", idle, _INGEST_IDLE_SECONDS_MIN),
-        ("", "cursor_age", request.cursor_age_seconds, 0.0),
+    for name, seconds in (
+        ("retention", retention),
+        ("grace", asked.grace_seconds),
+        ("ingest_idle", idle),
+        ("cursor_age", request.cursor_age_seconds),
     ):
-        if seconds is None:
-            continue
-        if not 0 <= seconds < math.inf:
+        if seconds is not None and not 0 <= seconds < math.inf:
             raise Usage(f"{name}_seconds {seconds:g}: expected a number of seconds, 0 or more")
-        if seconds < least and not request.allow_short_retention:
-            raise Refused(
-                code,
-                f"{name} {format_duration(seconds)} is shorter than {format_duration(least)}: "
-                f"{_HARM[code]}; pass --allow-short-retention if that does no harm",
-            )
+    if not request.allow_short_retention:
+        _refuse_short(asked, idle, settings)
     keeps = (
         configured is not None
         and retention is not None
@@ -96,6 +99,30 @@ def permit(request: GarbageRequest, settings: Settings) -> Permission:
         and not request.adopt_orphans
     )
     return replace(asked, deletes=request.execute or keeps)
+
+
+def _refuse_short(asked: Permission, idle: float, settings: Configured) -> None:
+    retention, least = asked.retention_seconds, settings.retention or RETENTION_SECONDS_MIN
+    if retention is not None and retention < least:
+        raise Refused(
+            "MW-G01",
+            f"a retention of {format_duration(retention)} is shorter than {format_duration(least)}:"
+            f" readers and time travel lose versions that they may still use; {_PASS}",
+        )
+    least = settings.grace or _GRACE_SECONDS_MIN
+    if asked.grace_seconds < least:
+        raise Refused(
+            "MW-G02",
+            f"a grace of {format_duration(asked.grace_seconds)} is shorter than "
+            f"{format_duration(least)}: readers that hold an older shard manifest would find "
+            f"generations gone; {_PASS}",
+        )
+    if idle < _INGEST_IDLE_SECONDS_MIN:
+        raise Refused(
+            "MW-G03",
+            f"ingests that are idle for {format_duration(idle)}, less than a day, may be resumed "
+            f"yet, and could not be any more; {_PASS}",
+        )
 
 
 def _choose(asked: Chosen | None, configured: Chosen) -> Chosen:

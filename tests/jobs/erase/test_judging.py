@@ -25,7 +25,7 @@ from memwal.jobs.erase.plan import (
 )
 from memwal.jobs.erase.store.keys import Keys
 from memwal.model import Erasure, ErasureMark, ShardId, ShardView
-from tests.support.views import make_generation, make_manifest
+from tests.support.views import make_manifest
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")
 DAY = 86_400 * 10**9
@@ -152,28 +152,32 @@ ENTRY = seen(
 
 
 @pytest.mark.parametrize(
-    ("entry", "others", "merged", "listed", "spent"),
+    ("entry", "others", "merged", "listed", "replay", "spent"),
     [
-        (ENTRY, (), 2, (), True),
-        (replace(ENTRY, rows=0), (), 2, (), False),
-        (replace(ENTRY, number=8), (), 2, (), False),  # written again
-        (replace(ENTRY, number=7), (), 2, (), False),  # not covered
-        (replace(ENTRY, generation=None), (), 2, (), False),
-        (replace(ENTRY, writer_epoch=None), (), 2, (), False),
-        (replace(ENTRY, shard_id=ShardId("x")), (), 2, (), False),
-        (ENTRY, (), 1, (), False),
-        (ENTRY, (), 2, (2,), False),
-        (ENTRY, (seen(Kind.GENERATION, 0, shard_id=SHARD, number=2),), 2, (), False),
-        (ENTRY, (seen(Kind.GENERATION, 0, shard_id=SHARD, number=3),), 2, (3,), True),
+        (ENTRY, (), 2, (), 6, True),
+        (replace(ENTRY, rows=0), (), 2, (), 6, False),
+        (replace(ENTRY, number=8), (), 2, (), 9, False),  # written again
+        (replace(ENTRY, number=7), (), 2, (), 6, False),  # not covered
+        (replace(ENTRY, generation=None), (), 2, (), 6, False),
+        (replace(ENTRY, writer_epoch=None), (), 2, (), 6, False),
+        (replace(ENTRY, shard_id=ShardId("x")), (), 2, (), 6, False),
+        (ENTRY, (), 1, (), 6, False),
+        (ENTRY, (), 2, (2,), 6, False),
+        (ENTRY, (seen(Kind.GENERATION, 0, shard_id=SHARD, number=2),), 2, (), 6, False),
+        (ENTRY, (seen(Kind.GENERATION, 0, shard_id=SHARD, number=3),), 2, (3,), 6, True),
     ],
 )
 def test_only_what_a_deleted_generation_covers_is_emptied(
-    entry: Sighting, others: tuple[Sighting, ...], merged: int, listed: tuple[int, ...], spent: bool
+    entry: Sighting,
+    others: tuple[Sighting, ...],
+    merged: int,
+    listed: tuple[int, ...],
+    replay: int,
+    spent: bool,
 ) -> None:
     manifest = make_manifest(
-        SHARD, [make_generation(n) for n in listed], current_generation=4,
-        replay_after_wal_entry_position=6,
-    )  # fmt: skip
+        SHARD, listed, current_generation=4, replay_after_wal_entry_position=replay
+    )
     shard = ShardView(manifest=manifest, merged_generation=merged)
     assert find_spent([entry, *others], [shard], DONE) == ([entry] if spent else [])
 
