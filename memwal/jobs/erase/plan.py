@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from memwal.errors import Refused
 from memwal.model import Erasure, ShardId, ShardView
-from memwal.text import count_of, iso_time, name_some
+from memwal.text import name_some
 
 _NAMED_MAX = 5
 _WAITS = "grace"  # is in garbage's reasons for what goes when the grace is over
@@ -384,13 +384,3 @@ def find_spent(
         ):
             found.append(seen)
     return found
-
-
-def describe_claims(shards: Sequence[ShardId]) -> str:
-    """The shards that are claimed, on one line."""
-    return f"{count_of(len(shards), 'shard')}: {', '.join(name_some(shards, _NAMED_MAX, 'shards'))}"
-
-
-def describe_time(nanos: int | None) -> str | None:
-    """A time in the report."""
-    return iso_time(nanos)
