@@ -114,8 +114,8 @@ def _refuse_reused(name: str, what: str) -> Refused:
     return Refused(
         "MW-K12",
         f"column {name!r} was dropped and added again under the same field id, and the {what} may "
-        f"have values of the former one. To leave these out, drop {name!r}, rescue what is in a WAL, "
-        "merge, and add it",
+        f"have values of the former one. To leave these out, drop {name!r}, rescue what is in a "
+        "WAL, merge, and add it",
     )
 
 
