@@ -108,7 +108,7 @@ class FieldIds:
         return self._known[base.version]
 
     def _find_given(self, base: Base) -> dict[int, int]:
-        fragments = self._tables.at(base.version).get_fragments()
+        fragments = self._tables.seen(base.version).get_fragments()
         oldest = min(fragments, key=lambda fragment: int(fragment.fragment_id), default=None)
         kept = set() if oldest is None else set(oldest.metadata.files[0].fields)
         doubted = [c.field_id for c in base.columns if c.field_id not in kept]
