@@ -42,7 +42,6 @@ from memwal.jobs.backup.report import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.garbage.report import GarbageTableReport
@@ -105,11 +104,6 @@ class _AnyMerge(MergeRequest, _Dry):
 
 @dataclass(frozen=True, kw_only=True)
 class _Catchup(CatchupRequest, _Dry):
-    pass
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Compaction(CompactionRequest, _Dry):
     pass
 
 
@@ -283,12 +277,11 @@ class Table:
         options = self._ask(GarbageOptions, request)
         return take_report(run_garbage(options, LogProgress()), GarbageTableReport)
 
-    @takes(_Compaction)
-    def compaction(self, request: _Compaction) -> CompactionTableReport:
+    def compaction(self, *, dry_run: bool = False) -> CompactionTableReport:
         """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
         from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 
-        options = self._ask(CompactionOptions, request)
+        options = self._make_options(CompactionOptions, dry_run=dry_run)
         return take_report(run_compaction(options, LogProgress()), CompactionTableReport)
 
     @takes(_Maintain)

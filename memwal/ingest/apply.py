@@ -334,7 +334,6 @@ class Ingester:
                 run_id=found.run_id,
                 shard=staged.shard_id,
                 backlog_generations_max=backlog.generations_max,
-                backlog_wait_seconds_max=backlog.wait_seconds_max,
             )
             for staged in plan.staged or ()
         ]
@@ -368,7 +367,6 @@ class Ingester:
             stores=self.stores,
             generations_max=limit,
             merge=self.merge if self.options.request.merge else None,
-            wait_seconds_max=self.options.request.backlog_wait_seconds,
             say=self.progress.say,
         )
 

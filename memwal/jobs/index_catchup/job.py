@@ -66,7 +66,7 @@ def make_catchup_job(
         clock=stores.clock,
         build=build,
         request=options.request,
-        limits=choose_limits(CatchupLimits, table.resolved, options.request),
+        limits=choose_limits(CatchupLimits, table.resolved),
         steps=options.steps,
         take_lease=partial(table.take_lease, "index-catchup", options),
         is_current=table.is_current,
