@@ -178,7 +178,7 @@ class Ingester:
         request = self.options.request
         if not self._is_ours():
             text = f"what --format {request.format} holds is not known beforehand: Spark reads it"
-            raise Unsupported("MW-I29", text)
+            raise Unsupported("MW-I30", text)
         if request.source_options:
             raise Usage("--option is for formats that only Spark reads, and would not be heeded")
         wanted = None if request.format is None else Format(request.format)

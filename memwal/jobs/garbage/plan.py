@@ -112,14 +112,14 @@ def _refuse_short(asked: Permission, idle: float, settings: Configured) -> None:
     least = settings.grace or _GRACE_SECONDS_MIN
     if asked.grace_seconds < least:
         raise Refused(
-            "MW-G02",
+            "MW-G01",
             f"a grace of {format_duration(asked.grace_seconds)} is shorter than "
             f"{format_duration(least)}: readers that hold an older shard manifest would find "
             f"generations gone; {_PASS}",
         )
     if idle < _INGEST_IDLE_SECONDS_MIN:
         raise Refused(
-            "MW-G03",
+            "MW-G01",
             f"ingests that are idle for {format_duration(idle)}, less than a day, may be resumed "
             f"yet, and could not be any more; {_PASS}",
         )
