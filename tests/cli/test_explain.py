@@ -72,11 +72,11 @@ def test_an_error_ends_by_naming_the_command_once(tmp_path: Path, run: Run) -> N
     tables = [str(tmp_path / name) for name in ("a.lance", "b.lance")]
     for table in tables:
         lance.write_dataset(pa.table({"k": [1]}), table)
-    code, _, errors = run("garbage", *tables, "--ingest-idle", "1h")
+    code, _, errors = run("garbage", *tables, "--grace", "1s")
     assert code == 5
     assert errors.endswith("what to do: memwal explain MW-G01\n")
     assert errors.count("memwal explain") == 1
-    _, _, logged = run("garbage", tables[0], "--ingest-idle", "1h", "--log-format", "json")
+    _, _, logged = run("garbage", tables[0], "--grace", "1s", "--log-format", "json")
     assert "MW-G01" in logged
     assert "memwal explain" not in logged
 

@@ -156,8 +156,8 @@ def read_staged(objects: Objects, path: str, chunk_rows: int, first_row: int) ->
         raise Refused(
             "MW-I23",
             f"{objects.uri}: {path}: staged rows are gone, so that this ingest can't be finished: "
-            "`memwal garbage` removes them when nobody resumed it for a long time "
-            "(--ingest-idle). What is written stays; ingest the source under another --id",
+            "`memwal garbage` removes them when nobody resumed it for 14 days. What is written "
+            "stays; ingest the source under another --id",
         ) from None
     except (pa.ArrowException, ValueError) as error:
         raise Corruption("MW-I27", f"{objects.uri}: {path}: {error}") from None

@@ -45,7 +45,7 @@ class GarbageLimits:
     wal: bool = False
     adopt_orphans: bool = False
     leftover_age_seconds: float = 86_400.0
-    ingest_idle_seconds: float = GarbageRequest.ingest_idle_seconds
+    ingest_idle_seconds: float = 14 * 86_400.0
     cursor_age_seconds: float = GarbageRequest.cursor_age_seconds
     sweep_seconds: float = 86_400.0
     sweep_objects_min: int = 10_000

@@ -8,7 +8,6 @@ from typing import Annotated
 from memwal.options import Option
 
 CURSOR_AGE_SECONDS = 14 * 86_400.0
-INGEST_IDLE_SECONDS = 14 * 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class Retention:
         bool,
         Option(
             meaning="Permit a retention and a grace that are shorter than configured, or than a "
-            "day and ten minutes, and an --ingest-idle under a day."
+            "day and ten minutes."
         ),
     ] = False
 
@@ -60,13 +59,6 @@ class DeletingRequest(Retention):
             form="Delete garbage",
         ),
     ] = False
-    ingest_idle_seconds: Annotated[
-        float,
-        Option(
-            meaning="How long to keep the staged rows of an unfinished ingest that nobody resumes.",
-            metavar="14d",
-        ),
-    ] = INGEST_IDLE_SECONDS
     wal: Annotated[
         bool | None,
         Option(
