@@ -141,7 +141,6 @@ def open_table(
     engine: EngineName | None = None,
     master: str | None = None,
     lease: bool = True,
-    lease_seconds: float | None = None,
     memory_bytes_max: int | None = None,
     audit: str | None = None,
     consistency: Consistency = "latest",
@@ -158,7 +157,6 @@ def open_table(
     engine: `auto`, `spark` or `local`; by default what the configuration says, else `auto`.
     master: the Spark master.
     lease: whether jobs take the table's lease.
-    lease_seconds: how long others wait for the lease if a job dies, 15 to 3600; by default 300.
     memory_bytes_max: how much memory this process, or each of Spark's executors, may take; None
         means no limit.
     audit: a folder or address for audit trails; by default what the configuration says.
@@ -172,9 +170,7 @@ def open_table(
         raise Usage(f"engine {engine!r}: expected {', '.join(get_args(EngineName))}")
     file = Config() if config is None else load_config(config)
     options = {**read_environment_options(), **(storage_options or {})}
-    given = make_settings(
-        lease_seconds=lease_seconds, memory_bytes_max=memory_bytes_max, audit=audit
-    )
+    given = make_settings(memory_bytes_max=memory_bytes_max, audit=audit)
     return Table(
         resolve_table(uri, file, options).with_settings(given),
         consistency=parse_consistency(consistency),

@@ -87,7 +87,7 @@ run_command(["sh", "-c", "echo $PYSPARK_DRIVER_PYTHON $SPARK_HOME"], is_driver_h
         (["merge", "t", "--archives", "none.tgz#e"], "--archives none.tgz: no such file"),
         (["merge", "t", "--bogus"], "No such option: --bogus"),
         (["garbage", "t", "--grace", "5 minutes"], "--grace '5 minutes': expected a number and"),
-        (["merge", "t", "--lease-seconds", "3"], "lease_seconds: Input should be greater than"),
+        (["merge", "t", "--memory-max", "x"], "--memory-max 'x': expected bytes"),
         (["merge", "t", "--until-generation", "x"], "Invalid value for '--until-generation'"),
     ],
 )
