@@ -25,7 +25,7 @@ from memwal.jobs.garbage.model import (
     SweptShard,
     UntilGrace,
 )
-from memwal.jobs.garbage.request import CURSOR_AGE_SECONDS, GarbageRequest
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, Cursor, ShardId, TableView
 from memwal.text import format_duration
 
@@ -74,11 +74,7 @@ def permit(request: GarbageRequest, settings: Configured) -> Permission:
         wal=_choose(request.wal, configured is not None),
     )
     retention = asked.retention_seconds
-    for name, seconds in (
-        ("retention", retention),
-        ("grace", asked.grace_seconds),
-        ("cursor_age", request.cursor_age_seconds),
-    ):
+    for name, seconds in ("retention", retention), ("grace", asked.grace_seconds):
         if seconds is not None and not 0 <= seconds < math.inf:
             raise Usage(f"{name}_seconds {seconds:g}: expected a number of seconds, 0 or more")
     if not request.allow_short_retention:
@@ -88,7 +84,6 @@ def permit(request: GarbageRequest, settings: Configured) -> Permission:
         and retention is not None
         and retention >= configured
         and asked.grace_seconds >= grace
-        and request.cursor_age_seconds >= CURSOR_AGE_SECONDS
         and not request.adopt_orphans
     )
     return replace(asked, deletes=request.execute or keeps)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from memwal.options import Option
 
+# Versions that a cursor needs go once nobody moved it for this long.
 CURSOR_AGE_SECONDS = 14 * 86_400.0
 
 
@@ -31,13 +32,6 @@ class Retention:
             form="Grace",
         ),
     ] = None
-    cursor_age_seconds: Annotated[
-        float,
-        Option(
-            meaning="Keep versions for a cursor (memwal changes) that nobody moved for this long.",
-            metavar="14d",
-        ),
-    ] = CURSOR_AGE_SECONDS
     allow_short_retention: Annotated[
         bool,
         Option(

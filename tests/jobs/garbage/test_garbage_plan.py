@@ -670,7 +670,6 @@ DAY, HOUR = 86_400.0, 3600.0
         ({"retention": 7 * DAY}, {"grace_seconds": 600.0}, False),
         ({"retention": 7 * DAY}, {"execute": True, "grace_seconds": 600.0}, True),
         ({"retention": 7 * DAY, "grace": 2 * HOUR}, {"grace_seconds": HOUR}, "MW-G01"),
-        ({"retention": 7 * DAY}, {"cursor_age_seconds": DAY}, False),
         ({"retention": 7 * DAY}, {"adopt_orphans": True}, False),
         (
             {"retention": 7 * DAY},
@@ -703,7 +702,7 @@ def test_what_is_not_asked_for_is_as_configured() -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_duration_is_refused_whatever_is_allowed(seconds: float) -> None:
-    for name in ("retention_seconds", "grace_seconds", "cursor_age_seconds"):
+    for name in ("retention_seconds", "grace_seconds"):
         with pytest.raises(Usage, match=r"_seconds .*expected a number of seconds"):
             permit(GarbageRequest(allow_short_retention=True, **{name: seconds}), Settings())
 
