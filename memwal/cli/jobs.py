@@ -21,7 +21,6 @@ from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
 from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.backfill.request import BackfillRequest
-from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
@@ -85,14 +84,14 @@ def index_catchup(tables: Tables, *, request: CatchupRequest, flags: JobFlags) -
 
 
 @command(JobFlags)
-def compaction(tables: Tables, *, request: CompactionRequest, flags: JobFlags) -> Job:
+def compaction(tables: Tables, *, flags: JobFlags) -> Job:
     """Rewrite the small fragments that merging leaves.
 
     Indexes are caught up before and after.
     """
     from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 
-    return flags.job(run_compaction, CompactionOptions, tables, request=request)
+    return flags.job(run_compaction, CompactionOptions, tables)
 
 
 @command(JobFlags)

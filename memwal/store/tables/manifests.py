@@ -313,17 +313,17 @@ def check_data_file(tail: bytes, file_bytes: int) -> None:
     """
     footer = tail[-DATA_FOOTER_BYTES:]
     if len(footer) < DATA_FOOTER_BYTES or footer[-4:] != MAGIC:
-        raise Corruption("MW-F04", "does not end like a Lance data file")
+        raise Corruption("MW-F01", "does not end like a Lance data file")
     metadata, columns, buffers, buffer_count, column_count = struct.unpack("<QQQII", footer[:32])
     end = file_bytes - DATA_FOOTER_BYTES
     if not metadata <= columns <= buffers <= end:
-        raise Corruption("MW-F04", f"its footer points outside of its {file_bytes} bytes")
+        raise Corruption("MW-F01", f"its footer points outside of its {file_bytes} bytes")
     if (
         column_count * _TABLE_ENTRY_BYTES > buffers - columns
         or buffer_count * _TABLE_ENTRY_BYTES > end - buffers
     ):
         raise Corruption(
-            "MW-F04",
+            "MW-F01",
             f"its footer claims {column_count} columns and {buffer_count} buffers, more than there "
             "is room for",
         )
