@@ -107,8 +107,6 @@ def snapshot(tables: Tables, *, flags: JobFlags) -> Job:
 def garbage(tables: Tables, *, request: GarbageRequest, flags: JobFlags) -> Job:
     """List what is provably unused, or delete it.
 
-    It deletes by the configured retention, or with --execute.
-
     Garbage is generations, their WAL, staged rows, old manifests and claims. A configured retention
     permits deleting by it, and options may keep more. To delete sooner takes --execute and
     --allow-short-retention. Without a configured one all deleting takes --execute.
