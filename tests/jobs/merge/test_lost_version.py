@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,11 @@ def test_a_restore_to_lower_numbers_is_no_loss(table: Table, tmp_path: Path) -> 
         table.flush(table.shards[0], Put([40 + n], n))
         api.merge()
     api.checkpoint("monday")
-    for name in ("_versions", "_transactions", "_refs", "data"):
-        shutil.rmtree(Path(table.uri) / name)
-    before = len(list((Path(table.uri) / layout.RUNS).iterdir()))
-    assert restore(tmp_path / "copies", Path(table.uri), over=True).error is None
-    for record in sorted((Path(table.uri) / layout.RUNS).iterdir())[:-before]:
+    Path(table.uri).rename(tmp_path / "broken")
+    records = shutil.copytree(tmp_path / "broken" / layout.RUNS, Path(table.uri) / layout.RUNS)
+    before = len(list(records.iterdir()))
+    assert restore(tmp_path / "copies", Path(table.uri)).error is None
+    for record in sorted(records.iterdir())[:-before]:
         record.unlink()  # that of the restore, which knows
     table.flush(table.shards[0], Put([50], 1))
     assert api.status().error is None
@@ -122,14 +123,14 @@ def test_a_restore_and_a_repair_from_a_backup_bring_it_back(table: Table, tmp_pa
     back_up(table, tmp_path / "copies")
     truth = table.truth()
     version = lose(table)
-    copy = table.copied(tmp_path / "copy")
     memwal.open_table(table.uri).repair(
         execute=True, yes=True, from_backup=str(tmp_path / "copies")
     )
     assert int(table.dataset.version) == version
     table.merge_all()
     assert table.base_rows() == truth
-    assert restore(tmp_path / "copies", Path(copy.uri), over=True).error is None
+    copy = replace(table, uri=str(tmp_path / "again"))
+    assert restore(tmp_path / "copies", Path(copy.uri)).error is None
     copy.merge_all()
     assert copy.base_rows() == truth
 

@@ -374,6 +374,7 @@ def test_where_somebody_else_makes_a_table_meanwhile_it_stays_theirs(
 
     report = restore(world.place, path, steps=come)
     assert (report.exit_code, report.outcome) == (4, "failed")
+    assert (path / "data").exists() == (step == "commit")
     assert "theirs" in [file.read_text("latin1") for file in (path / layout.VERSIONS).iterdir()]
 
 
