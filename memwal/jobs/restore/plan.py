@@ -37,7 +37,7 @@ from memwal.text import iso_time, name_some
 _NAMED_MAX = 10
 # What memwal leaves in any place where it has looked, or tried to restore.
 _LEFT = tuple(f"{f}/" for f in (layout.LEASE, layout.RUNS, layout.STAGING))
-_ASIDE = "move what is there aside first (`mv`; on S3 copy it and delete it there)"
+_ASIDE = "move all that is there aside first (`mv`; on S3 copy it and delete it there)"
 
 
 def choose_backup(backups: Sequence[Backup], request: RestoreRequest, uri: str) -> Backup:
@@ -70,12 +70,12 @@ def check_place(uri: str, paths: Iterable[str], mark: RestoreMark | None, backup
             f"(--backup {mark.backup}), or {_ASIDE}",
         )
     if mark is None:
-        there = [p for p in paths if p != layout.RESERVE and not p.startswith(_LEFT)]
+        there = {p.split("/")[0] for p in paths if p != layout.RESERVE and not p.startswith(_LEFT)}
         if there:
             raise Refused(
                 "MW-A20",
-                f"{uri}: there is something already ({_name(there)}): {_ASIDE}, or restore to "
-                "another place",
+                f"{uri}: there is something already ({', '.join(sorted(there)[:_NAMED_MAX])}): "
+                f"{_ASIDE}, or restore to another place",
             )
 
 

@@ -41,7 +41,7 @@ class RestoreTableReport(TableReport):
 
 SHARDS: tuple[Column[RestoredShardReport], ...] = (
     words("shard", lambda shard: shard.shard_id),
-    numbers("epoch", lambda shard: shard.epoch),
+    words("epoch", lambda shard: str(shard.epoch)),
     numbers("generations", lambda shard: format_generations(shard.generations)),
     numbers("WAL entries", lambda shard: shard.wal_entries),
 )
