@@ -44,14 +44,12 @@ def run_restore(options: RestoreOptions, progress: Progress, steps: Steps = no_s
         backup = open_stores(source.find_uri(), {**source.storage_options, **asked})
         check_apart(stores.objects, backup.objects)
         restorer = Restorer(
-            name=table.resolved.name,
+            table=table,
             objects=stores.objects,
             source=backup.objects,
             clock=stores.clock,
             take_lease=partial(table.take_lease, NAME, options, mends=True),
-            before_commit=table.before_commit,
-            start=progress.start,
-            done=progress.done,
+            progress=progress,
             steps=steps,
         )
         work = restorer.plan if options.dry_run else restorer.run

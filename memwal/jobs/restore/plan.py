@@ -1,4 +1,4 @@
-"""Decides what a restore does: which backup, which objects, and how each shard goes on. Pure.
+"""Decides what a restore does: where it may go, which objects, and how each shard goes on. Pure.
 
 A table may have been at the address before, and its writers may not know that it has gone. A shard
 goes on above everything that such a table may have given out, so that they are told, and nothing
@@ -21,9 +21,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from memwal.errors import Corruption, Refused, StoreUnavailable, Usage
+from memwal.errors import Corruption, Refused, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.restore.request import RestoreRequest
 from memwal.model import (
     Backup,
     BackupObject,
@@ -32,31 +31,12 @@ from memwal.model import (
     ShardManifest,
     StoredFile,
 )
-from memwal.text import iso_time, name_some
+from memwal.text import name_some
 
 _NAMED_MAX = 10
 # What memwal leaves in any place where it has looked, or tried to restore.
 _LEFT = tuple(f"{f}/" for f in (layout.LEASE, layout.RUNS, layout.STAGING))
 _ASIDE = "move all that is there aside first (`mv`; on S3 copy it and delete it there)"
-
-
-def choose_backup(backups: Sequence[Backup], request: RestoreRequest, uri: str) -> Backup:
-    """The backup that is asked for; `backups` are oldest first. Raises Usage."""
-    found = [
-        backup
-        for backup in backups
-        if request.backup in (None, backup.name) and request.version in (None, backup.version)
-    ]
-    if found:
-        return found[-1]
-    said = [f"named {request.backup!r}"] if request.backup is not None else []
-    said += [f"of version {request.version}"] if request.version is not None else []
-    there = ", ".join(
-        f"{b.name} (version {b.version}, {iso_time(b.made_at_nanos)})"
-        for b in backups[-_NAMED_MAX:]
-    )
-    wanted = " ".join(("no backup", *said))
-    raise Usage(f"{uri}: there is {wanted}; {f'there are: {there}' if there else 'it has none'}")
 
 
 def check_place(uri: str, paths: Iterable[str], mark: RestoreMark | None, backup: Backup) -> None:

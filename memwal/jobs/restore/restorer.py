@@ -26,7 +26,6 @@ from memwal.jobs.restore.plan import (
     check_end,
     check_list,
     check_place,
-    choose_backup,
     find_version_path,
     is_copied,
     list_unflushed,
@@ -38,6 +37,8 @@ from memwal.jobs.restore.request import RestoreRequest
 from memwal.model import Backup, BackupObject, BackupShard, RestoreMark, ShardManifest, StoredFile
 from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Clock, Objects, Steps
 from memwal.report import DONE
+from memwal.run.progress import Progress
+from memwal.run.tables import OpenTable
 from memwal.store.objects.copying import copy_object, digest_object
 from memwal.store.records.backups import StoredBackups
 from memwal.store.shards.manifests import ShardManifests
@@ -54,18 +55,14 @@ _READERS_MAX = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Restorer:
-    """Restores from a place of backups, `source`, to `objects`."""
+    """Restores from a place of backups, `source`, to `objects`, the place of `table`."""
 
-    name: str
+    table: OpenTable
     objects: Objects
     source: Objects
     clock: Clock
     take_lease: Callable[[], None]
-    """Proves the store, and claims the place. Raises LeaseHeld."""
-    before_commit: Callable[[], None]
-    """Called before each writing step; raises LeaseHeld when the claim was lost."""
-    start: Callable[[str, int, int], None]
-    done: Callable[[int, int], None]
+    progress: Progress
     steps: Steps
 
     def plan(self, request: RestoreRequest) -> RestoreTableReport:
@@ -88,7 +85,7 @@ class Restorer:
             lambda shard: self._restore_shard(shard, objects), backup.shards, _READERS_MAX
         )
         check_end(self.objects.uri, self._list_files(), copied, backup)
-        self.before_commit()
+        self.table.before_commit()
         self.steps("commit")
         self._commit(backup, mark)
         self.steps("committed")
@@ -99,7 +96,7 @@ class Restorer:
 
     def _look(self, request: RestoreRequest) -> tuple[Backup, Mapping[str, StoredFile], bool]:
         """The backup, what is in the place, and whether the restore was begun there before."""
-        backup = choose_backup(StoredBackups(self.source).list(), request, self.source.uri)
+        backup = StoredBackups(self.source).find(request.backup, request.version)
         files, mark = self._list_files(), find_restore_mark(self.objects)
         check_place(self.objects.uri, files, mark, backup)
         return backup, files, mark is not None
@@ -117,7 +114,7 @@ class Restorer:
     ) -> RestoreTableReport:
         missing = [o for o in objects.values() if is_copied(o) and o.path not in files]
         return RestoreTableReport(
-            table=self.name,
+            table=self.table.resolved.name,
             outcome=DONE,
             backup=backup.name,
             backup_made_at=iso_time(backup.made_at_nanos),
@@ -127,7 +124,7 @@ class Restorer:
         )
 
     def _put_mark(self, path: str, mark: RestoreMark) -> None:
-        self.before_commit()
+        self.table.before_commit()
         self.steps("mark")
         try:
             self.objects.put_if_absent(path, restores.encode_restore_mark(mark))
@@ -136,11 +133,11 @@ class Restorer:
                 raise LostRace(f"{self.objects.uri}: somebody else makes a table there") from None
 
     def _copy(self, copied: Sequence[BackupObject], files: Container[str]) -> None:
-        self.start("objects", len(copied), sum(found.size_bytes for found in copied))
+        self.progress.start("objects", len(copied), sum(found.size_bytes for found in copied))
         counted = [0, 0]
 
         def copy(found: BackupObject) -> None:
-            self.before_commit()
+            self.table.before_commit()
             self.steps("copy")
             if found.path not in files:
                 self._copy_object(found)
@@ -152,7 +149,7 @@ class Restorer:
                 )
             counted[0] += 1
             counted[1] += found.size_bytes
-            self.done(*counted)
+            self.progress.done(*counted)
 
         side_by_side(copy, copied, _READERS_MAX)
 
@@ -194,7 +191,7 @@ class Restorer:
         for position, found in enumerate(rows, start=sentinel + 1):
             self.steps("row")
             self._copy_object(found, layout.wal_entry_path(shard_id, position))
-        self.before_commit()
+        self.table.before_commit()
         self.steps("shard")
         restored = plan_end(claimed, len(rows))
         self._create_manifest(restored)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def test_a_restore_to_lower_numbers_is_no_loss(table: Table, tmp_path: Path) -> 
     assert api.status().error is None
 
 
-def test_a_restore_and_a_repair_from_a_backup_bring_it_back(table: Table, tmp_path: Path) -> None:
+def test_a_repair_from_a_backup_brings_it_back(table: Table, tmp_path: Path) -> None:
     back_up(table, tmp_path / "copies")
     truth = table.truth()
     version = lose(table)
@@ -129,10 +128,6 @@ def test_a_restore_and_a_repair_from_a_backup_bring_it_back(table: Table, tmp_pa
     assert int(table.dataset.version) == version
     table.merge_all()
     assert table.base_rows() == truth
-    copy = replace(table, uri=str(tmp_path / "again"))
-    assert restore(tmp_path / "copies", Path(copy.uri)).error is None
-    copy.merge_all()
-    assert copy.base_rows() == truth
 
 
 def test_what_a_user_may_do_stops_nothing(table: Table) -> None:

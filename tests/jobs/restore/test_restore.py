@@ -142,11 +142,12 @@ def fails(call: Any) -> str:
 
 def test_in_a_new_place(world: World) -> None:
     path = world.root / "new"
-    planned = check_done(restore(world.place, path, dry_run=True))
+    version = world.table.dataset.version
+    planned = check_done(restore(world.place, path, version=version, dry_run=True))
     assert (planned.backup, planned.version_after, path.exists()) == ("b1", None, False)
     report = check_done(restore(world.place, path))
     assert report.objects_copied == planned.objects_copied
-    assert report.backup_version == world.table.dataset.version
+    assert report.backup_version == version
     assert [(s.shard_id, s.generations, s.wal_entries) for s in report.shards] == sorted(
         [(world.shard, (1, 2), 1), (world.other, (1, 2), 0)]
     )
@@ -297,7 +298,12 @@ def test_places_that_are_refused(world: World) -> None:
     (world.root / "file" / "some.txt").write_text("here")
     occupied = restore(world.place, world.root / "file")
     assert (occupied.exit_code, "(MW-A20)" in (occupied.error or "")) == (5, True)
-    assert restore(world.root / "nothing", world.root / "new").exit_code == 2
+    for source, asked in (
+        (world.root / "nothing", {}),
+        (world.place, {"backup": "b2"}),
+        (world.place, {"version": 99, "backup": "b1"}),
+    ):
+        assert restore(source, world.root / "new", **asked).exit_code == 2
     assert not (world.root / "new").exists()
     world.at(world.root / "new").stores.leases.acquire("restore")
     report = restore(world.place, world.root / "new")

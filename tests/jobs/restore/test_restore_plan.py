@@ -9,19 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.errors import Corruption, Refused, StoreUnavailable, Usage
+from memwal.errors import Corruption, Refused, StoreUnavailable
 from memwal.format import codec, layout, restores
 from memwal.jobs.restore.plan import (
     check_end,
     check_list,
     check_place,
-    choose_backup,
     find_version_path,
     is_copied,
     plan_claim,
     plan_end,
 )
-from memwal.jobs.restore.request import RestoreRequest
 from memwal.model import (
     Backup,
     BackupObject,
@@ -118,22 +116,6 @@ def test_a_later_restore_of_the_same_backup_goes_on_above_the_first() -> None:
     first, second = (m.replay_after_wal_entry_position for m in (made, later))
     assert second - first == layout.LEAP_MIN
     assert min(made.writer_epoch, first) > layout.LEAP
-
-
-def test_which_backup() -> None:
-    newer = replace(BACKUP, name="b2", version=9)
-    again = replace(BACKUP, name="b3", version=7)
-    backups = (BACKUP, newer, again)
-    assert choose_backup(backups, RestoreRequest(), "/b") == again
-    assert choose_backup(backups, RestoreRequest(backup="b2"), "/b") == newer
-    assert choose_backup(backups, RestoreRequest(version=9), "/b") == newer
-    assert choose_backup(backups, RestoreRequest(version=7), "/b") == again
-    assert choose_backup(backups, RestoreRequest(version=7, backup="b1"), "/b") == BACKUP
-    for wrong in (RestoreRequest(backup="b4"), RestoreRequest(version=9, backup="b1")):
-        with pytest.raises(Usage, match=r"there are: b1 \(version 7, "):
-            choose_backup(backups, wrong, "/b")
-    with pytest.raises(Usage, match="it has none"):
-        choose_backup((), RestoreRequest(), "/b")
 
 
 OURS = RestoreMark(backup="b1", objects_sha256=b"\0" * 32)
