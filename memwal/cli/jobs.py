@@ -254,10 +254,11 @@ def rescue(tables: Tables, *, request: RescueRequest, flags: RescueFlags) -> Job
 def restore(
     source: BackupPlace, table: OneTable, *, request: RestoreRequest, flags: JobFlags
 ) -> Job:
-    """Make a table again out of a backup.
+    """Make a table out of a backup, where none is.
 
-    Writers can open it at once. One that still has the old table open is fenced: no row of its is
-    taken for the new table's. After a kill, run it again to continue.
+    To replace a broken table, move it aside first. Writers can open the new one at once. One that
+    still has the old table open is fenced: no row of its is taken for the new table's. After a
+    kill, run it again to continue.
     """
     from memwal.jobs.restore.job import RestoreOptions, run_restore
 
