@@ -1,6 +1,5 @@
 """Collects garbage where indexes caught up, and daily everywhere. Deletes it from tables
-that have a `retention` in memwal.toml, or from all with `garbage_execute = true` in `[airflow]`; of
-the others it is listed.
+that have a `retention` in memwal.toml; of the others it is listed.
 """
 
 from memwal_airflow.assets.events import INDEXED

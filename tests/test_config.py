@@ -113,7 +113,7 @@ def test_a_file_of_somebody_else_is_not_taken_unasked(
     [
         ("generations = 1", "unknown key 'generations'"),
         ("[defaults]\nengin = 'local'", "unknown key 'defaults.engin'"),
-        ("[tables.t]\nuri = '/t'\ngrace = '1h'", "unknown key 'tables.t.grace'"),
+        ("[tables.t]\nuri = '/t'\nsooner = '1h'", "unknown key 'tables.t.sooner'"),
         ("[defaults]\nuri = '/t'", "unknown key 'defaults.uri'"),
         ("[tables.t]\nengine = 'local'", "tables.t.uri: Field required"),
         ("[tables.t]\nuri = ''", "tables.t.uri"),
@@ -493,6 +493,7 @@ SETTINGS = {
     "lease_seconds": "20",
     "compaction": "auto",
     "retention": "7d",
+    "grace": "2h",
 }
 
 

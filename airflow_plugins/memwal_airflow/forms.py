@@ -40,9 +40,8 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
     params = {"tables": build_tables_param(config, None if is_rescue else no_tables)}
     if job != "verify":
         params["dry_run"] = build_dry_run_param(is_rescue)
-    defaults = _find_defaults(job, config)
     return params | {
-        declared.field: build_param(declared, defaults.get(declared.field, declared.shown_default))
+        declared.field: build_param(declared, declared.shown_default)
         for declared in list_form_options(job)
     }
 
@@ -51,20 +50,6 @@ def list_form_options(job: str) -> list[DeclaredOption]:
     """The options of a job that whoever starts its DAG may choose."""
     request = FORMS.get(job)
     return [] if request is None else [d for d in list_options(request) if d.option.form]
-
-
-def _find_defaults(job: str, config: Config) -> dict[str, Any]:
-    """What `[airflow]` says of a form's fields."""
-    dags = config.airflow
-    if job != "garbage":
-        return {}
-    return {
-        "execute": dags.garbage_execute,
-        "as_configured": True,
-        "retention": dags.retention,
-        "grace": dags.grace,
-        "wal": dags.garbage_wal,
-    }
 
 
 def build_run_fields(job: str) -> dict[str, Any]:

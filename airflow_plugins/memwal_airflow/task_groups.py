@@ -95,9 +95,6 @@ def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     fields["execution_timeout"] = timedelta(seconds=dags.execution_timeout_seconds)
     if job == "backup":
         fields["verify"] = True
-    if job in ("garbage", "maintain"):
-        fields |= dags.model_dump(include={"retention", "grace"})
-        fields |= {"execute": dags.garbage_execute, "wal": dags.garbage_wal}
     return {**build_task_defaults(dags), **fields}
 
 

@@ -106,9 +106,11 @@ def snapshot(tables: Tables, *, flags: JobFlags) -> Job:
 
 @command(JobFlags)
 def garbage(tables: Tables, *, request: GarbageRequest, flags: JobFlags) -> Job:
-    """List what is provably unused; with --execute, delete it.
+    """List what is provably unused; delete it by the configured retention, or with --execute.
 
-    Garbage is generations, their WAL, staged rows, old manifests and claims.
+    Garbage is generations, their WAL, staged rows, old manifests and claims. A configured retention
+    permits deleting by it, and options may keep more. To delete sooner takes --execute and
+    --allow-short-retention. Without a configured one all deleting takes --execute.
     """
     from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 
@@ -119,7 +121,7 @@ def garbage(tables: Tables, *, request: GarbageRequest, flags: JobFlags) -> Job:
 def maintain(tables: Tables, *, request: MaintainRequest, flags: JobFlags) -> Job:
     """Merge, index-catchup, snapshot and garbage, in this order.
 
-    Garbage is only listed without --execute.
+    Garbage is deleted as by memwal garbage.
     """
     from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 

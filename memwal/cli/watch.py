@@ -56,8 +56,8 @@ Retention = Annotated[
     typer.Option(
         "--retention",
         metavar="7d",
-        help="How long versions stay; what nothing needs is then deleted, also WAL. Default: as "
-        "configured, else nothing is deleted.",
+        help="How long versions stay; what nothing needs is then deleted, also WAL. Of this and "
+        "what is configured, the longer holds; without either nothing is deleted.",
     ),
 ]
 For = Annotated[str | None, typer.Option("--for", metavar="10m", help="End after this long.")]
@@ -126,6 +126,12 @@ class WatchFlags(JobFlags):
             freshness=_parse(self.freshness, "--freshness"),
             retention=_parse(self.retention, "--retention"),
         )
+
+    def hold(self, table: ResolvedTable) -> ResolvedTable:
+        """The table with the flags' settings. Its own retention holds if it is longer."""
+        held = table.with_settings(self.held_to)
+        times = [t.settings.retention for t in (table, held) if t.settings.retention is not None]
+        return held.with_settings(make_settings(retention=max(times, default=None)))
 
     @property
     def own(self) -> Mapping[str, object]:
@@ -256,7 +262,7 @@ class _Configuration:
             found = named.tables(names, quiet=True, listed=self.listed.find) if names else []
         self._config = config
         self._known |= set(config.tables)
-        return config, [table.with_settings(self.flags.held_to) for table in found]
+        return config, [self.flags.hold(table) for table in found]
 
     def _list_left(self, config: Config) -> Iterator[str]:
         """Yield the names to watch from now on.

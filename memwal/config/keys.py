@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from memwal.config.names import is_address
 from memwal.config.namespaces import NamespaceSettings
-from memwal.model import GRACE_SECONDS, PRIORITY
+from memwal.model import PRIORITY
 from memwal.rows.policy import RowPolicy, make_policy
 from memwal.text import parse_bytes, parse_seconds
 
@@ -123,9 +123,10 @@ class Settings(BaseModel):
         "How long garbage passes look only at what changed, between full sweeps", ge=0
     )
     retention: Seconds | None = _key(
-        "How long versions stay; watch, maintain and DAGs then delete what nothing needs, and WAL",
+        "How long versions stay; jobs then delete by it what nothing needs, and WAL",
         ge=86_400,
     )
+    grace: Seconds | None = _key("How long unused objects stay for readers; not set: 1h", ge=600)
     audit: str | None = _key("A folder or address for audit trails; not set: none", min_length=1)
     runs_kept_max: int | None = _key("Run records of a table", ge=1, le=4000)
     freshness: Seconds | None = _key("The lag that watch keeps the table under", ge=1)
@@ -237,10 +238,6 @@ class AirflowDags(BaseModel):
     verify_schedule: str = _key("Cron, UTC; empty: only when started", "0 5 * * *")
     owner: str = _key("Of the shipped DAGs' tasks", "memwal", min_length=1)
     any_address: bool = _key("Whether a run may name a table that this file does not", False)
-    garbage_execute: bool = _key("Whether garbage is deleted, or only listed", False)
-    garbage_wal: bool = _key("Whether covered WAL entries are deleted, too", False)
-    retention: str | None = _key("Such as 7d; older versions are expired; not set: none")
-    grace: str | None = _key("Such as 1h; how long to keep unused objects for readers")
     conn_id: str = _key("The connection to the tables", "memwal_default")
     spark_conn_id: str | None = _key("For spark-submit; not set: the memwal command")
     pool: str = _key("The pool of the tasks", "default_pool")
@@ -291,14 +288,10 @@ class WatchSettings(BaseModel):
         "Between snapshots; longer where one finds nothing", 3600.0, gt=0
     )
     compaction_every: Seconds | None = _key("Between compactions; not set: none", gt=0)
-    garbage_every: Seconds = _key("Between garbage collections, with garbage_execute", 3600.0, gt=0)
+    garbage_every: Seconds = _key("Between garbage collections", 3600.0, gt=0)
     names_every: Seconds = _key(
         "Between requests to a namespace for the tables of a glob", 60.0, ge=1
     )
-    garbage_execute: bool = _key("Whether garbage is collected", False)
-    garbage_wal: bool = _key("Whether covered WAL entries are deleted, too", False)
-    retention: Seconds | None = _key("Older versions are expired; not set: none", ge=0)
-    grace: Seconds = _key("How long to keep unused objects for readers", GRACE_SECONDS, ge=0)
 
 
 class Config(BaseModel):

@@ -131,17 +131,19 @@ def _build_rows(schema: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str,
 def _format_cell(value: Any, kind: str) -> Text:
     if value is None:
         return Text("NULL", style="dim")
-    shown = value if kind == "double" else _shorten(value)
+    shown = _shorten(value, digits="float" in kind and "double" not in kind)
     text = one_line(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))
     return Text(text if len(text) <= _CELL_MAX else f"{text[: _CELL_MAX - 1]}…")
 
 
-def _shorten(value: Any) -> Any:
-    """Shorten long lists, such as vectors, to their first items, numbers to a float's digits."""
+def _shorten(value: Any, *, digits: bool) -> Any:
+    """Shorten long lists, such as vectors, to their first items; with `digits`, numbers to those of
+    a 32-bit float.
+    """
     if isinstance(value, list):
-        items = [_shorten(item) for item in value[:_ITEMS_MAX]]
+        items = [_shorten(item, digits=digits) for item in value[:_ITEMS_MAX]]
         return items if len(value) <= _ITEMS_MAX else [*items, f"{len(value)} in all"]
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+    return float(f"{value:.7g}") if digits and isinstance(value, float) else value
 
 
 def show_explain(document: Mapping[str, Any], console: Console) -> None:

@@ -22,6 +22,7 @@ _CONFIG_HEAD = """\
 [defaults]
 due_generations_min = 4
 due_age_seconds_min = 90
+retention = "1d"
 runs_kept_max = 200
 
 [airflow]
@@ -29,8 +30,6 @@ merge_schedule = "* * * * *"
 garbage_schedule = "*/10 * * * *"
 compaction_schedule = "*/20 * * * *"
 deferrable = true
-garbage_execute = true
-garbage_wal = true
 retry_delay_seconds = 10
 execution_timeout_seconds = 900
 """

@@ -27,7 +27,6 @@ snapshot_schedule = ""
 deferrable = true
 defer_after_seconds = 2
 compaction_schedule = ""
-garbage_execute = true
 retries = 8
 retry_delay_seconds = 3
 """

@@ -205,7 +205,6 @@ def test_events_that_piled_up_name_each_table_once() -> None:
 PLAIN = ("index_catchup", "snapshot", "compaction", "merge")
 OWN = {"execute": False, "retention": "9d", "grace": "2h", "wal": False}
 EVERYTHING = {"shards": ["0f", "a1"], "idle": "1h", "drop_torn": True}
-AS_CONFIGURED = ["--retention=7d", "--execute", "--as-configured", "--wal"]
 
 
 @pytest.mark.parametrize(
@@ -217,10 +216,9 @@ AS_CONFIGURED = ["--retention=7d", "--execute", "--as-configured", "--wal"]
             for job in ("index_catchup", "snapshot", "merge")
         ),
         ("compaction", {"dry_run": True}, ["--dry-run"]),
-        ("garbage", {}, AS_CONFIGURED),
-        ("garbage", {"dry_run": True}, [*AS_CONFIGURED, "--dry-run"]),
-        ("garbage", OWN, ["--retention=9d", "--grace=2h", "--as-configured"]),
-        ("garbage", {"retention": None}, AS_CONFIGURED[1:]),
+        ("garbage", {}, []),
+        ("garbage", {"dry_run": True}, ["--dry-run"]),
+        ("garbage", OWN, ["--retention=9d", "--grace=2h"]),
         # It is read again, and takes no place from a run.
         ("backup", {"dry_run": True}, ["--verify", "--dry-run"]),
         ("rescue", {}, ["--idle=10m", "--dry-run"]),
@@ -235,8 +233,6 @@ AS_CONFIGURED = ["--retention=7d", "--execute", "--as-configured", "--wal"]
 def test_a_job_does_what_the_form_says(
     named: InProcessAirflow, job: str, conf: dict[str, Any], expected: list[str]
 ) -> None:
-    settings = 'garbage_execute = true\nretention = "7d"\ngarbage_wal = true\n'
-    named.tables.set_head(HEAD + settings)
     dag = named.load_dag(f"memwal_{job}")
     dag.params.update({"tables": ["users"], **conf})
     task = dag.get_task(job)
@@ -368,7 +364,7 @@ def test_progress_of_a_try_that_died_is_told_by_the_next(
 def test_catchup_snapshot_garbage_and_compaction_by_hand_work_on_every_table(
     home: InProcessAirflow,
 ) -> None:
-    home.tables.set_head(HEAD + "garbage_execute = true\ngarbage_wal = true\n")
+    home.tables.set_head('[defaults]\nretention = "7d"\n' + HEAD)
     tables = [home.tables.make(name, generations=2) for name in ("orders", "users")]
     assert run_shipped(home, "memwal_merge").state == "success"
     for dag_id in ("memwal_index_catchup", "memwal_snapshot", "memwal_compaction"):

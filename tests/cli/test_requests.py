@@ -19,7 +19,6 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
-from memwal.model import GRACE_SECONDS
 from memwal.options import Kind, Option, list_options, list_settings, narrow
 from memwal.run.keywords import made_for_python, takes
 from scripts.reference import _describe_options
@@ -116,7 +115,7 @@ def test_every_kind_of_option_is_read_as_it_is_declared() -> None:
     assert kinds["execute"] is Kind.SWITCH
     assert run(GarbageRequest, "--no-wal").wal is False
     assert run(GarbageRequest).wal is None
-    assert run(GarbageRequest).grace_seconds == GRACE_SECONDS
+    assert run(GarbageRequest).grace_seconds is None
     assert run(BackfillRequest, "--jobs", "index-catchup,merge").jobs == ("merge", "index-catchup")
     assert run(MergeRequest, "--bytes-per-commit-max", "1MiB").bytes_per_commit_max == 2**20
 
@@ -129,10 +128,8 @@ def test_an_option_overrides_the_key_that_it_names_and_only_if_it_is_given() -> 
 
 def test_a_request_says_the_same_as_another_kind() -> None:
     asked = MaintainRequest(execute=True, wal=False, retention_seconds=9.0, compaction="auto")
-    found = narrow(asked, GarbageRequest, as_configured=True)
-    assert found == GarbageRequest(
-        execute=True, wal=False, retention_seconds=9.0, as_configured=True
-    )
+    found = narrow(asked, GarbageRequest, full=True)
+    assert found == GarbageRequest(execute=True, wal=False, retention_seconds=9.0, full=True)
 
 
 @pytest.mark.parametrize(

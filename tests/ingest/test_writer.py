@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import signal
 import subprocess
 import sys
 import warnings
@@ -21,6 +20,7 @@ from memwal.errors import Usage
 from memwal.ingest import open_writer
 from memwal.ingest.values.python_rows import read_rows
 from memwal.rows.pairs import Lenience
+from tests.support.forked import in_child
 from tests.support.ingest_tables import MemWalTable, make
 
 SCHEMA = pa.schema(
@@ -128,28 +128,6 @@ def test_errors_name_python_s_arguments(table: MemWalTable) -> None:
 
 
 # ---- forks
-
-
-def in_child(act: Callable[[], object]) -> str:
-    """What a forked child is told: the error's text, or nothing."""
-    out, into = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        said = ""
-        signal.alarm(20)  # a child that waits for threads that it doesn't have
-        try:
-            act()
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        finally:
-            os.write(into, said.encode())
-            os._exit(0)
-    os.close(into)
-    os.waitpid(child, 0)
-    with os.fdopen(out) as told:
-        return told.read()
 
 
 @pytest.mark.integration

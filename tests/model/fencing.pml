@@ -16,7 +16,7 @@
 
    The switches, each an unsafe variant: DELETE_NEWEST_SENTINEL, DELETE_SENTINELS, DELETE_HIGHEST,
    DELETE_UNCOVERED, DELETE_UNSEEN, DELETE_BELOW_CLAIM, SENTINEL_ENDS_CLAIM, UNLOCATED,
-   IN_ORDER, BY_NEAREST (the collector); NO_SENTINEL, NO_EPOCH_CHECK, NO_PUT_IF_ABSENT (the writers). */
+   IN_ORDER, BY_NEAREST (the collector); EMPTY_UNCOVERED (an erasure); NO_SENTINEL, NO_EPOCH_CHECK, NO_PUT_IF_ABSENT (the writers). */
 
 #ifndef WRITERS
 #define WRITERS 3
@@ -62,6 +62,11 @@
 /* One above a newer epoch's, too: that epoch's writer may put next where it stands. */
 #define NO_FENCE(p) (!SEEN_AS_SENTINEL(p))
 #endif
+#endif
+#ifdef EMPTY_UNCOVERED
+#define EMPTIABLE(p) true
+#else
+#define EMPTIABLE(p) (p <= replay)
 #endif
 #ifdef DELETE_BELOW_CLAIM
 #define HELD(p) false
@@ -414,6 +419,23 @@ proctype Collector()
          overlooked = 0;
          its_epoch = 0; its_replay = 0; its_seen = 0; its_generation = 0
        }
+     };
+     /* An erasure puts sentinels of the same epochs in place of some rows that nobody needs. */
+     atomic {
+       p = 1;
+       do
+       :: p <= LAST ->
+          if
+          :: writer_of[p] != 0 && !IS_SENTINEL(p) && EMPTIABLE(p) ->
+             printf("erasure: position %d becomes a sentinel of epoch %d\n", p, writer_of[p]);
+             assert(!(owed & BIT(p)));
+             sentinels = sentinels | BIT(p)
+          :: true
+          fi;
+          p++
+       :: p > LAST -> break
+       od;
+       p = 1
      };
      /* A batch may be cut short anywhere. */
      do

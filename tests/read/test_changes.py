@@ -134,6 +134,7 @@ def test_work_on_files_and_indexes_changes_no_row(tmp_path: Any) -> None:
 def test_from_nothing_each_row_is_an_insert(tmp_path: Any) -> None:
     table = tracked(tmp_path, rows=range(5))
     assert [row["_change"] for row in changes(table, 0)] == ["insert"] * 5
+    assert [row["_before"] for row in changes(table, 0, before=True)] == [None] * 5
 
 
 def test_a_key_that_came_and_went_is_not_told(tmp_path: Any) -> None:

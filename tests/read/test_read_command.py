@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+from collections import defaultdict
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,10 +16,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from rich.console import Console
 
 from memwal.cli import main
 from memwal.errors import Usage
 from memwal.read.output import check_file, write_file
+from memwal.read.show import show_rows
 from memwal.read.table import parse_keys
 from memwal.rows.json_values import rows_to_json
 from tests.support import builders
@@ -242,6 +246,26 @@ def test_every_type_has_a_json_form() -> None:
     assert first == {name: shown for name, (_, _, shown) in columns.items()}
     assert second == dict.fromkeys(columns)
     assert json.loads(json.dumps(first)) == first
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        ("duration[s]", 376782944.0, "376782944.0"),
+        ("list<item: duration[ms]>", [376782944.5], "[376782944.5]"),
+        ("double", 376782944.5, "376782944.5"),
+        ("struct<d: double>", {"d": 376782944.5}, '{"d": 376782944.5}'),
+        ("float", 0.10000000149011612, "0.1"),
+        ("fixed_size_list<item: float>[2]", [0.10000000149011612, 0.5], "[0.1, 0.5]"),
+    ],
+)
+def test_a_number_is_shown_with_the_digits_of_its_type(kind: str, value: Any, shown: str) -> None:
+    out = io.StringIO()
+    schema, facts = [{"name": "c", "type": kind}], defaultdict[str, Any](lambda: None)
+    table = facts | {"schema": schema, "rows": [{"c": value}], "table": "t", "num_rows": 1}
+    table |= {"warnings": [], "version": 1, "shards": 0, "generations": 0}
+    show_rows({"tables": [table], "seconds": 0.0}, Console(file=out, width=80))
+    assert f" {shown} " in out.getvalue().replace("\n", " ")
 
 
 def test_keys_are_parsed_by_their_columns_types() -> None:

@@ -14,7 +14,15 @@ import lance
 import pyarrow as pa
 import pytest
 
-from memwal.errors import Corruption, NotATable, Refused, StandDown, StoreUnavailable, Usage
+from memwal.errors import (
+    Corruption,
+    NotATable,
+    Refused,
+    StandDown,
+    StoreUnavailable,
+    Unsupported,
+    Usage,
+)
 from memwal.format import layout
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, TableView
@@ -597,3 +605,10 @@ def test_moved_rows_are_asked_for_again_and_again_but_not_for_ever(
     with pytest.raises(StandDown):
         reads.read(with_wal=True)
     assert len(asked) == 5
+
+
+def test_a_column_that_lance_cannot_read_is_refused_by_name(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"a": [1], "b`c": [2]}), uri).initialize_mem_wal()
+    with pytest.raises(Unsupported, match="b`c"):
+        open_table(uri).read()

@@ -12,6 +12,7 @@ from memwal.read.store.sources import KEPT_BYTES_MAX, Kept, share_opened
 from memwal.read.store.threads import map_in_order
 from tests.support import builders
 from tests.support.builders import Put
+from tests.support.forked import in_child
 
 
 def nest(number: int) -> list[int]:
@@ -67,3 +68,15 @@ def test_what_is_kept_of_a_generation_is_for_those_with_its_credentials(tmp_path
         return opened.generations.open(view, shard.shard_id, shard.pending[0]).identity
 
     assert identify("me") == identify("me") != identify("you")
+
+
+@pytest.mark.integration
+def test_a_forked_child_is_told_at_once(tmp_path: Path) -> None:
+    """It would wait forever for files of generations that its parent has open."""
+    table = builders.make_table(tmp_path / "t", rows=range(3))
+    table.flush(table.shards[0], Put([7], 1))
+    opened = open_table(table.uri)
+    opened.read().read_all()
+    for act in (lambda: open_table(table.uri).read(), lambda: opened.read().read_all()):
+        assert "start processes with spawn or forkserver" in in_child(act)
+    assert opened.read().read_all().num_rows == 4

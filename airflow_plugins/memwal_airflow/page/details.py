@@ -131,7 +131,7 @@ class Details:
     def _ask(self, kind: Kind, name: str) -> dict[str, Any]:
         """Run one command, and return the changed fields of the Detail. Raises Unclear."""
         order, limits = self._source(), self._limits
-        options = [f"--limit={RUNS_MAX}"] if kind == "runs" else order.garbage_options
+        options = [f"--limit={RUNS_MAX}"] if kind == "runs" else ["--engine=local", "--dry-run"]
         try:
             argv, environment = order.command(kind, [*options, "--json"], [name])
         except (Usage, ValueError) as error:

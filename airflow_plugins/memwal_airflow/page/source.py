@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwal.config import AirflowDags, Config, mask_address, resolve_table
+from memwal.config import Config, mask_address, resolve_table
 from memwal.errors import Usage
 from memwal_airflow.hooks.command import JobsEnvironment
 from memwal_airflow.hooks.redaction import Redactor, find_secrets
@@ -36,7 +36,6 @@ class Order:
     redactor: Redactor = field(default_factory=Redactor)
     jobs: JobsEnvironment | None = field(default=None, repr=False)
     freshness_seconds: Mapping[str, float] = field(default_factory=dict)
-    garbage_options: tuple[str, ...] = ()
 
     def command(
         self, name: str, options: Sequence[str], tables: Sequence[str]
@@ -68,7 +67,6 @@ def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
         redactor=Redactor(_secrets(config, jobs)),
         jobs=jobs,
         freshness_seconds=_find_targets(config),
-        garbage_options=_list_garbage_options(config.airflow),
     )
 
 
@@ -83,16 +81,6 @@ def _find_targets(config: Config) -> dict[str, float]:
         if seconds is not None:
             found[name] = seconds
     return found
-
-
-def _list_garbage_options(dags: AirflowDags) -> tuple[str, ...]:
-    """The options that `memwal_garbage` uses, for a look that deletes nothing."""
-    limits = {"retention": dags.retention, "grace": dags.grace}
-    return (
-        "--engine=local",
-        *(f"--{name}={value}" for name, value in limits.items() if value),
-        *(["--wal"] if dags.garbage_wal else []),
-    )
 
 
 def _describe_missing(config_file: str | None) -> Missing:

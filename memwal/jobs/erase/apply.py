@@ -9,7 +9,8 @@
 5. Rewrite fragments until no file of the latest version hides a row with a key, and build all
    indexes anew. Then the version is noted as clean.
 6. Delete tags and checkpoints, if that was asked for, and run records that name a key.
-7. Expire versions and collect garbage, by the gates that garbage always has.
+7. Expire versions and collect garbage, by the gates that garbage always has. WAL entries of which
+   only the position is still needed become sentinels.
 8. Look again at everything, and judge: the proof. Where nothing holds a key any more, note that,
    delete the stored keys, and then note that the erasure is done.
 
@@ -36,6 +37,9 @@ from memwal.jobs.erase.plan import (
     Surroundings,
     check_pins,
     count_holders,
+    describe_stuck,
+    find_spent,
+    find_stuck,
     find_until,
     is_over,
     judge,
@@ -61,6 +65,7 @@ class Look(Protocol):
     pins: tuple[Pin, ...]
     fragments: tuple[int, ...]
     holding_versions: int
+    rows_outside: Mapping[str, int]
     elsewhere: tuple[str, ...]
     problems: tuple[str, ...]
 
@@ -122,7 +127,7 @@ class Tombstones(Protocol):
 
 
 class Rebuild(Protocol):
-    """The base table's indexes."""
+    """The base table: its indexes, and versions."""
 
     def list_names(self) -> Sequence[str]:
         """The indexes of the latest version."""
@@ -134,6 +139,10 @@ class Rebuild(Protocol):
 
     def segments(self, name: str) -> frozenset[str]:
         """The folders of an index's segments."""
+        ...
+
+    def commit_nothing(self) -> None:
+        """Commit a version that changes nothing."""
         ...
 
 
@@ -150,12 +159,14 @@ class Chain:
 
 @dataclass(kw_only=True)
 class Erased:
-    """What a run came to. `look` is the last one before anything was rewritten; `dropped` are tags,
-    checkpoints and run records; `stopped` says why it went no further.
+    """What a run came to. `look` is the last one before anything was rewritten, `after` that of the
+    end; `dropped` are tags, checkpoints, run records and WAL entries; `stopped` says why it went
+    no further, or does not end.
     """
 
     record: Erasure | None = None
     look: Any = None
+    after: tuple[TableView, Any] | None = None
     holders: Holders = Holders()
     findings: Sequence[Finding] = ()
     elsewhere: Sequence[str] = ()
@@ -183,6 +194,7 @@ class Eraser:
     clock: Clock
     request: EraseRequest
     retention_seconds: float | None
+    grace_seconds: float
     holder: str
     run_id: str
     confirm: Callable[[Sequence[ShardId]], bool]
@@ -191,6 +203,7 @@ class Eraser:
     intend: Callable[[Sequence[AuditItem]], None]
     drop_pin: Callable[[Pin], None]
     delete: Callable[[Sequence[str]], None]
+    empty: Callable[[str, int], object]
     open_record: Erasure | None = None
     steps: Steps = no_steps
 
@@ -226,6 +239,7 @@ class Eraser:
             self._clean(erased)
             self._let_go(erased)
             self._collect(erased)
+            self._empty(erased)
         except MemWalError as error:
             erased.stopped = error
         self._prove(erased)
@@ -238,6 +252,7 @@ class Eraser:
             versions=look.holding_versions,
             indexes=len(set(look.index_names.values())),
             pins=look.pins,
+            rows_outside=sum(look.rows_outside.values()),
         )
 
     # ---- record and tombstones
@@ -341,6 +356,7 @@ class Eraser:
         self._run_job(erased, self.chain.merge)
         if record.clean_version is not None:
             self._rebuild_missed(erased)
+            self._leave_latest(erased)
             return
         self._check_merged(record)
         for _ in range(_REWRITES_MAX):
@@ -354,7 +370,16 @@ class Eraser:
             )
         self._rebuild_all(erased)
         self._run_job(erased, self.chain.catch_up)
+        self._leave_latest(erased)
         self._note(erased, clean_version=self.read_view().version)
+
+    def _leave_latest(self, erased: Erased) -> None:
+        """Make another version where the latest one names a key, as a delete's condition does."""
+        latest = self.read_view().version
+        texts = (Kind.VERSION, Kind.TRANSACTION)
+        if any(s.kind in texts and s.rows and s.newest >= latest for s in erased.look.sightings):
+            self.before_commit()
+            self.rebuild.commit_nothing()
 
     def _check_merged(self, record: Erasure) -> None:
         """Raise PartlyFailed while a shard's tombstones are not in the base: its rows still are."""
@@ -429,6 +454,21 @@ class Eraser:
                 break
         erased.warnings += getattr(erased.jobs[-1].report, "warnings", ())
 
+    def _empty(self, erased: Erased) -> None:
+        """Put sentinels in place of WAL entries that hold a key and nobody needs but for their
+        positions, which are never free.
+        """
+        view = self.read_view()
+        look = self.search.look(view)
+        spent = find_spent(look.sightings, view.shards, _of(erased))
+        self.intend([*map(describe_entry, spent)])
+        for seen in spent:
+            self.before_commit()
+            self.steps("empty")
+            self.empty(seen.path, seen.writer_epoch or 1)
+            erased.dropped.append(describe_entry(seen))
+        erased.after = None if spent else (view, look)
+
     def _run_job(self, erased: Erased, job: Callable[[], JobOnTable]) -> None:
         """Run a job of the chain. Raises PartlyFailed where what follows must not run."""
         done = job()
@@ -441,8 +481,10 @@ class Eraser:
     def _prove(self, erased: Erased) -> None:
         """Step 8."""
         record = _of(erased)
-        view = self.read_view()
-        look = self.search.look(view)
+        if erased.after is None:
+            view = self.read_view()
+            erased.after = view, self.search.look(view)
+        view, look = erased.after
         findings = list(
             judge(
                 look.sightings,
@@ -452,7 +494,7 @@ class Eraser:
                     index_names=look.index_names,
                     kept=find_kept(erased.jobs),
                     retention_seconds=self.retention_seconds,
-                    grace_seconds=self.request.grace_seconds,
+                    grace_seconds=self.grace_seconds,
                 ),
                 record,
             )
@@ -473,6 +515,8 @@ class Eraser:
             self._note(erased, ended_at=now)
             own = layout.erasure_folder(record.erasure_id)
             erased.findings = [f for f in erased.findings if not f.path.startswith(f"{own}/keys")]
+        elif erased.stopped is None and (stuck := find_stuck(findings)):
+            erased.stopped = PartlyFailed(describe_stuck(self.uri, stuck))
 
 
 def _has_unread_index(look: Any) -> bool:
@@ -503,6 +547,17 @@ def describe_pin(pin: Pin) -> AuditItem:
         path=layout.tag_path(pin.tag),
         version=pin.version,
         reason="--through-tags",
+    )
+
+
+def describe_entry(seen: Sighting) -> AuditItem:
+    """A WAL entry that becomes a sentinel."""
+    return AuditItem(
+        action="replace",
+        kind="wal_entry",
+        path=seen.path,
+        shard_id=seen.shard_id,
+        reason="its rows are merged; a sentinel keeps its position",
     )
 
 

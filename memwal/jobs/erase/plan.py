@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memwal.errors import Refused
-from memwal.model import Erasure, ShardId
-from memwal.text import count_of, iso_time, name_some
+from memwal.model import Erasure, ShardId, ShardView
+from memwal.text import name_some
 
 _NAMED_MAX = 5
+_WAITS = "grace"  # is in garbage's reasons for what goes when the grace is over
 LEFTOVER_SECONDS = 7 * 86_400.0
 """After this long Lance's cleanup deletes a file that no version names."""
 
@@ -60,7 +61,8 @@ class Sighting:
     `rows` counts the rows, texts or values with one of the keys; None where that can't be told.
     `how` says how it was looked at. `newest` and `oldest` are the retained versions that name it,
     0 if none does; `pins` are the tags and branches that keep one that does. `group` is the
-    generation's folder or the index's, of which the object is a part.
+    generation's folder or the index's, of which the object is a part. Of a WAL entry `generation`
+    and `writer_epoch` are what it says itself.
     """
 
     path: str
@@ -75,6 +77,8 @@ class Sighting:
     group: str | None = None
     shard_id: ShardId | None = None
     number: int = 0
+    generation: int | None = None
+    writer_epoch: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,16 +146,27 @@ class Holders:
 def judge(
     sightings: Iterable[Sighting], around: Surroundings, erasure: Erasure
 ) -> Iterable[Finding]:
-    """Each object's finding, in the order of the sightings."""
+    """Each object's finding, in the order of the sightings. No `until` has passed already.
+
+    A WAL entry stays at the least until the generation that covers it is deleted.
+    """
+    sightings, covers = list(sightings), dict[tuple[ShardId | None, int | None], int | None]()
+    for seen in sightings:
+        if seen.kind is Kind.GENERATION:
+            covers[seen.shard_id, seen.number] = _judge(seen, around, erasure)[2]
     for seen in sightings:
         state, why, until = _judge(seen, around, erasure)
+        cover = seen.shard_id, seen.generation
+        if state is State.HELD and seen.kind is Kind.WAL_ENTRY and cover in covers:
+            why = f"{why.partition(';')[0]}; kept: its generation {seen.generation} is there"
+            until = covers[cover]
         yield Finding(
             path=seen.path,
             kind=seen.kind,
             state=state,
             why=why,
             size_bytes=seen.size_bytes,
-            until_nanos=until,
+            until_nanos=None if until is None or until <= around.now_nanos else until,
         )
 
 
@@ -224,6 +239,8 @@ def _explain_stay(seen: Sighting, around: Surroundings) -> tuple[str, int | None
     kept = _find_kept(seen.path, around.kept)
     if seen.kind in (Kind.GENERATION, Kind.WAL_ENTRY):
         until = _find_expiry(max(around.versions, default=0), around, older=True)
+        if _WAITS in (kept or ""):
+            until = max(until or 0, around.now_nanos + round(around.grace_seconds * 1e9))
         return f"kept: {kept or 'garbage has not collected it yet'}", until
     if seen.kind not in (Kind.DATA, Kind.INDEX, Kind.VERSION, Kind.TRANSACTION):
         return f"kept: {kept}" if kept else "nothing deletes it by itself", None
@@ -236,7 +253,10 @@ def _explain_stay(seen: Sighting, around: Surroundings) -> tuple[str, int | None
         return f"version {seen.newest}, the latest, names it", None
     if around.retention_seconds is None:
         return f"version {seen.newest} names it, and no retention expires it", None
-    return f"version {seen.newest} names it", _find_expiry(seen.newest, around)
+    until = _find_expiry(seen.newest, around)
+    if until is not None and until <= around.now_nanos:
+        return f"version {seen.newest} names it, and stays although it is older (warnings)", None
+    return f"version {seen.newest} names it", until
 
 
 def _find_kept(path: str, kept: Mapping[str, str]) -> str | None:
@@ -263,13 +283,17 @@ def count_holders(
     versions: int,
     indexes: int,
     pins: Sequence[Pin],
+    rows_outside: int = 0,
 ) -> Holders:
-    """Count what holds the keys, for a dry run and the record."""
+    """Count what holds the keys, for a dry run and the record.
+
+    `rows_outside` are rows of the table in files of another one, of which it is a clone or branch.
+    """
     held = [s for s in sightings if s.rows]
     data = [s for s in held if s.kind is Kind.DATA]
     others = (Kind.DATA, Kind.INDEX, Kind.GENERATION, Kind.WAL_ENTRY, Kind.ERASURE)
     return Holders(
-        rows=sum(s.rows or 0 for s in data),
+        rows=sum(s.rows or 0 for s in data) + rows_outside,
         data_files=len(data),
         fragments=fragments,
         versions=versions,
@@ -312,11 +336,51 @@ def is_over(findings: Iterable[Finding]) -> bool:
     )
 
 
-def describe_claims(shards: Sequence[ShardId]) -> str:
-    """The shards that are claimed, on one line."""
-    return f"{count_of(len(shards), 'shard')}: {', '.join(name_some(shards, _NAMED_MAX, 'shards'))}"
+def find_stuck(findings: Iterable[Finding]) -> list[Finding]:
+    """What keeps an erasure open for an unknown time: no later run is sure to end it."""
+    waiting = (f for f in findings if not is_over([f]))
+    return [f for f in waiting if f.until_nanos is None]
 
 
-def describe_time(nanos: int | None) -> str | None:
-    """A time in the report."""
-    return iso_time(nanos)
+def describe_stuck(uri: str, stuck: Sequence[Finding]) -> str:
+    """What is in the way, on one line: each reason with the first object that it keeps."""
+    reasons: dict[str, list[str]] = {}
+    for found in stuck:
+        reasons.setdefault(found.why.partition("; ")[2] or found.why, []).append(found.path)
+    named = [
+        f"{why} ({paths[0]}{f' and {len(paths) - 1} more' if paths[1:] else ''})"
+        for why, paths in reasons.items()
+    ]
+    return (
+        f"{uri}: no later run is sure to end the erasure: "
+        f"{'; '.join(name_some(named, _NAMED_MAX, 'reasons'))}"
+    )
+
+
+def find_spent(
+    sightings: Sequence[Sighting], shards: Iterable[ShardView], erasure: Erasure
+) -> list[Sighting]:
+    """WAL entries with an erased key of which nothing but the position is needed any more.
+
+    The generation that covered their rows is merged and deleted, which garbage does only when no
+    version, index or reader needs it. What is left may be the highest position, or lead a claim to
+    a newer sentinel (`memwal/jobs/garbage/kinds/wal_entry.py`): a sentinel there does as well.
+    """
+    views = {shard.shard_id: shard for shard in shards}
+    there = {(s.shard_id, s.number) for s in sightings if s.kind is Kind.GENERATION}
+    found = []
+    for seen in sightings:
+        shard, generation = views.get(seen.shard_id or ShardId("")), seen.generation
+        if seen.kind is not Kind.WAL_ENTRY or not seen.rows or _is_again(seen, erasure):
+            continue
+        if shard is None or generation is None or seen.writer_epoch is None:
+            continue
+        listed = {g.generation for g in shard.manifest.flushed_generations}
+        if (
+            seen.number <= shard.manifest.replay_after_wal_entry_position
+            and 1 <= generation <= shard.merged_generation
+            and generation not in listed
+            and (seen.shard_id, generation) not in there
+        ):
+            found.append(seen)
+    return found

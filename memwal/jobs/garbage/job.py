@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from memwal.config import ResolvedTable
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
 from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.plan import check_retention
+from memwal.jobs.garbage.plan import Permission, permit
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
 from memwal.jobs.garbage.unit import DeleteFanout, TableRun
@@ -40,30 +40,32 @@ class GarbageOptions(RunOptions):
 
     def acts_on(self, table: ResolvedTable) -> bool:
         """Whether anything may be written to this table."""
-        return self.of(table).execute and not self.dry_run
+        return self.permit(table).deletes and not self.dry_run
 
-    def of(self, table: ResolvedTable) -> GarbageRequest:
-        """What is asked for on one table, with its own settings applied."""
-        return self.request.where_kept(table.settings.retention)
+    def permit(self, table: ResolvedTable) -> Permission:
+        """What may be deleted from one table. Raises Refused."""
+        return permit(self.request, table.settings)
 
     def limits_of(self, table: ResolvedTable) -> GarbageLimits:
         """The bounds on one table."""
-        request, configured = self.of(table), table.settings.sweep_seconds
+        request, permission = self.request, self.permit(table)
+        configured = table.settings.sweep_seconds
         sweep = self.limits.sweep_seconds if configured is None else configured
         return replace(
             self.limits,
-            grace_seconds=request.grace_seconds,
+            grace_seconds=permission.grace_seconds,
             ingest_idle_seconds=request.ingest_idle_seconds,
             cursor_age_seconds=request.cursor_age_seconds,
-            wal=bool(request.wal),
+            wal=permission.wal,
             adopt_orphans=request.adopt_orphans,
             sweep_seconds=0.0 if request.full else sweep,
         )
 
 
 def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
-    """List what may go; with `execute`, drop and delete it."""
-    check_retention(options.request)
+    """List what may go; drop and delete it where `permit` says so."""
+    for table in options.tables:
+        options.permit(table)
     if options.request.execute and options.dry_run:
         progress.warn("--dry-run wins over --execute: garbage is listed, nothing is deleted")
 
@@ -136,7 +138,7 @@ def _open_garbage(
         before_commit=table.before_commit,
         limits=options.limits_of(table.resolved),
         acts=options.acts,
-        retention_seconds=options.of(table.resolved).retention_seconds,
+        retention_seconds=options.permit(table.resolved).retention_seconds,
         progress=progress,
         steps=steps,
         intend=None if table.trail is None else table.intend,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from memwal.errors import Refused, Usage
 from memwal.format import layout
@@ -23,49 +25,108 @@ from memwal.jobs.garbage.model import (
     SweptShard,
     UntilGrace,
 )
-from memwal.jobs.garbage.request import DeletingRequest
-from memwal.model import BrokenShard, Checkpoint, Cursor, ShardId, TableView
+from memwal.jobs.garbage.request import (
+    CURSOR_AGE_SECONDS,
+    INGEST_IDLE_SECONDS,
+    GarbageRequest,
+)
+from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, Cursor, ShardId, TableView
+from memwal.text import format_duration
 
 RETENTION_SECONDS_MIN = 86_400.0
-GRACE_SECONDS_MIN = 600.0
-INGEST_IDLE_SECONDS_MIN = 86_400.0
+_GRACE_SECONDS_MIN = 600.0
+_INGEST_IDLE_SECONDS_MIN = 86_400.0
+_PASS = "pass --allow-short-retention if that does no harm"
+Chosen = TypeVar("Chosen")
 
 
-def check_retention(request: DeletingRequest) -> None:
-    """Raise Refused for times so short that readers could lose what they still use; Usage for none.
+class Configured(Protocol):
+    """What the configuration says of a table (`memwal.config.Settings`)."""
 
-    `allow_short_retention` permits them.
+    @property
+    def retention(self) -> float | None:
+        """How long versions stay, in seconds."""
+        ...
+
+    @property
+    def grace(self) -> float | None:
+        """How long unused objects stay, in seconds."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permission:
+    """Whether a job may delete from a table, and by which times."""
+
+    deletes: bool
+    retention_seconds: float | None
+    grace_seconds: float
+    wal: bool
+
+
+def permit(request: GarbageRequest, settings: Configured) -> Permission:
+    """Tell what may be deleted from a table with these settings; whoever deletes asks this first.
+
+    A configured retention permits deleting by it, and the request may keep more than configured.
+    To delete sooner takes `execute` and `allow_short_retention`. Where no retention is configured,
+    all deleting takes `execute`. Raises Refused for times that are too short, Usage for none.
     """
+    configured, grace = settings.retention, settings.grace or GRACE_SECONDS
+    asked = Permission(
+        deletes=request.execute,
+        retention_seconds=_choose(request.retention_seconds, configured),
+        grace_seconds=_choose(request.grace_seconds, grace),
+        wal=_choose(request.wal, configured is not None),
+    )
+    retention, idle = asked.retention_seconds, request.ingest_idle_seconds
     for name, seconds in (
-        ("retention_seconds", request.retention_seconds),
-        ("grace_seconds", request.grace_seconds),
-        ("ingest_idle_seconds", request.ingest_idle_seconds),
-        ("cursor_age_seconds", request.cursor_age_seconds),
+        ("retention", retention),
+        ("grace", asked.grace_seconds),
+        ("ingest_idle", idle),
+        ("cursor_age", request.cursor_age_seconds),
     ):
         if seconds is not None and not 0 <= seconds < math.inf:
-            raise Usage(f"{name} {seconds:g}: expected a number of seconds, 0 or more")
-    if request.allow_short_retention:
-        return
-    retention = request.retention_seconds
-    if retention is not None and retention < RETENTION_SECONDS_MIN:
+            raise Usage(f"{name}_seconds {seconds:g}: expected a number of seconds, 0 or more")
+    if not request.allow_short_retention:
+        _refuse_short(asked, idle, settings)
+    keeps = (
+        configured is not None
+        and retention is not None
+        and retention >= configured
+        and asked.grace_seconds >= grace
+        and idle >= INGEST_IDLE_SECONDS
+        and request.cursor_age_seconds >= CURSOR_AGE_SECONDS
+        and not request.adopt_orphans
+    )
+    return replace(asked, deletes=request.execute or keeps)
+
+
+def _refuse_short(asked: Permission, idle: float, settings: Configured) -> None:
+    retention, least = asked.retention_seconds, settings.retention or RETENTION_SECONDS_MIN
+    if retention is not None and retention < least:
         raise Refused(
             "MW-G01",
-            f"a retention of {retention:g} s is shorter than a day: readers and time "
-            "travel lose versions that they may still use; pass --allow-short-retention if not",
+            f"a retention of {format_duration(retention)} is shorter than {format_duration(least)}:"
+            f" readers and time travel lose versions that they may still use; {_PASS}",
         )
-    if request.grace_seconds < GRACE_SECONDS_MIN:
+    least = settings.grace or _GRACE_SECONDS_MIN
+    if asked.grace_seconds < least:
         raise Refused(
             "MW-G02",
-            f"a grace of {request.grace_seconds:g} s is shorter than ten minutes: readers that "
-            "hold an older shard manifest would find generations gone; pass "
-            "--allow-short-retention if there are none",
+            f"a grace of {format_duration(asked.grace_seconds)} is shorter than "
+            f"{format_duration(least)}: readers that hold an older shard manifest would find "
+            f"generations gone; {_PASS}",
         )
-    if request.ingest_idle_seconds < INGEST_IDLE_SECONDS_MIN:
+    if idle < _INGEST_IDLE_SECONDS_MIN:
         raise Refused(
             "MW-G03",
-            f"ingests idle for {request.ingest_idle_seconds:g} s, less than a day, may be resumed "
-            "yet, and could not be any more; pass --allow-short-retention if none will be",
+            f"ingests that are idle for {format_duration(idle)}, less than a day, may be resumed "
+            f"yet, and could not be any more; {_PASS}",
         )
+
+
+def _choose(asked: Chosen | None, configured: Chosen) -> Chosen:
+    return configured if asked is None else asked
 
 
 def find_expirable(look: Look, retention_seconds: float) -> frozenset[int]:

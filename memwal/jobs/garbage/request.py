@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
-from memwal.model import GRACE_SECONDS
 from memwal.options import Option
+
+CURSOR_AGE_SECONDS = 14 * 86_400.0
+INGEST_IDLE_SECONDS = 14 * 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,28 +18,32 @@ class Retention:
     retention_seconds: Annotated[
         float | None,
         Option(
-            meaning="Expire table versions that are older before anything is deleted. Default: as "
-            "configured, else none.",
+            meaning="Expire versions that are older first. Default: as configured, else none. One "
+            "shorter than configured takes --execute and --allow-short-retention.",
             metavar="7d",
             form="Retention",
         ),
     ] = None
     grace_seconds: Annotated[
-        float,
-        Option(meaning="How long to keep unused objects for readers.", metavar="1h", form="Grace"),
-    ] = GRACE_SECONDS
+        float | None,
+        Option(
+            meaning="How long to keep unused objects for readers. Default: as configured, else 1h.",
+            metavar="1h",
+            form="Grace",
+        ),
+    ] = None
     cursor_age_seconds: Annotated[
         float,
         Option(
             meaning="Keep versions for a cursor (memwal changes) that nobody moved for this long.",
             metavar="14d",
         ),
-    ] = 14 * 86_400.0
+    ] = CURSOR_AGE_SECONDS
     allow_short_retention: Annotated[
         bool,
         Option(
-            meaning="Permit a retention or --ingest-idle under a day, and a grace under ten "
-            "minutes."
+            meaning="Permit a retention and a grace that are shorter than configured, or than a "
+            "day and ten minutes, and an --ingest-idle under a day."
         ),
     ] = False
 
@@ -49,7 +55,8 @@ class DeletingRequest(Retention):
     execute: Annotated[
         bool,
         Option(
-            meaning="Drop and delete garbage; else, or in a dry run, list it.",
+            meaning="Delete garbage. Not needed where a retention is configured and no option "
+            "asks for less; else garbage is listed.",
             form="Delete garbage",
         ),
     ] = False
@@ -59,7 +66,7 @@ class DeletingRequest(Retention):
             meaning="How long to keep the staged rows of an unfinished ingest that nobody resumes.",
             metavar="14d",
         ),
-    ] = 14 * 86_400.0
+    ] = INGEST_IDLE_SECONDS
     wal: Annotated[
         bool | None,
         Option(
@@ -77,13 +84,6 @@ class GarbageRequest(DeletingRequest):
         bool,
         Option(meaning="Also delete the shards of a table whose MemWAL index is gone."),
     ] = False
-    as_configured: Annotated[
-        bool,
-        Option(
-            meaning="Delete from the tables for which a retention is configured, by it.",
-            form="As configured",
-        ),
-    ] = False
     full: Annotated[
         bool,
         Option(
@@ -91,19 +91,3 @@ class GarbageRequest(DeletingRequest):
             "pass."
         ),
     ] = False
-
-    def where_kept(self, configured_seconds: float | None) -> GarbageRequest:
-        """What is asked for on a table for which that `retention` is configured, or none.
-
-        It applies where the request has none. Then covered WAL is deleted, too, unless the request
-        says otherwise.
-        """
-        if configured_seconds is None:
-            return self
-        expiring = self.retention_seconds is None
-        return replace(
-            self,
-            execute=self.execute or self.as_configured,
-            retention_seconds=configured_seconds if expiring else self.retention_seconds,
-            wal=expiring if self.wal is None else self.wal,
-        )

@@ -11,7 +11,7 @@ from memwal.config import ResolvedTable
 from memwal.errors import StandDown
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
-from memwal.jobs.garbage.plan import check_retention
+from memwal.jobs.garbage.plan import permit
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.maintain.report import MaintainTableReport
@@ -51,8 +51,8 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     Within a job the tables of a higher priority come first. A table whose store had no room left
     still gets garbage collected, which makes room.
     """
-    # Checked here, so that bad limits are refused before the first job.
-    check_retention(options.request)
+    for table in options.tables:  # so that bad limits are refused before the first job
+        permit(narrow(options.request, GarbageRequest), table.settings)
     if options.jobs is None or "snapshot" in options.jobs:
         check_lease(options)
     with (
@@ -128,5 +128,5 @@ def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, R
     yield "index-catchup", run(run_index_catchup, IndexCatchupOptions, steps=options.steps)
     yield "compaction", run(run_compaction, CompactionOptions, steps=options.steps)
     yield "snapshot", run(run_snapshot, RunOptions)
-    garbage = narrow(options.request, GarbageRequest, as_configured=True)
+    garbage = narrow(options.request, GarbageRequest)
     yield "garbage", run(run_garbage, GarbageOptions, request=garbage)

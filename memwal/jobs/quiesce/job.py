@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.jobs.garbage.plan import check_retention
+from memwal.jobs.garbage.plan import permit
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
@@ -52,7 +53,8 @@ class QuiesceOptions(RunOptions):
 
 def run_quiesce(options: QuiesceOptions, progress: Progress) -> JobReport:
     """Bring each table to rest; a table at which a job stopped is judged as well."""
-    check_retention(_make_maintain(options))
+    for table in options.tables:
+        permit(narrow(options.request, GarbageRequest), table.settings)
     clock = SystemClock()
     started = clock.monotonic_seconds()
     with (

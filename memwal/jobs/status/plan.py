@@ -191,6 +191,13 @@ def count_lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | N
     return max(generation - recorded.get(shard, 0) for shard, generation in merged.items())
 
 
+def count_lags(view: TableView) -> dict[str, int]:
+    """How far each index is behind; one without recorded progress, by all that is merged."""
+    recorded, merged = view.mem_wal.index_catchup, view.mem_wal.merged
+    names = {entry.name for entry in view.manifest.indexes} - SYSTEM_INDEXES
+    return {name: count_lag(merged, recorded.get(name, {})) or 0 for name in sorted(names)}
+
+
 def find_reclaimable(view: TableView) -> list[FlushedGeneration]:
     """Listed generations that are merged and covered by every index that must cover them."""
     names = covering_indexes(view.manifest, view.mem_wal)
@@ -230,12 +237,7 @@ def measure_table(view: TableView, wals: Iterable[WalSize], now_nanos: int) -> M
     oldest = max(0, now_nanos - min(known, default=now_nanos)) / 1e9
     wals = list(wals)
     abandoned = [None if wal.entries is None else int(wal.abandoned) for wal in wals]
-    lags = [
-        # An index without recorded progress counts as behind by all that is merged.
-        count_lag(view.mem_wal.merged, view.mem_wal.index_catchup.get(name, {})) or 0
-        for name in {entry.name for entry in view.manifest.indexes} - SYSTEM_INDEXES
-    ]
-    lag = max(lags, default=0)
+    lag = max(count_lags(view).values(), default=0)
     if view.broken:
         return Measures(index_lag_generations=lag)
     return Measures(

@@ -145,8 +145,6 @@ def make_row(
     is_held = lease is not None and not lease.released and lease.expires_at_nanos > now_nanos
     held = lease if is_held else None
     held_nanos = None if held is None else max(0, now_nanos - held.acquired_at_nanos)
-    # An index without any recorded progress is behind by an unknown number of generations.
-    behind = lag.index_lag_generations.values()
     return Row(
         table=lag.table,
         version=lag.version,
@@ -155,7 +153,7 @@ def make_row(
         oldest_pending_seconds=lag.pending_seconds(now) or 0.0,
         oldest_unindexed_seconds=lag.unindexed_seconds(now) or 0.0,
         freshness_seconds=lag.freshness_seconds,
-        index_lag_generations=max((n for n in behind if n is not None), default=None),
+        index_lag_generations=max(lag.index_lag_generations.values(), default=0),
         reclaimable_bytes=lag.reclaimable_bytes,
         rows_per_second=rows_per_second,
         needs=() if need is None else need.jobs,

@@ -92,6 +92,7 @@ class TableChecks:
             plan.check_files("base table's files", base, "all there, as long as they were"),
             plan.check_files("indexes open", indexes, "each opens, and has its files"),
             plan.check_files("checkpoints", [*lost, *facts.read_cut_faults()], kept),
+            plan.check_files("tags", facts.read_tag_faults(), "each names a version that is there"),
             plan.check_files("records", records, "each document of memwal's can be read"),
         )
 

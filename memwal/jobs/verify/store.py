@@ -302,6 +302,30 @@ class StoredFacts:
         lost = {v: what for what, v in told.items() if hint is None or v > (hint.found or 0)}
         return [FileFault(path=_path_of(v), problem=f"is lost: {lost[v]} names it") for v in lost]
 
+    def read_tag_faults(self) -> list[FileFault]:
+        """Tags that can't be read, or whose version is gone. Those of checkpoints are not among
+        them: `read_checkpoints` tells of them.
+        """
+        faults, there = list[FileFault](), dict[str, set[int | None]]()
+        for file in self.objects.list("_refs/tags"):
+            if file.path.startswith(layout.checkpoint_tag_path("").removesuffix(".json")):
+                continue
+            try:
+                tag = json.loads(self.objects.get(file.path, DOCUMENT_BYTES_MAX))
+                folder, version = layout.versions_folder(tag["branch"]), int(tag["version"])
+                if folder not in there:  # listed after the tag was read: its version came before
+                    names = (f.path.rpartition("/")[2] for f in self.objects.list(folder))
+                    there[folder] = set(map(layout.parse_table_manifest_name, names))
+            except Missing:
+                continue
+            except (Corruption, ValueError, KeyError, TypeError, RecursionError):
+                faults.append(FileFault(path=file.path, problem="can't be read as a tag"))
+                continue
+            if version not in there[folder]:
+                text = f"names version {version}, which is not in {folder}: delete the tag"
+                faults.append(FileFault(path=file.path, problem=text))
+        return faults
+
     def _read_cursors(self) -> Sequence[Cursor]:
         try:
             return StoredCursors(self.objects).list()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from memwal.clock import SystemClock
-from memwal.jobs.garbage.plan import check_retention
+from memwal.jobs.maintain.job import MaintainOptions
 from memwal.jobs.snapshot.job import check_lease
 from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.metrics import WatchMetrics
-from memwal.jobs.watch.options import WatchOptions, choose_round_options, choose_watch_limits
+from memwal.jobs.watch.options import WatchOptions, choose_watch_limits
 from memwal.jobs.watch.report import WatchReport
 from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.workers import ProcessWorkers
@@ -29,8 +29,6 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     """
     check_lance_version(options.untested_lance_allowed)
     check_lease(options)
-    rounds = choose_round_options(options)
-    check_retention(rounds.request)
     clock = SystemClock()
     began = clock.monotonic_seconds()
     limits = choose_watch_limits(options.settings, options.tables)
@@ -41,7 +39,7 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     watch = Watch(
         lookouts=lookouts,
         workers=ProcessWorkers(
-            options=rounds,
+            options=options.for_job(MaintainOptions, ()),
             progress=progress,
             clock=clock,
             workers_max=limits.rounds_max,

@@ -122,8 +122,6 @@ class WatchMetrics:
         fresh, table.progress = find_fresh(table.progress, look)
         for stage, seconds in fresh:
             self.metrics.record_freshness(stage, seconds)
-        # An index without any recorded progress counts as behind by everything that is merged.
-        behind = max(look.view.mem_wal.merged.values(), default=0)
         self._show(
             lag.table,
             looked_at_nanos=now,
@@ -131,10 +129,7 @@ class WatchMetrics:
             pending_bytes=lag.pending_bytes,
             oldest_pending_at_nanos=date(lag.oldest_pending),
             oldest_unindexed_at_nanos=date(min(lag.unindexed.values(), default=None)),
-            index_lag_generations={
-                name: behind if generations is None else generations
-                for name, generations in lag.index_lag_generations.items()
-            },
+            index_lag_generations=lag.index_lag_generations,
             reclaimable_bytes=lag.reclaimable_bytes,
             freshness_target_seconds=lag.freshness_seconds,
             abandoned_shards=look.abandoned_shards,

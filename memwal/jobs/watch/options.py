@@ -9,8 +9,8 @@ from functools import partial
 
 from memwal.config import ResolvedTable, WatchSettings
 from memwal.errors import MemWalError
-from memwal.jobs.maintain.job import MaintainOptions
-from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.garbage.plan import permit
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.status.plan import DueLimits
 from memwal.jobs.watch.plan import COMPACTION, GARBAGE, SNAPSHOT, Target, WatchLimits
 from memwal.jobs.watch.ports import Events, Observer, Watched
@@ -55,7 +55,7 @@ class WatchOptions(RunOptions):
             is_large=partial(_is_large, asked),
             at_once=self.once and not self.explains,
             priority=table.priority,
-            collects=self.settings.garbage_execute or table.settings.retention is not None,
+            collects=permit(GarbageRequest(), table.settings).deletes,
         )
         if find_rate(table.storage_options) is not None:
             # The processes: this one, those for small rounds, and the one for large rounds.
@@ -101,19 +101,4 @@ def choose_watch_limits(settings: WatchSettings, tables: Sequence[ResolvedTable]
         backoff_seconds_max=settings.backoff_seconds_max,
         stop_seconds_max=settings.stop_seconds_max,
         upkeep_seconds={job: seconds for job, seconds in every.items() if seconds is not None},
-    )
-
-
-def choose_round_options(options: WatchOptions) -> MaintainOptions:
-    """What every round is given. Garbage is collected only where the configuration says so."""
-    settings = options.settings
-    return options.for_job(
-        MaintainOptions,
-        (),
-        request=MaintainRequest(
-            execute=settings.garbage_execute,
-            retention_seconds=settings.retention,
-            grace_seconds=settings.grace,
-            wal=settings.garbage_wal or None,
-        ),
     )

@@ -15,7 +15,7 @@ from memwal.errors import MemWalError
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.merge.plan import choose_shards
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.status.plan import DueLimits, count_lag, find_due_shards, find_reclaimable
+from memwal.jobs.status.plan import DueLimits, count_lags, find_due_shards, find_reclaimable
 from memwal.model import PRIORITY, Cursor, ShardId, ShardView, TableView, sum_known
 
 Generation = tuple[ShardId, int]
@@ -127,7 +127,7 @@ class Lag:
     mergeable: Mapping[ShardId, float]
     mergeable_bytes: int
     due: Mapping[ShardId, tuple[str, ...]]
-    index_lag_generations: Mapping[str, int | None]
+    index_lag_generations: Mapping[str, int]
     unindexed: Mapping[str, float]
     reclaimable_generations: int
     reclaimable_bytes: int | None
@@ -201,10 +201,7 @@ def assess(
         mergeable={shard.shard_id: oldest[shard.shard_id] for shard in work},
         mergeable_bytes=sum(g.in_memory_bytes or 0 for shard in work for g in shard.pending),
         due=find_due_shards(replace(view, shards=tuple(aged)), target.due, now_nanos),
-        index_lag_generations={
-            name: count_lag(view.mem_wal.merged, view.mem_wal.index_catchup.get(name))
-            for name in _list_indexes(view)
-        },
+        index_lag_generations=count_lags(view),
         unindexed=unindexed,
         reclaimable_generations=len(reclaimable),
         reclaimable_bytes=sum_known(g.in_memory_bytes for g in reclaimable),

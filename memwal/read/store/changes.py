@@ -257,7 +257,7 @@ class Changes:
 
     def _tell_before(self, count: int, rows: pa.Table | None) -> pa.Array:
         kind = self.schema.field(BEFORE).type
-        if rows is None:
+        if rows is None or self.old is None:
             return pa.nulls(count, kind)
         arrays = []
         for one in kind:

@@ -34,6 +34,7 @@ from lance.blob import BlobType, blob_array
 from memwal.errors import Corruption, Refused, Unsupported
 from memwal.model import ColumnInfo
 from memwal.rows.fold import ROW_ADDRESS
+from memwal.store.tables.lance_calls import call_lance
 
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]*)(?:/(.*))?", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -108,8 +109,12 @@ def blob_columns(columns: Sequence[ColumnInfo]) -> frozenset[str]:
 
 
 def read_schema(dataset: Any) -> pa.Schema:
-    """The schema that a read of all columns has: blobs as `BlobType`, in older formats as bytes."""
-    schema: pa.Schema = dataset.scanner(blob_handling="all_binary").projected_schema
+    """The schema that a read of all columns has: blobs as `BlobType`, in older formats as bytes.
+
+    Raises Unsupported for columns that Lance can't read, such as one with a backtick in its name.
+    """
+    scanner = call_lance(lambda: dataset.scanner(blob_handling="all_binary"))
+    schema: pa.Schema = call_lance(lambda: scanner.projected_schema)
     for place, field in enumerate(dataset.schema):
         if _BLOB in str(field.type):
             schema = schema.set(place, field)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from memwal.errors import (
     NotATable,
     Refused,
     StoreUnavailable,
+    Unsupported,
 )
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
@@ -73,6 +75,26 @@ def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
     return lance_arguments(storage_options)
 
 
+_used_in: int | None = None
+
+
+def _check_process() -> None:
+    """Raise Unsupported in a child that was forked from a process that used Lance.
+
+    Lance's threads are not there: what waits for them hangs, or crashes.
+    """
+    global _used_in
+    if _used_in is None:
+        _used_in = os.getpid()
+    elif _used_in != os.getpid():
+        raise Unsupported(
+            "MW-E14",
+            f"this process was forked from {_used_in}, which had used Lance; Lance's threads "
+            "don't survive a fork: start processes with spawn or forkserver, or fork before the "
+            "first use",
+        )
+
+
 REWINDING = ("Restore", "Overwrite")
 """Operations by which a user turns time back."""
 
@@ -89,8 +111,7 @@ class LanceTables:
     ) -> None:
         self._uri = uri
         self.memory = memory
-        self.opening = _open_with(storage_options)
-        """The arguments with which Lance opens a table's files."""
+        self._opening = _open_with(storage_options)
         self._session = session or new_session(memory)
         self._seen: Any = None
         self._bases: dict[int, tuple[str, ...]] = {}
@@ -99,6 +120,12 @@ class LanceTables:
     def uri(self) -> str:
         """The base table's address."""
         return self._uri
+
+    @property
+    def opening(self) -> Mapping[str, Any]:
+        """The arguments with which Lance opens a table's files. Raises Unsupported after a fork."""
+        _check_process()
+        return self._opening
 
     def base(self, version: int | None = None) -> Any:
         """The base table at a version, or at the latest one.

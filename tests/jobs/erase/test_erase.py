@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,65 @@ def test_the_highest_wal_entry_goes_too(tmp_path: Path) -> None:
     assert set(table.rows()) == set(named(2, 3))
 
 
+@pytest.mark.parametrize("puts", [(), ([3],)])
+def test_claims_that_left_no_row_hold_no_key(tmp_path: Path, puts: Sequence[Sequence[int]]) -> None:
+    """They hold the WAL entries below a newer sentinel, whatever later writers put."""
+    table = People(uri=str(tmp_path / "t"))
+    lance.write_dataset(rows_of(named(1, 2), 0), table.uri, schema=SCHEMA).initialize_mem_wal()
+    table.write(rows_of(named(7, 2), 1), closes=False)
+    for parts in ((), (), *puts):
+        table.write(*(rows_of(named(n), 2) for n in parts))
+    table.maintain()
+    report = erase(table, "person-0007")
+    assert (report.exit_code, report.erasure.state) == (0, "done"), held(report)
+    check_gone(table, "person-0007")
+    # No position below the last idle claim is free: a stalled one would take it for the tip.
+    positions = sorted(
+        layout.parse_wal_entry_name(Path(path).name) for path in table.files() if "/wal/" in path
+    )
+    assert positions[:3] == [1, 2, 3]
+    table.write(rows_of(named(8), 3))
+    table.maintain()
+    assert set(table.rows()) == set(named(1, 2, 8, *(n for part in puts for n in part)))
+
+
+def test_an_erasure_that_no_later_run_ends_says_what_is_in_its_way(tmp_path: Path) -> None:
+    table = People(uri=str(tmp_path / "t"))
+    lance.write_dataset(rows_of(named(1, 7), 0), table.uri, schema=SCHEMA).initialize_mem_wal()
+    report = erase(table, "person-0007", retention_seconds=None)
+    assert (report.outcome, report.exit_code, report.erasure.until) == ("partial", 6, None)
+    assert "no retention expires it" in report.error
+    report = erase(table, "person-0007", retention_seconds=86_400.0)
+    assert (report.outcome, report.exit_code) == ("done", 0)
+    assert datetime.fromisoformat(report.erasure.until) > datetime.now(UTC)
+    report = erase(table, "person-0007", grace_seconds=3600.0)
+    assert (report.outcome, report.exit_code) == ("done", 0)
+    # A later one within the grace.
+    report = erase(table, "person-0007", grace_seconds=3600.0)
+    assert (report.outcome, report.exit_code, report.erasure.state) == ("done", 0, "open")
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_on_a_clone_and_a_branch_a_row_of_the_parent_is_erased(
+    tmp_path: Path, branch: bool
+) -> None:
+    parent = str(tmp_path / "t")
+    lance.write_dataset(rows_of(named(1, 7), 0), parent, schema=SCHEMA).initialize_mem_wal()
+    dataset = lance.dataset(parent)
+    table = People(uri=f"{parent}/tree/dev" if branch else str(tmp_path / "clone"))
+    if branch:
+        dataset.create_branch("dev")
+    else:
+        dataset.shallow_clone(table.uri, dataset.version)
+    dry = erase(table, "person-0007", execute=False)
+    assert (dry.outcome, dry.found.rows) == ("done", 1)
+    report = erase(table, "person-0007")
+    assert (report.exit_code, report.erasure.state) == (0, "done"), held(report)
+    assert set(table.rows()) == {"person-0001"}
+    assert any(text.startswith(parent) and "erase there" in text for text in report.not_looked_at)
+    assert set(People(uri=parent).rows()) == {"person-0001", "person-0007"}
+
+
 def test_so_it_does_where_the_row_is_gone_from_the_base(tmp_path: Path) -> None:
     table = People(uri=str(tmp_path / "t"))
     lance.write_dataset(rows_of(named(1, 2), 0), table.uri, schema=SCHEMA).initialize_mem_wal()
@@ -209,7 +269,8 @@ def test_a_tag_of_another_moment_stays(tmp_path: Path) -> None:
     lance.dataset(table.uri).tags.create("before", lance.dataset(table.uri).version)
     table.write(rows_of(named(7), 1))
     report = erase(table, "person-0007", through_tags=True)
-    assert report.error is None
+    assert (report.outcome, report.exit_code) == ("partial", 6)
+    assert "version 2 is retained" in report.error
     assert set(lance.dataset(table.uri).tags.list()) == {"before"}
 
 
@@ -254,14 +315,15 @@ def test_the_trail_says_what_was_claimed_and_dropped(table: People, tmp_path: Pa
     dry = erase(table, "person-0007", through_tags=True, execute=False)
     assert list(dry.audited()) == []
     report = erase(table, "person-0007", through_tags=True)
-    assert [item.path for item in report.dropped] == ["_refs/tags/kept.json"]
+    entry = layout.wal_entry_path(table.shard, 7)
+    assert [item.path for item in report.dropped] == ["_refs/tags/kept.json", entry]
     (told,) = run_audit([table.resolved], AuditRequest(path="_refs/tags/kept.json")).tables
     [(state, item)] = [(d.state, i) for d in told.documents for i in d.items]
     assert (state, item.action, item.done) == ("outcome", "drop", True)
     (told,) = run_audit([table.resolved], AuditRequest()).tables
     own = [d for d in told.documents if d.job == "erase"]
     assert {(i.action, i.shard_id) for d in own for i in d.items} == {
-        ("drop", None), ("claim", table.shard)
+        ("drop", None), ("claim", table.shard), ("replace", table.shard)
     }  # fmt: skip
     assert "person-0007" not in told.model_dump_json()
 

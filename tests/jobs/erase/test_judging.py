@@ -17,17 +17,20 @@ from memwal.jobs.erase.plan import (
     Sighting,
     State,
     Surroundings,
+    find_spent,
+    find_stuck,
     find_until,
     is_over,
     judge,
 )
 from memwal.jobs.erase.store.keys import Keys
-from memwal.model import Erasure, ErasureMark, ShardId
+from memwal.model import Erasure, ErasureMark, ShardId, ShardView
+from tests.support.views import make_manifest
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")
 DAY = 86_400 * 10**9
 AROUND = Surroundings(
-    now_nanos=10 * DAY,
+    now_nanos=8 * DAY,
     versions={5: DAY, 6: 2 * DAY, 8: 3 * DAY, 9: 4 * DAY},
     index_names={"new": "notes", "old": "vectors"},
     kept={"_mem_wal/s/wal/1": "its sentinel"},
@@ -107,7 +110,7 @@ def test_an_index_that_was_not_built_anew_holds_whatever_version_names_it() -> N
 def test_until_when() -> None:
     assert judged(seen(Kind.DATA, 1, newest=6)).until_nanos == 9 * DAY
     assert judged(seen(Kind.DATA, 1, newest=6, pins=("tag 'x'",))).until_nanos is None
-    assert judged(seen(Kind.DATA, 1, modified_at_nanos=DAY)).until_nanos == 8 * DAY
+    assert judged(seen(Kind.DATA, 1, modified_at_nanos=2 * DAY)).until_nanos == 9 * DAY
     data, generation = (
         judged(seen(Kind.DATA, 1, newest=6)),
         judged(seen(Kind.GENERATION, 1, shard_id=SHARD, number=1)),
@@ -116,6 +119,67 @@ def test_until_when() -> None:
     unknown = judged(seen(Kind.OTHER, None))
     assert find_until([data, unknown]) is None
     assert find_until([judged(seen(Kind.DATA, 0))]) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "hours"),
+    [
+        ("leads the claim of epoch 2", None),
+        ("its newest file is younger than the grace", 1),
+        ("dropped; its folder is deleted once the grace is over", 1),
+    ],
+)
+def test_no_moment_that_has_passed_is_named(reason: str, hours: int | None) -> None:
+    """What else holds it, such as a cursor, has no end that is known."""
+    now = 30 * DAY
+    around = replace(AROUND, now_nanos=now, kept={"p": reason})
+    sightings = [
+        seen(Kind.GENERATION, 1, shard_id=SHARD, number=1),
+        seen(Kind.WAL_ENTRY, 1, shard_id=SHARD, number=1, generation=1),
+        seen(Kind.DATA, 1, newest=6),
+    ]
+    generation, entry, data = judge(sightings, around, DONE)
+    until = None if hours is None else now + hours * 3600 * 10**9
+    assert (generation.until_nanos, entry.until_nanos, data.until_nanos) == (until, until, None)
+    assert find_stuck([generation, entry, data]) == [
+        f for f in (generation, entry, data) if f.until_nanos is None
+    ]
+
+
+ENTRY = seen(
+    Kind.WAL_ENTRY, 1, shard_id=SHARD, number=5, generation=2, writer_epoch=1
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entry", "others", "merged", "listed", "replay", "spent"),
+    [
+        (ENTRY, (), 2, (), 6, True),
+        (replace(ENTRY, rows=0), (), 2, (), 6, False),
+        (replace(ENTRY, number=8), (), 2, (), 9, False),  # written again
+        (replace(ENTRY, number=7), (), 2, (), 6, False),  # not covered
+        (replace(ENTRY, generation=None), (), 2, (), 6, False),
+        (replace(ENTRY, writer_epoch=None), (), 2, (), 6, False),
+        (replace(ENTRY, shard_id=ShardId("x")), (), 2, (), 6, False),
+        (ENTRY, (), 1, (), 6, False),
+        (ENTRY, (), 2, (2,), 6, False),
+        (ENTRY, (seen(Kind.GENERATION, 0, shard_id=SHARD, number=2),), 2, (), 6, False),
+        (ENTRY, (seen(Kind.GENERATION, 0, shard_id=SHARD, number=3),), 2, (3,), 6, True),
+    ],
+)
+def test_only_what_a_deleted_generation_covers_is_emptied(
+    entry: Sighting,
+    others: tuple[Sighting, ...],
+    merged: int,
+    listed: tuple[int, ...],
+    replay: int,
+    spent: bool,
+) -> None:
+    manifest = make_manifest(
+        SHARD, listed, current_generation=4, replay_after_wal_entry_position=replay
+    )
+    shard = ShardView(manifest=manifest, merged_generation=merged)
+    assert find_spent([entry, *others], [shard], DONE) == ([entry] if spent else [])
 
 
 # ---- keys in texts

@@ -7,8 +7,8 @@ taken out, the gate that it is about would let the candidate go, and the test wo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.cli.parse import parse_duration
+from memwal.config import Settings, make_settings
 from memwal.errors import Corruption, Refused, Usage
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
@@ -46,9 +47,10 @@ from memwal.jobs.garbage.model import (
     past_version,
 )
 from memwal.jobs.garbage.plan import (
-    check_retention,
+    Permission,
     find_expirable,
     find_never_merged,
+    permit,
     plan_garbage,
 )
 from memwal.jobs.garbage.request import GarbageRequest
@@ -642,32 +644,70 @@ def test_unknown_things_in_an_adopted_shard_are_kept() -> None:
 # ---- guards and paths
 
 
+DAY, HOUR = 86_400.0, 3600.0
+
+
 @pytest.mark.parametrize(
-    ("grace", "retention", "idle", "refused"),
+    ("configured", "asked", "deletes"),
     [
-        (600, 86_400, 86_400, False),
-        (600, None, 86_400, False),
-        (599, None, 86_400, True),
-        (600, 86_399, 86_400, True),
-        (600, None, 86_399, True),
+        ({}, {}, False),
+        ({}, {"retention_seconds": 7 * DAY}, False),
+        ({}, {"execute": True}, True),
+        ({}, {"execute": True, "retention_seconds": DAY, "grace_seconds": 600.0}, True),
+        ({}, {"execute": True, "retention_seconds": DAY - 1}, "MW-G01"),
+        ({}, {"retention_seconds": DAY - 1}, "MW-G01"),
+        ({}, {"execute": True, "grace_seconds": 599.0}, "MW-G02"),
+        ({}, {"execute": True, "ingest_idle_seconds": DAY - 1}, "MW-G03"),
+        ({}, {"retention_seconds": 0.0, "allow_short_retention": True}, False),
+        ({"grace": 2 * HOUR}, {}, False),
+        ({"retention": 7 * DAY}, {}, True),
+        ({"retention": 7 * DAY}, {"allow_short_retention": True}, True),
+        ({"retention": 7 * DAY}, {"retention_seconds": 30 * DAY, "grace_seconds": DAY}, True),
+        ({"retention": 7 * DAY}, {"wal": False}, True),
+        ({"retention": 7 * DAY}, {"retention_seconds": 3 * DAY}, "MW-G01"),
+        ({"retention": 7 * DAY}, {"execute": True, "retention_seconds": 3 * DAY}, "MW-G01"),
+        ({"retention": 7 * DAY}, {"retention_seconds": 0.0, "allow_short_retention": True}, False),
+        ({"retention": 7 * DAY}, {"grace_seconds": 0.0, "allow_short_retention": True}, False),
+        ({"retention": 7 * DAY}, {"grace_seconds": 600.0}, False),
+        ({"retention": 7 * DAY}, {"execute": True, "grace_seconds": 600.0}, True),
+        ({"retention": 7 * DAY, "grace": 2 * HOUR}, {"grace_seconds": HOUR}, "MW-G02"),
+        ({"retention": 7 * DAY}, {"ingest_idle_seconds": DAY}, False),
+        ({"retention": 7 * DAY}, {"cursor_age_seconds": DAY}, False),
+        ({"retention": 7 * DAY}, {"adopt_orphans": True}, False),
+        (
+            {"retention": 7 * DAY},
+            {"execute": True, "retention_seconds": 0.0, "allow_short_retention": True},
+            True,
+        ),
     ],
 )
-def test_short_times_are_refused_unless_allowed(
-    grace: float, retention: float | None, idle: float, refused: bool
+def test_what_may_be_deleted(
+    configured: dict[str, float], asked: dict[str, Any], deletes: bool | str
 ) -> None:
-    request = GarbageRequest(
-        grace_seconds=grace, ingest_idle_seconds=idle, retention_seconds=retention
-    )
-    check_retention(replace(request, allow_short_retention=True))
-    with pytest.raises(Refused, match="--allow-short-retention") if refused else nullcontext():
-        check_retention(request)
+    request, settings = GarbageRequest(**asked), make_settings(**configured)
+    if isinstance(deletes, str):
+        with pytest.raises(Refused, match="--allow-short-retention") as refused:
+            permit(request, settings)
+        assert refused.value.code == deletes
+    else:
+        assert permit(request, settings).deletes is deletes
+
+
+def test_what_is_not_asked_for_is_as_configured() -> None:
+    configured = make_settings(retention=7 * DAY, grace=2 * HOUR)
+    of = partial(Permission, deletes=True, retention_seconds=7 * DAY)
+    assert permit(GarbageRequest(), configured) == of(grace_seconds=2 * HOUR, wal=True)
+    kept = GarbageRequest(grace_seconds=DAY, wal=False)
+    assert permit(kept, configured) == of(grace_seconds=DAY, wal=False)
+    asked = GarbageRequest(execute=True, retention_seconds=7 * DAY)
+    assert permit(asked, Settings()) == of(grace_seconds=HOUR, wal=False)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_duration_is_refused_whatever_is_allowed(seconds: float) -> None:
-    for name in ("retention_seconds", "grace_seconds", "ingest_idle_seconds"):
+    for name in ("retention_seconds", "grace_seconds", "ingest_idle_seconds", "cursor_age_seconds"):
         with pytest.raises(Usage, match=r"_seconds .*expected a number of seconds"):
-            check_retention(GarbageRequest(allow_short_retention=True, **{name: seconds}))
+            permit(GarbageRequest(allow_short_retention=True, **{name: seconds}), Settings())
 
 
 def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memwal.errors import StoreUnavailable
+from memwal.jobs.status.plan import measure_table
 from memwal.jobs.top.plan import (
     RATE_SECONDS,
     SORTS,
@@ -62,6 +63,13 @@ def lag(found: TableView, ago: float = 40.0) -> Lag:
 def row(found: Lag, lease: LeaseClaim | None = None) -> Row:
     need = judge_need(found, TARGET, now=500.0, every_seconds=2.0)
     return make_row(found, need, lease, rows_per_second=1.5, now=500.0, now_nanos=NOW)
+
+
+def test_an_index_without_recorded_progress_is_behind_by_all_that_is_merged() -> None:
+    found = view(5, 6, merged=2)
+    found = replace(found, mem_wal=replace(found.mem_wal, index_catchup={}))
+    assert row(lag(found)).index_lag_generations == 2
+    assert measure_table(found, (), NOW).index_lag_generations == 2
 
 
 def test_a_row_says_what_a_look_found() -> None:

@@ -116,6 +116,21 @@ def test_a_tag_of_a_checkpoint_that_does_not_name_its_version(table: Table, data
     assert "'kept' has no tag that names its version" in broken(table)["checkpoints"]
 
 
+@pytest.mark.parametrize("branch", [None, "dev"])
+def test_a_tag_of_a_version_that_is_gone(table: Table, branch: str | None) -> None:
+    dataset = table.dataset.create_branch(branch) if branch else table.dataset
+    dataset.delete("k = 5")
+    dataset.tags.create("old", (branch, dataset.version))
+    dataset.delete("k = 6")
+    assert broken(table) == {}
+    # The newest has the lowest name.
+    files(table, f"{'tree/dev/' if branch else ''}_versions/*.manifest")[1].unlink()
+    assert "which is not in" in broken(table)["tags"]
+    [tag] = files(table, "_refs/tags/*")
+    tag.write_bytes(b"{")
+    assert "can't be read" in broken(table)["tags"]
+
+
 @pytest.mark.parametrize("pattern", ["data/*", "_indices/*/*", "_mem_wal/*/*_gen_2/data/*"])
 def test_what_is_garbled_at_its_full_length(table: Table, pattern: str) -> None:
     table.dataset.create_scalar_index("k", "BTREE")

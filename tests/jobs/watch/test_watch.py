@@ -192,20 +192,6 @@ def test_a_port_that_is_taken_ends_it_before_its_work(table: Table) -> None:
     assert not Path(table.uri, layout.MAINTENANCE).exists()
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize("guarded", ['retention = "1h"', 'grace = "1s"'])
-def test_guards_of_garbage_hold_before_the_first_look(
-    table: Table, tmp_path: Path, guarded: str
-) -> None:
-    config = tmp_path / "memwal.toml"
-    config.write_text(
-        f'[watch]\ngarbage_execute = true\n{guarded}\n[tables.t]\nuri = "{table.uri}"\n'
-    )
-    code, events, error = watch("t", "--config", config, "--once", "--dry-run")
-    assert (code, [e["event"] for e in events]) == (5, ["error"])
-    assert "--allow-short-retention" in error
-
-
 # ---- with worker processes
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from memwal.cli.watch import WatchFlags
 from memwal.config import ResolvedTable, Settings, WatchSettings
 from memwal.jobs.watch.options import WatchOptions, choose_watch_limits
 
@@ -14,6 +15,17 @@ def table(name: str, **settings: Any) -> ResolvedTable:
     return ResolvedTable(
         name=name, uri=f"/{name}", settings=Settings(**settings), storage_options={}
     )
+
+
+@pytest.mark.parametrize(
+    ("configured", "flag", "days"), [(None, "1d", 1), (7, "1d", 7), (7, "9d", 9), (7, None, 7)]
+)
+def test_a_flag_keeps_versions_longer_than_configured_but_not_shorter(
+    configured: int | None, flag: str | None, days: int
+) -> None:
+    seconds = None if configured is None else configured * 86_400.0
+    held = WatchFlags(retention=flag).hold(table("t", retention=seconds))
+    assert held.settings.retention == days * 86_400
 
 
 def test_rounds_on_an_object_store_wait_and_so_more_run_at_once(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memwal.config import ResolvedTable, Settings, WatchSettings, make_settings
 from memwal.jobs.status.plan import DueLimits
-from memwal.jobs.watch.options import WatchOptions, choose_round_options
+from memwal.jobs.watch.options import WatchOptions
 from memwal.jobs.watch.plan import (
     Lag,
     LookUnderWay,
@@ -159,17 +159,8 @@ def options(watch: WatchSettings) -> WatchOptions:
 
 
 def test_garbage_is_collected_only_where_the_configuration_says_so() -> None:
-    silent, told = (
-        WatchSettings(),
-        WatchSettings(garbage_execute=True, garbage_wal=True, retention=9e5),
-    )
+    silent = WatchSettings()
     table = ResolvedTable(name="t", uri="/t", storage_options={}, settings=Settings())
     kept = table.with_settings(make_settings(retention=9e5))
     assert not options(silent).choose_target(table).target.collects
     assert options(silent).choose_target(kept).target.collects
-    assert options(told).choose_target(table).target.collects
-    assert not choose_round_options(options(silent)).request.execute
-    chosen = choose_round_options(options(told)).request
-    assert chosen.execute
-    assert chosen.wal
-    assert chosen.retention_seconds == 9e5

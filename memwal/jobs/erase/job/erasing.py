@@ -26,7 +26,7 @@ from memwal.jobs.erase.store.indexes import LanceRebuild
 from memwal.jobs.erase.store.keys import Keys, read_keys
 from memwal.jobs.erase.store.tombstones import TableTombstones
 from memwal.jobs.garbage.job import run_garbage
-from memwal.jobs.garbage.plan import RETENTION_SECONDS_MIN, check_retention
+from memwal.jobs.garbage.plan import RETENTION_SECONDS_MIN, Permission, permit
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
@@ -42,6 +42,7 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.records.process import this_holder
+from memwal.store.shards.writers import sentinel_bytes
 
 NAME = "erase"
 # Fragments with any deleted row are rewritten. The rows of a new one are as configured: it is that
@@ -67,7 +68,8 @@ class EraseOptions(KeysOptions):
 
 def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
     """Erase the rows, or go on with that; without `execute`, list what holds them."""
-    check_retention(narrow(options.request, GarbageRequest))
+    for table in options.tables:
+        permit(narrow(options.request, GarbageRequest), table.settings)
     if options.acts and not options.lease:
         raise Refused("MW-L01", "an erasure runs under the table's lease: run without --no-lease")
 
@@ -118,16 +120,12 @@ def _choose_keys(
     return None, keys
 
 
-def _choose_retention(
-    request: EraseRequest, configured: float | None, record: Erasure | None
-) -> float | None:
-    """As asked for, else as configured, else as it began; a short one has to be asked for again."""
-    if request.retention_seconds is not None:
-        return request.retention_seconds
-    if configured is not None:
-        return configured
+def _choose_retention(permission: Permission, record: Erasure | None) -> float | None:
+    """As permitted, else as it began; a short one has to be asked for again."""
     began = None if record is None else record.retention_seconds
-    return began if began is not None and began >= RETENTION_SECONDS_MIN else None
+    if permission.retention_seconds is not None or began is None or began < RETENTION_SECONDS_MIN:
+        return permission.retention_seconds
+    return began
 
 
 def _make_eraser(
@@ -140,7 +138,8 @@ def _make_eraser(
     copies: Copies,
 ) -> Eraser:
     request, quiet = options.request, Quiet(progress)
-    retention = _choose_retention(request, table.resolved.settings.retention, record)
+    permission = permit(narrow(request, GarbageRequest), table.resolved.settings)
+    retention = _choose_retention(permission, record)
 
     def run(name: str, job: Callable[[], JobReport]) -> JobOnTable:
         progress.say(f"{name}")
@@ -159,7 +158,7 @@ def _make_eraser(
         search=open_search(table, stores, keys),
         look_at_copies=partial(look_at_copies, copies, stores, keys),
         erasures=stores.erasures,
-        tombstones=TableTombstones(stores, keys, seed=stores.clock.new_id()),
+        tombstones=TableTombstones(stores, keys),
         rebuild=LanceRebuild(stores.tables),
         chain=Chain(
             merge=partial(run, "merge", partial(run_merge, merge, quiet)),
@@ -171,6 +170,7 @@ def _make_eraser(
         clock=stores.clock,
         request=request,
         retention_seconds=retention,
+        grace_seconds=permission.grace_seconds,
         holder=this_holder().partition(":")[0],
         run_id=options.run_id,
         confirm=partial(options.confirm, table.resolved.name),
@@ -178,6 +178,7 @@ def _make_eraser(
         before_commit=table.before_commit,
         drop_pin=lambda pin: drop_pin(stores, pin),
         delete=lambda paths: delete_objects(stores, paths),
+        empty=lambda path, epoch: stores.objects.put(path, sentinel_bytes(epoch)),
         intend=table.intend,
         open_record=record,
         steps=options.steps,

@@ -11,7 +11,7 @@ from memwal.jobs.erase.job.erasing import NAME, Confirm, EraseOptions, run_erase
 from memwal.jobs.erase.job.proofs import run_list
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.erase.request import EraseRequest, ResumeRequest
-from memwal.jobs.garbage.plan import check_retention
+from memwal.jobs.garbage.plan import permit
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.options import narrow
 from memwal.report import HELD, JobOnTable, JobReport, TableReport
@@ -35,7 +35,8 @@ class ResumeOptions(RunOptions):
 
 def run_resume(options: ResumeOptions, progress: Progress) -> JobReport:
     """Go on with every open erasure; without `execute`, only look what holds its keys."""
-    check_retention(narrow(options.request, GarbageRequest))
+    for table in options.tables:
+        permit(narrow(options.request, GarbageRequest), table.settings)
     clock = SystemClock()
     started = clock.monotonic_seconds()
     listed = run_list(options.for_job(RunOptions, options.tables), progress)

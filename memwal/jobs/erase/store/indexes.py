@@ -46,3 +46,8 @@ class LanceRebuild:
         """The folders of an index's segments in the latest version."""
         dataset = self._tables.base()
         return frozenset(str(s.uuid) for s in find_index(dataset, name).segments)
+
+    def commit_nothing(self) -> None:
+        """Commit a version that changes nothing."""
+        dataset = self._tables.base()
+        call_lance(lambda: dataset.delete("false"))

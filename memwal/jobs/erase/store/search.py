@@ -30,6 +30,7 @@ from memwal.sharding.spec import Transform
 from memwal.sharding.values import encode_value
 from memwal.store.tables.indexes import describe_indexes, index_kind
 from memwal.store.tables.lance_calls import call_lance
+from memwal.text import count_of
 from memwal.threads import side_by_side
 
 _READERS_MAX = 8
@@ -57,8 +58,10 @@ class _NoKey(MemWalError):
 class Look:
     """What a search found.
 
-    `fragments` are those of the latest version in whose files a key is, hidden or not. `elsewhere`
-    names what may hold the keys and is not below the table.
+    `fragments` are those of the latest version in whose files a key is, hidden or not.
+    `rows_outside` counts by folder the rows with a key that retained versions of a clone or branch
+    have in files of another table. `elsewhere` names what may hold the keys and is not below the
+    table.
     """
 
     version: int
@@ -68,6 +71,7 @@ class Look:
     pins: tuple[Pin, ...] = ()
     fragments: tuple[int, ...] = ()
     holding_versions: int = 0
+    rows_outside: Mapping[str, int] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -105,7 +109,10 @@ class TableSearch:
         with pool:
             versions, problems = RetainedVersions(self.stores.objects).read(pool, verified=True)
         pinned, tags = self._read_pins()
-        names, holding, fragments, held_at = self._follow(versions, pinned, hits, view.version)
+        outside = _Outside(self.stores, self.keys)
+        names, holding, fragments, held_at = self._follow(
+            versions, pinned, hits, view.version, outside
+        )
         index_names, index_rows = self._read_indexes(view.version)
         shards = self._find_named_shards(view)
         seen = side_by_side(
@@ -129,7 +136,8 @@ class TableSearch:
             pins=tuple(_find_pins(tags, checkpoints, held_at, groups)),
             fragments=fragments,
             holding_versions=holding,
-            elsewhere=tuple(self._name_elsewhere(files, view)),
+            rows_outside=outside.count_by_folder(),
+            elsewhere=tuple(self._name_elsewhere(files, view, outside.count_by_folder())),
             problems=tuple(map(str, problems)),
         )
 
@@ -139,6 +147,8 @@ class TableSearch:
         found = 0
         for fragment in call_lance(dataset.get_fragments):
             for file in fragment.data_files():
+                if file.base_id is not None:
+                    continue  # no byte of it is below this table
                 path = f"data/{file.path}"
                 stored = self._count_data(path)
                 if isinstance(stored, MemWalError) and not isinstance(stored, _NoKey):
@@ -176,6 +186,7 @@ class TableSearch:
         pinned: Mapping[int, Sequence[str]],
         hits: dict[str, int | MemWalError],
         latest: int,
+        outside: _Outside,
     ) -> tuple[_Names, int, tuple[int, ...], set[int]]:
         """What each retained version of main names, and which of them hold the keys.
 
@@ -199,6 +210,7 @@ class TableSearch:
             for part in parts:
                 paths = [f"data/{f.path}" for f in part.data_files() if f.base_id is None]
                 known = [hits[p] for p in paths if isinstance(hits.get(p), int)]
+                known += outside.count(version.version, part)
                 rows = max((n for n in known if isinstance(n, int)), default=None)
                 for path in paths:
                     names.add(path, number, pins)
@@ -341,6 +353,8 @@ class TableSearch:
             return replace(made, how=f"can't be read: {error}")
         batches = [b for b in entry.batches if b.num_rows]
         rows = self.keys.count_in(batches) if batches else 0
+        made = replace(made, generation=entry.entry.generation)
+        made = replace(made, writer_epoch=entry.entry.writer_epoch)
         return replace(made, rows=rows, how="its keys were read")
 
     def _see_text(self, made: Sighting, bytes_max: int = OBJECT_BYTES_MAX) -> Sighting:
@@ -429,16 +443,53 @@ class TableSearch:
                     tags[name] = version
         return pinned, tags
 
-    def _name_elsewhere(self, files: Sequence[StoredFile], view: TableView) -> Iterator[str]:
+    def _name_elsewhere(
+        self, files: Sequence[StoredFile], view: TableView, outside: Mapping[str, int]
+    ) -> Iterator[str]:
         """What belongs to the table or was made of it, and is not below it."""
         for base in self.stores.tables.base(view.version).base_paths().values():
-            yield f"{base.path}: files of the table that lie outside its folder"
+            rows = outside.get(base.path, 0)
+            holds = f" have {count_of(rows, 'row')} with an erased key: erase there" if rows else ""
+            yield f"{base.path}: files of the table that lie outside its folder{holds}"
         branches = {f.path.split("/_versions/")[0] for f in files if _is_branch_version(f.path)}
         for branch in sorted(branches):
             yield f"{branch}: a branch"
         if self.backups is not None:
             yield f"{self.backups}: backups of the table"
         yield "clones, backups and exports of the table: what was copied is not known here"
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """Rows of a clone or branch in its parent's files, read once for each state of a fragment."""
+
+    stores: Stores
+    keys: Keys
+    found: dict[tuple[str, ...], tuple[str, int]] = field(default_factory=dict)
+
+    def count(self, version: int, fragment: Any) -> list[int]:
+        """How many rows with a key the version shows of it; empty where no file is outside."""
+        outside = [f for f in fragment.data_files() if f.base_id is not None]
+        if not outside:
+            return []
+        state = (*(f.path for f in outside), str(fragment.metadata.deletion_file))
+        if state not in self.found:
+            dataset = self.stores.tables.base(version)
+            base = dataset.base_paths()[outside[0].base_id]
+            columns = list(self.keys.names)
+            batches = dataset.scanner(columns=columns, fragments=[fragment]).to_batches()
+            self.found[state] = base.path, call_lance(lambda: self.keys.count_in(batches))
+        return [self.found[state][1]]
+
+    def count_by_folder(self) -> dict[str, int]:
+        """The most rows that any version shows, by the other table's folder."""
+        most: dict[str, tuple[str, int]] = {}
+        for (path, *_), (folder, rows) in self.found.items():
+            most[path] = folder, max(rows, most.get(path, ("", 0))[1])
+        totals: dict[str, int] = {}
+        for folder, rows in most.values():
+            totals[folder] = totals.get(folder, 0) + rows
+        return {folder: rows for folder, rows in totals.items() if rows}
 
 
 def _is_data(path: str) -> bool:

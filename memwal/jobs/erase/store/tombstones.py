@@ -3,12 +3,6 @@
 A delete of the base alone would write the keys in clear into its transaction, and a pending row
 would bring them back. A tombstone goes to each shard that still has a row of its key to be merged,
 where it comes after it; a key that is in the base only goes where new rows of it would go.
-
-Tombstones hold the key themselves, and a shard's highest WAL entry stays for good (invariant 7). So
-each claim ends with one more entry: a delete of a random key that no row has. A mere sentinel would
-do as well for now, but the claim behind it would count as unfinished once another came, and would
-keep the entries below it (`memwal/jobs/garbage/kinds/wal_entry.py`). Where the key's type leaves no
-room for a random one, a claim of its own is all there is.
 """
 
 from __future__ import annotations
@@ -16,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from random import Random
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,16 +21,14 @@ from memwal.jobs.erase.plan import Kind
 from memwal.jobs.erase.store.keys import Keys
 from memwal.jobs.erase.store.search import Look
 from memwal.model import ErasureMark, ShardId, ShardStatus, TableView
-from memwal.rows.keyset import KeySet, key_predicate
+from memwal.rows.keyset import KeySet
 from memwal.run.stores import Stores
 from memwal.store.tables.lance_calls import call_lance
-
-_TRIES_MAX = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Claims:
-    """The shards to claim with the keys to delete in each, maybe none; and how far all shards go.
+    """The shards to claim with the keys to delete in each, and how far all shards go.
 
     `marks` are of the shards as they were when they were looked at.
     """
@@ -55,10 +46,9 @@ class Claims:
 class TableTombstones:
     """The tombstones of one erasure."""
 
-    def __init__(self, stores: Stores, keys: Keys, seed: str) -> None:
+    def __init__(self, stores: Stores, keys: Keys) -> None:
         self._stores = stores
         self._keys = keys
-        self._random = Random(seed)
 
     def plan(self, view: TableView, look: Look) -> Claims:
         """Choose the shards to claim. Raises Refused, Unsupported as an ingest does."""
@@ -72,8 +62,6 @@ class TableTombstones:
             before = waiting.get(place.shard_id)
             places[place.shard_id] = place.values
             waiting[place.shard_id] = keys if before is None else pa.concat_tables([before, keys])
-        for shard in self._topped(view, look):
-            waiting.setdefault(shard, self._keys.table.slice(0, 0))
         return Claims(keys=waiting, places=places, marks=self._mark(view, look))
 
     def write(self, shard_id: ShardId, claims: Claims) -> ErasureMark:
@@ -82,23 +70,17 @@ class TableTombstones:
         Raises Refused for a SEALED shard, Fenced, LostRace, StoreUnavailable.
         """
         values = claims.places.get(shard_id, ShardValues())
-        keys, decoy = claims.keys[shard_id], self._make_decoy()
+        keys = claims.keys[shard_id]
         opened = self._writers.open(shard_id, values.spec_id, values.entries)
         try:
             for start in range(0, keys.num_rows, self._table.rows_per_entry_max):
                 opened.delete(keys.slice(start, self._table.rows_per_entry_max))
-            if decoy is not None:
-                opened.delete(decoy)
             opened.check_position()
             opened.close()
         except BaseException:
             opened.abandon()
             raise
         position = opened.position
-        if decoy is None:
-            sentinel = self._writers.open(shard_id, values.spec_id, values.entries)
-            position = sentinel.position
-            sentinel.close()
         latest = self._stores.shard_manifests.latest(shard_id)
         generation = 0 if latest is None else latest.current_generation - 1
         return ErasureMark(position=position, generation=generation)
@@ -139,19 +121,6 @@ class TableTombstones:
             if unflushed or pending:
                 found.add(shard)
         return sorted(found)
-
-    def _topped(self, view: TableView, look: Look) -> set[ShardId]:
-        """Shards whose highest WAL entry has a key: it stays until another one is above it.
-
-        None without a manifest: a claim would replay whatever lies there into the table.
-        """
-        highest: dict[ShardId, tuple[int, int]] = {}
-        for seen in look.sightings:
-            if seen.kind is Kind.WAL_ENTRY and seen.shard_id is not None:
-                here = (seen.number, seen.rows or 0)
-                highest[seen.shard_id] = max(here, highest.get(seen.shard_id, (0, 0)))
-        there = {shard.shard_id for shard in view.shards}
-        return {shard for shard, (_, rows) in highest.items() if rows and shard in there}
 
     def _read_waiting(self, view: TableView, shard_id: ShardId, look: Look) -> pa.Table:
         """The keys that are in a shard's WAL above its replay position, or pending."""
@@ -220,7 +189,7 @@ class TableTombstones:
         values = ShardValues(spec_id=MANUAL_SPEC_ID)
         return Place(shard_id=min(s.shard_id for s in open_shards), values=values)
 
-    # ---- marks and decoys
+    # ---- marks
 
     def _mark(self, view: TableView, look: Look) -> dict[ShardId, ErasureMark]:
         """How far every shard goes; one without a manifest too, by what lies in its folder."""
@@ -240,31 +209,3 @@ class TableTombstones:
             )
             for shard in {*positions, *generations}
         }
-
-    def _make_decoy(self) -> pa.Table | None:
-        """A key that no row has; None where the key's types leave no room for one."""
-        kind = self._keys.table.schema
-        if not any(_has_room(t) for t in kind.types):
-            return None
-        for _ in range(_TRIES_MAX):
-            made = pa.table([pa.array([self._draw(t)], t) for t in kind.types], schema=kind)
-            if not call_lance(
-                lambda: self._stores.tables.base().count_rows(filter=key_predicate(made))  # noqa: B023
-            ):
-                return made
-        return None
-
-    def _draw(self, kind: pa.DataType) -> object:
-        if pa.types.is_boolean(kind):
-            return self._random.random() < 0.5
-        if pa.types.is_integer(kind):
-            bits = kind.bit_width - pa.types.is_signed_integer(kind)
-            return self._random.getrandbits(bits)
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            return self._random.randbytes(16)
-        return f"no-row-{self._random.getrandbits(64):016x}"
-
-
-def _has_room(kind: pa.DataType) -> bool:
-    """Whether a drawn value is surely no row's: pending rows and those of the WAL are not asked."""
-    return not (pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind.bit_width < 64))
