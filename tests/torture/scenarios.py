@@ -257,7 +257,7 @@ def _erased(chance: random.Random) -> Scenario:
     return replace(
         _mixed(chance), name="erased", key="utf8", erases=True, idles=0.3, clones=False, moves=0,
         memtable_rows=None, kills=0.3, jobs={"merge": 1.0, _COLLECT: 1.0, "status": 0.3},
-        job_threads=1, lance={"optimize_indices": 1.0}, reads={"": 1.0, "--with-wal": 1.0},
+        job_threads=1, lance={}, reads={"": 1.0, "--with-wal": 1.0},
     )  # fmt: skip
 
 
