@@ -48,9 +48,9 @@ class Columns:
         old = "".join(find_marked(self.place.dataset().schema))
         new = chance.choice([name for name in _NAMES if name != old])
         if not old:
-            how = chance.choice(["add", "add", "schema add"])
+            how = chance.choice(["add", "schema add"])
         else:
-            how = chance.choice(["again", "again", "another", "rename", "drop", "schema"])
+            how = chance.choice([*["again"] * 3, "another", "another", "rename", "drop", "schema"])
         self.world.history.add("upkeep", table=self.place.name, name=f"column: {how}")
         if how == "schema add":
             self._apply("--add", f"{new}:int64", chance)
@@ -63,8 +63,8 @@ class Columns:
             self._drop(old)
         if how in ("add", "again", "another"):
             self._add(old if how == "again" else new)
-        # What waits is of a former column, unless this is the first since all was merged.
-        if how != "add" or chance.random() < 0.5:
+        # A merge before there are values would give the column files, and its id would be its own.
+        if how not in ("add", "schema add"):
             self._settle(old, new, how, chance)
 
     def _settle(self, old: str, new: str, how: str, chance: random.Random) -> None:
