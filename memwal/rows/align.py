@@ -104,9 +104,9 @@ def _refuse_renamed(field_id: int, old: str, new: str, what: str) -> Refused:
         "MW-K06",
         f"field {field_id} is {old!r} in the {what} and {new!r} in the table: it was renamed, or "
         "its id was given out again, while rows waited. If it was renamed, give the column its "
-        "former name (Lance's alter_columns), rescue and merge, and rename it with `memwal schema "
-        f"TABLE --rename {old}={new} --apply`. Else drop {new!r}, rescue and merge, and add it "
-        "again",
+        f"former name (Lance's alter_columns), rescue what is in a WAL, merge, and rename it "
+        f"with `memwal schema TABLE --rename {old}={new} --apply`. Else drop {new!r}, rescue, "
+        "merge, and add it again",
     )
 
 
@@ -114,8 +114,8 @@ def _refuse_reused(name: str, what: str) -> Refused:
     return Refused(
         "MW-K12",
         f"column {name!r} was dropped and added again under the same field id, and the {what} may "
-        f"have values of the former one. To leave these out, drop {name!r}, rescue and merge, and "
-        "add it",
+        f"have values of the former one. To leave these out, drop {name!r}, rescue what is in a "
+        "WAL, merge, and add it",
     )
 
 

@@ -189,7 +189,12 @@ def baseline(mutations: Iterable[Mutation], worker: Worker) -> str | None:
 def main() -> int:
     """Exit code 1 when a mutation survives."""
     arguments = _arguments()
-    chosen = [m for m in read_all() if any(word in m.name for word in arguments.only or [""])]
+    known = results.names(arguments.table) if arguments.rest else ()
+    chosen = [
+        m
+        for m in read_all()
+        if m.name not in known and any(word in m.name for word in arguments.only or [""])
+    ]
     # The short ones first: the seeds of the last mutation should not keep one core alone.
     chosen.sort(key=lambda m: not m.tests)
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -217,7 +222,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-baseline", action="store_true", help="trust the tests")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--table", type=Path, help="keep the results in this JSON file")
+    parser.add_argument("--rest", action="store_true", help="only what is not in the --table yet")
     arguments = parser.parse_args()
+    if arguments.rest and arguments.table is None:
+        parser.error("--rest: of which --table?")
     if arguments.table is not None and arguments.table.suffix != ".json":
         parser.error(f"--table {arguments.table}: it has to end in .json")
     return arguments

@@ -30,6 +30,11 @@ class Verdict:
         return "noticed" if self.noticed else "SURVIVED"
 
 
+def names(file: Path) -> frozenset[str]:
+    """The mutations whose results are in a file."""
+    return frozenset(json.loads(file.read_text()) if file.exists() else ())
+
+
 def keep(file: Path, root: Path, mutation: Mutation, verdict: Verdict) -> None:
     """Put one result in the place of the last one of its name; the table beside it is renewed."""
     known: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.exists() else {}

@@ -279,6 +279,17 @@ def test_a_table_with_all_its_files_is_sound(source: Path, tmp_path: Path, way: 
     memwal(target, "verify")
 
 
+def test_a_clone_with_its_shards_copied_along_is_sound(source: Path, tmp_path: Path) -> None:
+    """Long after they were merged: within minutes, no clock tells it from one without."""
+    put(source, 4, 5)
+    target = deep_clone(source, tmp_path / "clone.lance")
+    shutil.copytree(source / "_mem_wal", target / "_mem_wal")
+    memwal(target, "read", code=5)  # refused at worst
+    memwal(target, "init", "--adopt-clone")
+    memwal(target, "merge", "--allow-reinitialised")
+    assert base(target) == {0, 1, 2, 3, 4, 5}
+
+
 def test_a_clone_that_merges_hidden_rows_had_merges_of_its_own(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

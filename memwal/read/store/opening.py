@@ -69,6 +69,8 @@ def _find_generations(
     kept: Kept[Source],
 ) -> list[Source]:
     """Those that are kept, and the others opened: a flushed generation is never written again."""
+    if not listed:
+        return []
     told = f"{view.columns} {generations.field_ids.find_given(view)}"
     columns = sha256(told.encode()).hexdigest()
     names = [

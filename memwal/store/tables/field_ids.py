@@ -2,8 +2,8 @@
 
 Lance gives out an id again that neither the schema nor a file has: of a column that was dropped,
 and of which no file has values. Under a MemWAL it adds columns without values only. So a column
-that is in the first file of each fragment has had its id as long as there are such files. Of any
-other the newest retained versions tell whether it was gone for a while, and a shard's manifests
+that is in the first file of the oldest fragment has had its id as long as that file is there. Of
+any other the newest retained versions tell whether it was gone for a while, and a shard's manifests
 whether the writer of its rows was opened after that. Where these don't tell, the rows may be older.
 
 A writer that is opened later and replays a WAL with rows of the former column stores their values
@@ -78,7 +78,7 @@ class FieldIds:
         """Of stored columns, the ids that the base may have given out since they were written.
 
         They are those of a generation of the shard, or of an entry of its WAL with that writer
-        epoch. It takes requests only where a column has no values in some fragment.
+        epoch. It takes requests only where a column is not in the oldest fragment.
         """
         given = self.find_given(base)
         return frozenset(
@@ -108,11 +108,9 @@ class FieldIds:
         return self._known[base.version]
 
     def _find_given(self, base: Base) -> dict[int, int]:
-        first = [
-            set(fragment.metadata.files[0].fields)
-            for fragment in self._tables.at(base.version).get_fragments()
-        ]
-        kept = set.intersection(*first) if first else set()
+        fragments = self._tables.seen(base.version).get_fragments()
+        oldest = min(fragments, key=lambda fragment: int(fragment.fragment_id), default=None)
+        kept = set() if oldest is None else set(oldest.metadata.files[0].fields)
         doubted = [c.field_id for c in base.columns if c.field_id not in kept]
         if not doubted:
             return {}
