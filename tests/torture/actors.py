@@ -78,6 +78,7 @@ class Place:
     def rows(self, keys: Sequence[int], op: int, columns: pa.Schema | None = None) -> pa.Table:
         """Of these columns, by default those that the table began with; later ones are NULL."""
         rest = {"n": op, "text": f"row {op}", "total": operand(op), "log": [op]}
+        rest |= find_marked(columns or self.schema)
         rows = [{**self.key_of(i), "i": i, **rest} for i in keys]
         return pa.Table.from_pylist(rows, schema=columns or self.schema)
 
@@ -92,6 +93,18 @@ class Place:
     def told(self, rows: pa.Table) -> list[list[Any]]:
         """Rows as a history has them."""
         return [list(row.values()) for row in rows.select(self.names).to_pylist()]
+
+    def marks(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[list[Any]]:
+        """Operations with the incarnation of a column and the value that it has of them."""
+        marked = find_marked(schema).items()
+        found = {(row["n"], value, row[name]) for row in rows for name, value in marked}
+        return [list(one) for one in found]
+
+
+def find_marked(schema: pa.Schema) -> dict[str, int]:
+    """The columns that name their incarnation, and which it is."""
+    marks = {column.name: (column.metadata or {}).get(b"incarnation") for column in schema}
+    return {name: int(mark) for name, mark in marks.items() if mark is not None}
 
 
 def write(
@@ -118,7 +131,8 @@ def write(
             time.sleep(keys[0] / 1000)
             continue
         op = session * 1000 + number
-        history.add("op", **facts, id=op, deletes=what == "delete", keys=keys)
+        marks = [*find_marked(dataset.schema).values()]
+        history.add("op", **facts, id=op, deletes=what == "delete", keys=keys, marks=marks)
         if what == "put":
             writer.put(place.rows(keys, op, dataset.schema))
         else:
@@ -138,11 +152,12 @@ def read_base(place: Place, seconds: float) -> None:
         with suppress(OSError, ValueError):  # expired meanwhile
             dataset = place.dataset()
             if dataset.version != last:
-                rows = place.told(dataset.to_table())
+                found = dataset.to_table()
+                rows, marks = place.told(found), place.marks(found.to_pylist(), dataset.schema)
                 last = dataset.version
                 history.add(
                     "read", table=place.name, level="base", by="base", begin=begin, exit=0,
-                    rows=rows, keys=None, moment=None, name=f"version {last}", said="",
+                    rows=rows, keys=None, moment=None, name=f"version {last}", said="", marks=marks,
                 )  # fmt: skip
         time.sleep(0.01)
 

@@ -2,7 +2,7 @@
 
 The clock is the machine's monotonic one, in nanoseconds, which all of its processes share.
 
-    table    table, rows ([key, id] in the base), policy, keyed, clone, shards
+    table    table, rows ([key, id] in the base), policy, keyed, clone, shards, doubled, columns
     open     table, shard, session, by, begin: a writer has claimed its shard
     op       table, shard, session, by, id, deletes, keys: a writer is about to put or delete
     ack      id: the put or delete returned
@@ -11,6 +11,7 @@ The clock is the machine's monotonic one, in nanoseconds, which all of its proce
     restore  table, begin, version
     read     table, level, by, begin, exit, rows ([key, id] or [key, id, total, log]), keys, moment
     copy     table, begin, version, rows, base: a consumer of the changes has come to that version
+    columns  table, begin: columns were changed, and what waited follows the advice and is merged
     drill    verdict, and all that was seen of a damaged copy
     fault    table, what, detail: what is no matter of rows
     stop     table, who, signal: a process was killed or stalled

@@ -29,7 +29,9 @@ from tests.support.s3server import S3Server
 from tests.torture import actors, lsm
 from tests.torture.actors import Place
 from tests.torture.backups import Backups
+from tests.torture.columns import Columns
 from tests.torture.drill import drill
+from tests.torture.erasures import Erasures
 from tests.torture.history import History, now, turns
 from tests.torture.judge import Verdict, judge, show
 from tests.torture.scenarios import COLLECT_ALL, SCENARIOS, Scenario
@@ -38,6 +40,7 @@ from tests.torture.watches import Watches
 _PROCESSES = get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.torture.warm", "tests.torture.actors"])
 _COMMAND_SECONDS_MAX = 120
+_ERASURES = (["erase", "resume"], ["erase", "list"])
 _QUIESCE = (
     "quiesce --idle 0s --yes --retention 0s --grace 1s --allow-short-retention --engine local"
 )
@@ -82,6 +85,9 @@ class World:
             place.rows(keys, 0), uri, storage_options=dict(storage),
             enable_stable_row_ids=scenario.follows,
         )  # fmt: skip
+        doubled = [key for key in keys if scenario.doubles and key % 3 == 0]
+        if doubled:
+            dataset.insert(place.rows(doubled, 0))
         if scenario.indexed:
             dataset.create_scalar_index("text", "INVERTED")
             dataset.create_scalar_index("n", "BTREE")
@@ -89,7 +95,7 @@ class World:
             self._use_lancedb(place, [], spec=scenario.lancedb).join()
         else:
             dataset.initialize_mem_wal()
-        self.begin(place, [[key, 0] for key in keys])
+        self.begin(place, [[key, 0] for key in keys], doubled=doubled)
         if scenario.policy:
             self.configure(place)
             self.command(place, "merge --engine local", config=True, final=True)
@@ -105,13 +111,20 @@ class World:
             + (policy if self.scenario.policy else "")
         )
 
-    def begin(self, place: Place, rows: Sequence[Sequence[int]], *, clone: bool = False) -> None:
+    def begin(
+        self,
+        place: Place,
+        rows: Sequence[Sequence[int]],
+        *,
+        clone: bool = False,
+        doubled: Sequence[int] = (),
+    ) -> None:
         self.places.append(place)
         self.busy.update({(place.name, shard): threading.Lock() for shard in place.shards})
         scenario = self.scenario
         self.history.add(
             "table", table=place.name, rows=rows, policy=scenario.policy, keyed=scenario.keyed,
-            clone=clone, shards=list(place.shards),
+            clone=clone, shards=list(place.shards), doubled=doubled, columns=scenario.columns,
         )  # fmt: skip
 
     # -- processes
@@ -177,7 +190,7 @@ class World:
         """Run a command on the table and put it on record."""
         words = line.split() if isinstance(line, str) else list(line)
         given = [*words, *(["--config", str(self.folder / "memwal.toml")] if config else [])]
-        at = 2 if words[0] in ("checkpoint", "restore") else 1
+        at = 2 if words[0] in ("checkpoint", "restore") or words[:2] in _ERASURES else 1
         given.insert(at, place.name if config else place.uri)
         begin = now()
         code, text, said = self.run(given, place.storage, chance)
@@ -186,10 +199,12 @@ class World:
             told = (said or text if code else "")[-1500:]
             self.history.add("job", **facts, name=words[0], args=words[1:], said=told)
             return code, text
-        rows, moment, keys, level = [], None, None, "latest"
+        rows, marks, moment, keys, level = [], [], None, None, "latest"
         if code == 0:
             found = json.loads(text)["tables"][0]
             rows = [[row[name] for name in place.names] for row in found["rows"]]
+            with suppress(OSError, ValueError):  # expired meanwhile
+                marks = place.marks(found["rows"], place.dataset(found["version"]).schema)
         if "--with-wal" in words:
             level = "wal"
         elif "snapshot" in words and code == 0:
@@ -200,6 +215,7 @@ class World:
             keys = [self.asked[" ".join(words)]]
         self.history.add(
             "read", **facts, level=level, rows=rows, keys=keys, moment=moment, name=words[-1],
+            marks=marks,
             by=" ".join(dict.fromkeys(w for w in words if w.startswith("--"))) or "latest",
             said=said[-1500:] if code not in (0, -9) else "",
         )  # fmt: skip
@@ -238,7 +254,7 @@ class World:
                 steps.append(("put", chance.sample(own, 3)))
             steps += [("put", halves[turn]), ("delete", halves[1 - turn])]
             own = own[: -2 * size] or own[:1]
-        for _ in range(chance.randrange(0, 25)):
+        for _ in range(chance.randrange(0, 25) if chance.random() >= self.scenario.idles else 0):
             if not place.keyed:
                 steps.append(("put", [next(fresh) for _ in range(chance.randint(1, 4))]))
             else:
@@ -468,7 +484,8 @@ class World:
                 actor()
             except Exception as error:
                 self.errors.append(f"{type(error).__name__}: {error}")
-                if self.scenario.watched or self.scenario.backups:  # of which nothing may fail
+                scenario = self.scenario
+                if scenario.watched or scenario.backups or scenario.columns or scenario.erases:
                     self.fault("an actor failed", self.errors[-1])
 
         threads = [threading.Thread(target=run, args=(actor,)) for actor in actors_]
@@ -510,6 +527,11 @@ class World:
         if self.scenario.backups:
             self.backups = Backups(world=self, place=place)
             all_.append(lambda: self.backups.work(f"{name} backups", until))
+        if self.scenario.columns:
+            all_.append(lambda: Columns(world=self, place=place).work(f"{name} columns", until))
+        if self.scenario.erases:
+            self.erasures = Erasures(world=self, place=place)
+            all_.append(lambda: self.erasures.work(f"{name} erasures", until))
         if self.proxy:
             all_.append(lambda: self.trouble(f"{name} store", until))
         self._run(*all_)
@@ -554,6 +576,8 @@ class World:
         if self.scenario.backups:
             self.backups.back_up("last")
             self.backups.look(again=True)
+        if self.scenario.erases:
+            self.erasures.end()
         if self.scenario.comes_to_rest:
             self._empty(place)
         self.command(place, "verify", final=True)
@@ -568,7 +592,7 @@ class World:
         if left["generations"] or left["versions"] > 5:
             self.fault("a leak", str(left))
         # Of all that was done to it, only writers may claim a shard, and these.
-        claiming = ("ingest", "rescue", "quiesce")
+        claiming = ("ingest", "rescue", "quiesce", "schema", "erase")
         runs = sum(n for code, n in self.codes.items() if code.startswith(claiming))
         claimers = next(self.sessions) + runs * len(place.shards)
         if left["claims"] > claimers and not self.scenario.lancedb:
@@ -623,7 +647,7 @@ def run_one(name: str, seed: int, seconds: float, folder: Path, drills: int = 0)
                 storage = world.proxy.options(storage)
         place = world.make(uri, storage)
         world.torture(place, seconds)
-        if drills and scenario.keyed and not scenario.on_s3:
+        if drills and scenario.keyed and not (scenario.on_s3 or scenario.doubles):
             drill(world, place, drills)
         for healed in world.places:
             world.heal(healed)

@@ -82,6 +82,13 @@ class Scenario:
     """The part of the writers' sessions that are an ingest's."""
     backups: bool = False
     """Whether it is backed up all the time, and backups are restored."""
+    columns: bool = False
+    """Whether columns are changed between the writers' sessions."""
+    doubles: bool = False
+    """Whether the base holds some keys twice at first."""
+    erases: bool = False
+    idles: float = 0.0
+    """The part of pylance's sessions that put nothing."""
     watched: bool = False
     """Whether two watches do the work, which are killed, ended and started again."""
     on_s3: bool = False
@@ -101,6 +108,7 @@ class Scenario:
         other = (
             self.policy or self.renews or self.on_s3 or {"restore", "add_column"} & {*self.lance}
         )
+        other = other or self.columns or self.doubles
         return self.keyed and self.memtable_rows is None and not other
 
     @property
@@ -219,6 +227,31 @@ def _schema(chance: random.Random) -> Scenario:
     return replace(found, name="schema", lance={**LANCE, "add_column": 0.5}, clones=False, moves=0)
 
 
+def _columns(chance: random.Random) -> Scenario:
+    """Merges are few, so that ids of columns are given out again while rows wait."""
+    jobs = {"merge": 0.3, "index-catchup": 1.0, "snapshot": 1.0, _COLLECT: 1.0, "verify": 1.0}
+    return replace(
+        _mixed(chance), name="columns", columns=True, clones=False, moves=0, pause_ms=5, kills=0.4,
+        shards=chance.choice([1, 2]), ingests=0.05, jobs=jobs, job_threads=1,
+        lance={"optimize_indices": 1.0},
+        reads={"": 1.0, "--with-wal": 1.0, "--consistency snapshot": 1.0},
+    )  # fmt: skip
+
+
+def _doubles(chance: random.Random) -> Scenario:
+    """No constraint of Lance's keeps a key from being appended twice."""
+    return replace(_mixed(chance), name="doubles", doubles=True, clones=False, moves=0)
+
+
+def _erased(chance: random.Random) -> Scenario:
+    """Nothing but the WAL and its claims holds what is erased."""
+    return replace(
+        _mixed(chance), name="erased", key="utf8", erases=True, idles=0.3, clones=False, moves=0,
+        memtable_rows=None, kills=0.3, jobs={"merge": 1.0, _COLLECT: 1.0, "status": 0.3},
+        job_threads=1, lance={}, reads={"": 1.0, "--with-wal": 1.0},
+    )  # fmt: skip
+
+
 def _lancedb(chance: random.Random) -> Scenario:
     """It routes by its own spec to shards with ids of its own."""
     found = chance.choice([_mixed, _mixed, _counters])(chance)
@@ -261,6 +294,9 @@ SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "mixed": _mixed,
     "lancedb": _lancedb,
     "schema": _schema,
+    "columns": _columns,
+    "doubles": _doubles,
+    "erased": _erased,
     "counters": _counters,
     "keyless": _keyless,
 }

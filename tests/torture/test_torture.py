@@ -29,6 +29,9 @@ DONE = {
     "counters": {"merge", "writes of pylance"},
     "keyless": {"writes of pylance"},
     "schema": {"merge", "add_column"},
+    "columns": {"merge", "rescue", "writes of pylance"},
+    "doubles": {"merge", "writes of pylance"},
+    "erased": {"erase", "writes of erase"},
     "toxic": {"merge", "toxics"},
     "backed-up": {"backup", "garbage"},
     "watched": {"wait", "merge"},
@@ -87,11 +90,10 @@ def test_the_oracle_shares_no_code_with_memwal() -> None:
 class Story:
     """A history of table `t` with one shard, told call by call, and what the oracle finds in it."""
 
-    def __init__(self, folder: Path, *, policy: bool = False) -> None:
+    def __init__(self, folder: Path, **facts: Any) -> None:
         self.folder, self.history = folder, History(folder)
-        self.history.add(
-            "table", table="t", rows=[], policy=policy, keyed=True, clone=False, shards=["s"]
-        )
+        usual = {"rows": [], "policy": False, "keyed": True, "clone": False, "shards": ["s"]}
+        self.history.add("table", table="t", **{**usual, **facts})
 
     def put(self, *ops: int, key: int = 2, deletes: bool = False, acked: bool = True) -> None:
         for op in ops:
@@ -104,13 +106,15 @@ class Story:
     def flush(self, session: int) -> None:
         self.history.add("flush", table="t", shard="s", session=session, begin=now())
 
-    def job(self, name: str, code: int = 0) -> None:
-        self.history.add("job", table="t", name=name, args=[], begin=now(), exit=code, said="")
+    def job(self, name: str, code: int = 0, said: str = "") -> None:
+        self.history.add("job", table="t", name=name, args=[], begin=now(), exit=code, said=said)
 
-    def read(self, level: str, *rows: list[Any], moment: tuple[int, int] | None = None) -> None:
+    def read(
+        self, level: str, *rows: list[Any], moment: tuple[int, int] | None = None, marks: Any = ()
+    ) -> None:
         self.history.add(
             "read", table="t", level=level, by=level, begin=now(), exit=0, rows=rows, keys=None,
-            moment=moment, name="", said="",
+            moment=moment, name="", said="", marks=marks,
         )  # fmt: skip
 
     def found(self) -> list[str]:
@@ -138,6 +142,49 @@ def test_what_the_oracle_finds(tmp_path: Path, rows: list[list[int]], found: lis
     story.flush(1)
     story.read("latest", *rows)
     assert story.found() == found
+
+
+@pytest.mark.parametrize(
+    ("level", "merged", "rows", "found"),
+    [
+        ("base", False, [[2, 0], [2, 0]], []),
+        ("base", False, [], []),
+        ("latest", False, [], LOST),
+        ("latest", False, [[2, 1000], [2, 1000]], ["row twice"]),
+        ("base", True, [[2, 1000]], []),
+        ("base", True, [[2, 1000], [2, 1000]], ["row twice"]),
+        ("base", True, [[2, 0], [2, 0]], LOST),
+    ],
+)
+def test_a_key_is_there_twice_until_it_is_written(
+    tmp_path: Path, level: str, merged: bool, rows: list[list[int]], found: list[str]
+) -> None:
+    story = Story(tmp_path, rows=[[2, 0]], doubled=[2])
+    story.put(1000)
+    story.flush(1)
+    if merged:
+        story.job("merge")
+    story.read(level, *rows)
+    assert story.found() == found
+
+
+def test_values_are_of_the_column_that_they_were_written_for(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    facts = {"table": "t", "shard": "s", "session": 1, "deletes": False, "keys": [2]}
+    story.history.add("op", **facts, id=1000, marks=[7])
+    for mark in ([1000, 7, 7], [1000, 8, None], [1000, 8, 7], [1000, 7, None]):
+        story.read("latest", [2, 1000], marks=[mark])
+    assert story.found() == ["value of another column"] * 2
+
+
+def test_refusals_are_for_columns_that_change(tmp_path: Path) -> None:
+    story = Story(tmp_path, columns=True)
+    begin = now()
+    story.job("merge", 5, "(MW-K12)")
+    story.job("merge", 5, "(MW-K31)")
+    story.history.add("columns", table="t", begin=begin)
+    story.job("merge", 5, "(MW-K12)")
+    assert story.found() == ["refused without a change of columns"] * 2
 
 
 def test_operands_count_once(tmp_path: Path) -> None:

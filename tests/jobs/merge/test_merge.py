@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from memwal.errors import LostRace, StoreUnavailable
+from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
+from memwal.jobs.merge.store.commits import run_commit
 from tests.jobs.merge.merge_worlds import BASE, Fake, OnTheLake, Real, Where
 from tests.support.builders import Delete, Put, make_table
 from tests.support.s3server import S3Server
@@ -196,3 +197,19 @@ class FaultyFold:
         if self.table.when == "after":
             self.inner.commit(*arguments)
         raise self.table.error
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("Encountered corrupt file t.lance: 15 physical rows but 24 deleted rows", Corruption),
+        ("Retryable commit conflict for version 13", LostRace),
+        ("connection reset by peer", StoreUnavailable),
+    ],
+)
+def test_what_became_of_a_commit(said: str, expected: type[Exception]) -> None:
+    def fail() -> None:
+        raise OSError(said)
+
+    with pytest.raises(expected):
+        run_commit(fail)

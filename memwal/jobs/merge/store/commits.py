@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from lance.mem_wal import CompactedSsTable
 
-from memwal.errors import LostRace, StoreUnavailable
+from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.jobs.merge.plan import CommitShape, Join
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, SharedKey
@@ -207,7 +207,10 @@ def _execute(
 def run_commit(
     call: Callable[[], Any], cause: Callable[[], Exception | None] = lambda: None
 ) -> Any:
-    """Run a commit; conflicts become LostRace, anything else an error with an open outcome."""
+    """Run a commit; conflicts become LostRace, unreadable files of the base Corruption.
+
+    Anything else becomes an error with an open outcome.
+    """
 
     def explain(error: BaseException) -> Exception:
         # An error while reading rows for the commit is raised as it is: not the commit's fault.
@@ -215,6 +218,8 @@ def run_commit(
             return own
         if says(error, Says.CONFLICT):
             return LostRace(tidy_text(error))
+        if says(error, Says.DAMAGED):
+            return Corruption("MW-F01", f"the base table can't be read: {tidy_text(error)}")
         return StoreUnavailable(tidy_text(error))
 
     with translated(explain, (*ERRORS, pa.ArrowException)):
