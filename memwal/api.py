@@ -42,7 +42,6 @@ from memwal.jobs.backup.report import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.garbage.report import GarbageTableReport
@@ -109,11 +108,6 @@ class _Catchup(CatchupRequest, _Dry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Compaction(CompactionRequest, _Dry):
-    pass
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Garbage(GarbageRequest, _Dry):
     pass
 
@@ -147,7 +141,6 @@ def open_table(
     engine: EngineName | None = None,
     master: str | None = None,
     lease: bool = True,
-    lease_seconds: float | None = None,
     memory_bytes_max: int | None = None,
     audit: str | None = None,
     consistency: Consistency = "latest",
@@ -164,7 +157,6 @@ def open_table(
     engine: `auto`, `spark` or `local`; by default what the configuration says, else `auto`.
     master: the Spark master.
     lease: whether jobs take the table's lease.
-    lease_seconds: how long others wait for the lease if a job dies, 15 to 3600; by default 300.
     memory_bytes_max: how much memory this process, or each of Spark's executors, may take; None
         means no limit.
     audit: a folder or address for audit trails; by default what the configuration says.
@@ -178,9 +170,7 @@ def open_table(
         raise Usage(f"engine {engine!r}: expected {', '.join(get_args(EngineName))}")
     file = Config() if config is None else load_config(config)
     options = {**read_environment_options(), **(storage_options or {})}
-    given = make_settings(
-        lease_seconds=lease_seconds, memory_bytes_max=memory_bytes_max, audit=audit
-    )
+    given = make_settings(memory_bytes_max=memory_bytes_max, audit=audit)
     return Table(
         resolve_table(uri, file, options).with_settings(given),
         consistency=parse_consistency(consistency),
@@ -283,12 +273,11 @@ class Table:
         options = self._ask(GarbageOptions, request)
         return take_report(run_garbage(options, LogProgress()), GarbageTableReport)
 
-    @takes(_Compaction)
-    def compaction(self, request: _Compaction) -> CompactionTableReport:
+    def compaction(self, *, dry_run: bool = False) -> CompactionTableReport:
         """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
         from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 
-        options = self._ask(CompactionOptions, request)
+        options = self._make_options(CompactionOptions, dry_run=dry_run)
         return take_report(run_compaction(options, LogProgress()), CompactionTableReport)
 
     @takes(_Maintain)
@@ -430,13 +419,12 @@ class Table:
         self,
         source: str,
         *,
-        over: bool = False,
         backup: str | None = None,
         version: int | None = None,
         backup_storage_options: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> RestoreTableReport:
-        """Make the table again out of a backup in `source`, in an empty place unless `over`.
+        """Make the table out of a backup in `source`; nothing may be there yet.
 
         `backup` is its name, by default the newest, or the newest that holds `version`.
         `backup_storage_options` are of `source`, over those of the table.
@@ -444,7 +432,7 @@ class Table:
         from memwal.jobs.restore.job import RestoreOptions, run_restore
 
         place = self._make_place(source, backup_storage_options)
-        asked = RestoreRequest(over=over, backup=backup, version=version)
+        asked = RestoreRequest(backup=backup, version=version)
         request = check_request(asked, lambda o: o.name)
         made = self._make_options(RestoreOptions, source=place, request=request, dry_run=dry_run)
         return take_report(run_restore(made, LogProgress()), RestoreTableReport)

@@ -214,7 +214,7 @@ def unexpected(error: BaseException) -> MemWalError:
     missing = str(error.name) if isinstance(error, ModuleNotFoundError) else ""
     if missing.partition(".")[0] in JOBS_MODULES:
         return Unsupported(
-            "MW-E13",
+            "MW-E04",
             f"the module {missing}, which jobs need, is not installed: "
             f"pip install '{DISTRIBUTION}[jobs]'",
         )

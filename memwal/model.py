@@ -324,7 +324,6 @@ class BackupMark:
 class RestoreMark:
     """The mark of a restore under way, or of one that was killed: of which backup it is."""
 
-    restore_id: str
     backup: str
     objects_sha256: bytes
 

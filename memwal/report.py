@@ -108,10 +108,6 @@ class TableReport(Part):
         """How far each shard is merged; None for a job that merges nothing."""
         return None
 
-    def indexed(self) -> Mapping[str, IndexedReport]:
-        """What was indexed, by the indexes' names; nothing by other jobs."""
-        return {}
-
     def audited(self) -> Iterable[AuditItem]:
         """What the run did to the table, for its audit trail; nothing by jobs that only look."""
         return ()
@@ -250,16 +246,6 @@ class CompactionAdvice(Section):
         return self.reason and f"{self.reason}: {remedy}"
 
 
-class IndexedReport(Section):
-    """What a run indexed of one index, and the seconds that all processes took together."""
-
-    kind: str
-    method: str
-    rows: int = Field(ge=0, lt=2**63)
-    column_bytes: int = Field(ge=0, lt=2**63)
-    seconds: float = Field(ge=0, allow_inf_nan=False)
-
-
 class AuditLink(Section):
     """A document of an audit trail, and the digest that the next one carries."""
 
@@ -305,8 +291,7 @@ class RunRecord(BaseModel):
     Read back from storage, so everything is checked; fields of a newer build are passed over.
     `run_id` is of the command: the records of `maintain`'s jobs share it, on every table.
     `stuck` has shards that no further run mends: the generation that a merge left them at, and why.
-    `indexed` is what later estimates of an index catch-up go by. `audit` is the run's last document
-    in the audit trail, so that either vouches for the other.
+    `audit` is the run's last document in the audit trail, so that either vouches for the other.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
@@ -328,7 +313,6 @@ class RunRecord(BaseModel):
     summary: dict[str, int | None] = Field(default_factory=dict)
     backlog: BacklogReport = Field(default_factory=BacklogReport)
     stuck: dict[str, tuple[int, str]] = Field(default_factory=dict)
-    indexed: dict[str, IndexedReport] = Field(default_factory=dict)
     requests: dict[str, int] = Field(default_factory=dict)
     audit: AuditLink | None = None
 

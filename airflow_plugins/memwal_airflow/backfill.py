@@ -33,7 +33,7 @@ from memwal_airflow.task_groups import (
 REST = ("compaction", "snapshot", "garbage")
 ORDER = (*BACKFILL_JOBS, *REST)
 (_EXECUTE,) = (d for d in list_options(GarbageRequest) if d.field == "execute")
-_HOW = ("concurrency", "engine", "lease_seconds")
+_HOW = ("concurrency", "engine")
 
 
 def build_backfill_params(config: Config) -> dict[str, Param]:
@@ -75,14 +75,6 @@ def _build_how_params(config: Config) -> dict[str, Param]:
             enum=["auto", "spark", "local", None],
             title="Engine",
             description="Where the work runs; empty: as configured",
-        ),
-        "lease_seconds": Param(
-            None,
-            type=["integer", "null"],
-            minimum=15,
-            maximum=3600,
-            title="Lease seconds",
-            description="How long others wait for the lease if the job dies; empty: as configured",
         ),
     }
 

@@ -22,7 +22,6 @@ from memwal.cli.options import (
     DryRun,
     EngineOption,
     Json,
-    LeaseSeconds,
     LogFormat,
     Master,
     MemoryMax,
@@ -221,14 +220,12 @@ class JobFlags(AuditFlags):
     engine: EngineOption = None
     master: Master = None
     no_lease: NoLease = False
-    lease_seconds: LeaseSeconds = None
     memory_max: MemoryMax = None
 
     def settings(self) -> Settings:
         """The settings that these flags hold. Raises Usage."""
         return make_settings(
             audit=self.audit,
-            lease_seconds=self.lease_seconds,
             memory_bytes_max=parse_size(self.memory_max, "--memory-max"),
         )
 

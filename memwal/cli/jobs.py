@@ -21,7 +21,6 @@ from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
 from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.backfill.request import BackfillRequest
-from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
@@ -85,14 +84,14 @@ def index_catchup(tables: Tables, *, request: CatchupRequest, flags: JobFlags) -
 
 
 @command(JobFlags)
-def compaction(tables: Tables, *, request: CompactionRequest, flags: JobFlags) -> Job:
+def compaction(tables: Tables, *, flags: JobFlags) -> Job:
     """Rewrite the small fragments that merging leaves.
 
     Indexes are caught up before and after.
     """
     from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 
-    return flags.job(run_compaction, CompactionOptions, tables, request=request)
+    return flags.job(run_compaction, CompactionOptions, tables)
 
 
 @command(JobFlags)
@@ -106,7 +105,7 @@ def snapshot(tables: Tables, *, flags: JobFlags) -> Job:
 
 @command(JobFlags)
 def garbage(tables: Tables, *, request: GarbageRequest, flags: JobFlags) -> Job:
-    """List what is provably unused; delete it by the configured retention, or with --execute.
+    """List what is provably unused, or delete it.
 
     Garbage is generations, their WAL, staged rows, old manifests and claims. A configured retention
     permits deleting by it, and options may keep more. To delete sooner takes --execute and
@@ -255,10 +254,11 @@ def rescue(tables: Tables, *, request: RescueRequest, flags: RescueFlags) -> Job
 def restore(
     source: BackupPlace, table: OneTable, *, request: RestoreRequest, flags: JobFlags
 ) -> Job:
-    """Make a table again out of a backup.
+    """Make a table out of a backup, where none is.
 
-    Writers can open it at once. One that still has the old table open is fenced: no row of its is
-    taken for the new table's. After a kill, run it again to continue.
+    To replace a broken table, move it aside first. Writers can open the new one at once. One that
+    still has the old table open is fenced: no row of its is taken for the new table's. After a
+    kill, run it again to continue.
     """
     from memwal.jobs.restore.job import RestoreOptions, run_restore
 

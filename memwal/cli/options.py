@@ -48,14 +48,6 @@ NoLease = Annotated[
         help="Work without the table's lease: wasteful; snapshot and maintain refuse it.",
     ),
 ]
-LeaseSeconds = Annotated[
-    str | None,
-    typer.Option(
-        "--lease-seconds",
-        metavar="5m",
-        help="How long others wait for this run's lease if it dies: 15 to 3600 (default: 300).",
-    ),
-]
 Audit = Annotated[
     str | None,
     typer.Option(

@@ -48,21 +48,20 @@ NearestTo = Annotated[
     str | None,
     typer.Option("--nearest", metavar="COLUMN=[…]", help="Rows with the nearest vectors."),
 ]
-K = Annotated[int | None, typer.Option("--k", metavar="N", min=1, help="How many (default: 10).")]
+K = Annotated[
+    int | None,
+    typer.Option(
+        "--k",
+        metavar="N",
+        min=1,
+        help="How many (default: 10). More with --limit find more of the nearest.",
+    ),
+]
 Metric = Annotated[
     str | None, typer.Option("--metric", metavar="l2|cosine|dot", help="Default: the index's.")
 ]
 Probes = Annotated[
     int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to search.")
-]
-RefineFactor = Annotated[
-    int | None,
-    typer.Option(
-        "--refine-factor",
-        metavar="N",
-        min=1,
-        help="Compare N times k candidates of an index exactly (default: 1).",
-    ),
 ]
 SearchFor = Annotated[
     str | None,
@@ -120,7 +119,6 @@ def read(
     k: K = None,
     metric: Metric = None,
     nprobes: Probes = None,
-    refine_factor: RefineFactor = None,
     search: SearchFor = None,
     operator: Operator = None,
     phrase: Phrase = False,
@@ -153,7 +151,6 @@ def read(
         k=k,
         metric=metric,
         nprobes=nprobes,
-        refine_factor=refine_factor,
         search=search,
         operator=operator,
         phrase=phrase,

@@ -43,14 +43,11 @@ PropertiesFile = Annotated[
 ]
 PyFiles = Annotated[
     list[str] | None,
-    typer.Option("--py-files", metavar="FILE", help="Added to the executors' path; repeatable."),
-]
-Ship = Annotated[
-    bool | None,
     typer.Option(
-        "--ship/--no-ship",
-        help="Puts this memwal into --py-files, as a driver on the cluster needs; others send it "
-        "by themselves. Not set: yes, unless the master is local.",
+        "--py-files",
+        metavar="FILE",
+        help="Added to the executors' path, as this memwal is unless the master is local; "
+        "repeatable.",
     ),
 ]
 Archives = Annotated[
@@ -77,7 +74,6 @@ def submit(
     properties_file: PropertiesFile = None,
     py_files: PyFiles = None,
     archives: Archives = None,
-    ship: Ship = None,
     dry_run: PrintOnly = False,
 ) -> None:
     """Run a job through spark-submit.
@@ -99,10 +95,9 @@ def submit(
             raise Usage(f"JOB {job!r}: expected one of {', '.join(JOBS)}")
         _check(context, job, arguments)
         master = master or read_environment_settings().get("master")
-        ship = not is_local(master) if ship is None else ship
         with tempfile.TemporaryDirectory() as folder:
             shipped = []
-            if ship:
+            if not is_local(master):
                 # A command that is only printed names the file that would be created.
                 shipped = [SHIPPED if dry_run else str(zip_package(Path(folder)))]
             asked = SparkSubmit(

@@ -45,14 +45,6 @@ From = Annotated[
     ),
 ]
 Every = Annotated[str, typer.Option("--every", metavar="2s", help="How often to look.")]
-Sort = Annotated[
-    str,
-    typer.Option(
-        "--sort",
-        metavar="COLUMN",
-        help="lag, table, pending, bytes, index, garbage, rows, queue or running.",
-    ),
-]
 Once = Annotated[
     bool, typer.Option("--once", help="Print it once and end, after two looks --every apart.")
 ]
@@ -63,7 +55,6 @@ def top(
     tables: Tables,
     source: From = None,
     every: Every = "2s",
-    sort: Sort = "lag",
     once: Once = False,
     *,
     flags: ReadFlags,
@@ -75,14 +66,11 @@ def top(
     Nothing is written. Where stdout is no terminal, it is printed once.
     """
     from memwal.jobs.top.job import TopOptions, run_top
-    from memwal.jobs.top.plan import SORTS
     from memwal.jobs.top.show import show_once
 
     every_seconds = parse_duration(every, "--every")
     if every_seconds < _EVERY_SECONDS_MIN:
         raise Usage(f"--every {every}: expected {_EVERY_SECONDS_MIN:g}s or more")
-    if sort not in SORTS:
-        raise Usage(f"--sort {sort!r}: expected one of {', '.join(SORTS)}")
     if source is not None and (tables or flags.everything):
         raise Usage("--from shows the tables of that watch: name none beside it")
     chosen = replace(flags, everything=flags.everything or not tables)
@@ -91,7 +79,6 @@ def top(
         TopOptions,
         [] if source is not None else chosen.tables(tables),
         every_seconds=every_seconds,
-        sort=sort,
         source=source,
         open_screen=_open_screen if stays else None,
     )

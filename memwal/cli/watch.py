@@ -70,10 +70,6 @@ Explain = Annotated[
         "before its own.",
     ),
 ]
-WorkersMax = Annotated[
-    int | None,
-    typer.Option("--workers", metavar="N", min=1, max=256, help="Tables processed in parallel."),
-]
 MetricsPort = Annotated[
     int | None,
     typer.Option(
@@ -108,7 +104,6 @@ class WatchFlags(JobFlags):
     duration: For = None
     once: Once = False
     explain: Explain = False
-    workers: WorkersMax = None
     metrics_port: MetricsPort = None
     metrics_host: MetricsHost = None
 
@@ -136,8 +131,8 @@ class WatchFlags(JobFlags):
     @property
     def own(self) -> Mapping[str, object]:
         """The settings that override those of `[watch]`. Raises Usage."""
-        found = {"every": _parse(self.every, "--every"), "workers": self.workers}
-        return {name: value for name, value in found.items() if value is not None}
+        every = _parse(self.every, "--every")
+        return {} if every is None else {"every": every}
 
     @property
     def seconds_max(self) -> float | None:

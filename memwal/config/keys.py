@@ -81,7 +81,6 @@ class Settings(BaseModel):
     tombstones_in_commit_max: int | None = _key(
         "Deletes in a commit of rows; more get one of their own before it", ge=0, le=100_000
     )
-    append_rows_max: int | None = _key("Unindexed rows up to which index-catchup appends", ge=0)
     append_seconds_max: Seconds | None = _key(
         "Expected time up to which index-catchup appends", ge=0
     )

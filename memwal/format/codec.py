@@ -104,7 +104,7 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
     try:
         status = ShardStatus(message.status)
     except ValueError:
-        raise Unsupported("MW-M02", f"has an unknown shard status {message.status}") from None
+        raise Unsupported("MW-M10", f"has an unknown shard status {message.status}") from None
     return ShardManifest(
         shard_id=found,
         version=message.version,

@@ -39,8 +39,6 @@ RESERVE = f"{MAINTENANCE}/reserve"
 QUARANTINE = f"{MAINTENANCE}/quarantine"
 BACKUPS = f"{MAINTENANCE}/backups"
 BACKUP_MARK = f"{BACKUPS}/unfinished"
-REPLACED = f"{MAINTENANCE}/replaced"
-TRANSACTIONS = "_transactions"
 ERASURES = f"{MAINTENANCE}/erasures"
 CURSORS = f"{MAINTENANCE}/cursors"
 VERSIONS = "_versions"
@@ -54,10 +52,12 @@ TOMBSTONE = "_tombstone"
 
 U64_MAX = 2**64 - 1
 LEAP = 10**12
-"""By so much a restore raises a shard's epoch and WAL position: more than any shard ever had.
+"""A restore raises a shard's epoch and WAL position to the time in microseconds, far above this.
 
-A thousand claims or entries a second for thirty years.
+No shard gets here otherwise, by a thousand claims or entries a second for thirty years.
 """
+LEAP_MIN = 10**6
+"""By so much a restore raises them at least: epochs as far apart have one in between."""
 _STOPPER_MARK = b"\x07collected"
 STOPPER_BYTES = len(_STOPPER_MARK) + 8
 # Lance marks versions of detached commits by the top bit; such names start with a `d`.
@@ -488,13 +488,6 @@ def is_backed_up(path: str) -> bool:
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         return False
     return not path.startswith(f"{MAINTENANCE}/") or path.startswith((f"{SETTLED}/", f"{ADOPTED}/"))
-
-
-def replaced_folder(restore_id: str) -> str:
-    """Where a restore keeps what it replaced. Raises ValueError when the id is not a UUID."""
-    if not is_shard_folder(restore_id):
-        raise ValueError(f"{restore_id!r} is no restore's id")
-    return f"{REPLACED}/{restore_id}"
 
 
 def parse_shard_path(path: str) -> tuple[ShardId, str] | None:

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Mapping
 
 from memwal.errors import Corruption
-from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.format.codec import FOOTER_BYTES, decode_footer, parse_message, unframe
 from memwal.model import RestoreMark
@@ -22,10 +21,7 @@ def encode_restore_mark(mark: RestoreMark) -> bytes:
     Nobody can open a table whose latest version it is, and no commit can take its name.
     """
     message = pb.RestoreMark(
-        format=_RESTORE_FORMAT,
-        restore_id=mark.restore_id,
-        backup=mark.backup,
-        objects_sha256=mark.objects_sha256,
+        format=_RESTORE_FORMAT, backup=mark.backup, objects_sha256=mark.objects_sha256
     )
     return _RESTORE_MARK + message.SerializeToString()
 
@@ -35,13 +31,9 @@ def decode_restore_mark(data: bytes) -> RestoreMark | None:
     if not data.startswith(_RESTORE_MARK):
         return None
     message = parse_message(pb.RestoreMark, data.removeprefix(_RESTORE_MARK))
-    if message.format != _RESTORE_FORMAT or not layout.is_shard_folder(message.restore_id):
+    if message.format != _RESTORE_FORMAT:
         raise Corruption("MW-A23", f"is a restore's mark of format {message.format}")
-    return RestoreMark(
-        restore_id=message.restore_id,
-        backup=message.backup,
-        objects_sha256=message.objects_sha256,
-    )
+    return RestoreMark(backup=message.backup, objects_sha256=message.objects_sha256)
 
 
 def encode_restored_manifest(
@@ -50,14 +42,12 @@ def encode_restored_manifest(
     version: int,
     now_nanos: int,
     transaction_file: str,
-    fragment_id_min: int,
     config: Mapping[str, str],
 ) -> bytes:
     """A table manifest's file as a later version, which has the same rows and indexes.
 
-    As Lance's own restore, it takes fragment ids above all that were given (`fragment_id_min`). The
-    transaction that the file may begin with is another version's, so nothing leads there. `config`
-    is added to the table's configuration.
+    The transaction that the file may begin with is another version's, so nothing leads there.
+    `config` is added to the table's configuration.
     """
     position = decode_footer(data)
     message = parse_message(pb.Manifest, unframe(data[position:]))
@@ -66,8 +56,6 @@ def encode_restored_manifest(
     message.transaction_file = transaction_file
     message.config.update(config)
     message.ClearField("transaction_section")
-    if fragment_id_min > message.max_fragment_id:
-        message.max_fragment_id = fragment_id_min
     raw = message.SerializeToString()
     return data[:position] + struct.pack("<I", len(raw)) + raw + data[-FOOTER_BYTES:]
 
@@ -77,8 +65,3 @@ def encode_restore_transaction(*, read_version: int, transaction_id: str, restor
     message = pb.Transaction(read_version=read_version, uuid=transaction_id)
     message.restore.version = restored
     return message.SerializeToString()
-
-
-def max_fragment_id(manifest_block: bytes) -> int:
-    """The highest fragment id that a table has given, by its manifest's block."""
-    return int(parse_message(pb.Manifest, unframe(manifest_block)).max_fragment_id)

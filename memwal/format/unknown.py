@@ -30,7 +30,7 @@ def check_manifest(manifest: ShardManifest) -> None:
     if manifest.unknown_fields:
         path = layout.shard_manifest_path(manifest.shard_id, manifest.version)
         raise Unsupported(
-            "MW-M11",
+            "MW-M10",
             f"shard {manifest.shard_id}: {path} has fields that are not known here "
             f"({', '.join(manifest.unknown_fields)}), which a writer's next manifest would drop; "
             f"{_NEWER}",

@@ -178,7 +178,7 @@ class Ingester:
         request = self.options.request
         if not self._is_ours():
             text = f"what --format {request.format} holds is not known beforehand: Spark reads it"
-            raise Unsupported("MW-I29", text)
+            raise Unsupported("MW-I30", text)
         if request.source_options:
             raise Usage("--option is for formats that only Spark reads, and would not be heeded")
         wanted = None if request.format is None else Format(request.format)
@@ -334,7 +334,6 @@ class Ingester:
                 run_id=found.run_id,
                 shard=staged.shard_id,
                 backlog_generations_max=backlog.generations_max,
-                backlog_wait_seconds_max=backlog.wait_seconds_max,
             )
             for staged in plan.staged or ()
         ]
@@ -368,7 +367,6 @@ class Ingester:
             stores=self.stores,
             generations_max=limit,
             merge=self.merge if self.options.request.merge else None,
-            wait_seconds_max=self.options.request.backlog_wait_seconds,
             say=self.progress.say,
         )
 

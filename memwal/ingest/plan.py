@@ -161,7 +161,7 @@ def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished
     others = [r.shard_id for r in staged.records if r.digest != known.get(r.shard_id, r.digest)]
     if staged.number == number and finished and others:
         raise Refused(
-            "MW-I38",
+            "MW-I25",
             f"{staged.name} comes again with other rows than it was written with, as many to each "
             f"shard ({', '.join(sorted({*others}))}): none of them is written. New rows need "
             "another id, or another checkpoint",

@@ -113,9 +113,6 @@ class IngestRequest:
             least=1,
         ),
     ] = None
-    backlog_wait_seconds: Annotated[
-        float, Option(meaning="How long to wait for merges.", metavar="10m")
-    ] = 600.0
 
     @property
     def rejects_max(self) -> int | None:

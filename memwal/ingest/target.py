@@ -64,7 +64,7 @@ def check_strangers(router: Router, view: TableView, schema: pa.Schema, stores: 
     if found:
         shards = count_of(len(found), "shard")
         raise Refused(
-            "MW-I20",
+            "MW-I19",
             f"{view.uri}: rows that are not merged are in {shards}, and nothing "
             f"tells for which values they are ({', '.join(found[:_NAMED_MAX])}"
             f"{', …' * (len(found) > _NAMED_MAX)}): of a key that is in one of them and in the "

@@ -330,7 +330,6 @@ class IngestUnit(TableUnit):
     run_id: str
     shard: str
     backlog_generations_max: int | None = None
-    backlog_wait_seconds_max: float = 600.0
 
 
 def run_ingest_unit(unit: IngestUnit) -> IngestResult:
@@ -364,10 +363,5 @@ def _write(unit: IngestUnit, stores: Stores) -> TrackResult:
             schema=table.schema, key=table.view.primary_key, delete_column=plan.delete_column
         ),
         router=router,
-        between=Backlog(
-            stores=stores,
-            generations_max=unit.backlog_generations_max,
-            merge=None,
-            wait_seconds_max=unit.backlog_wait_seconds_max,
-        ),
+        between=Backlog(stores=stores, generations_max=unit.backlog_generations_max, merge=None),
     ).run()

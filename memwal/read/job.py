@@ -54,7 +54,6 @@ class ReadOptions:
     k: int | None = None
     metric: str | None = None
     nprobes: int | None = None
-    refine_factor: int | None = None
     search: str | None = None
     operator: str | None = None
     phrase: bool = False
@@ -160,12 +159,12 @@ def _build_request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
 
 
 def _parse_nearest(options: ReadOptions) -> Nearest | None:
-    names = ("k", "metric", "nprobes", "refine_factor")
+    names = ("k", "metric", "nprobes")
     how: Any = {name: getattr(options, name) for name in names}
     if options.nearest is not None:
         return parse_nearest("--nearest", options.nearest, **how)
     if any(value is not None for value in how.values()):
-        raise Usage("--k, --metric, --nprobes and --refine-factor go with --nearest")
+        raise Usage("--k, --metric and --nprobes go with --nearest")
     return None
 
 

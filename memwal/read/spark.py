@@ -23,7 +23,7 @@ Lance's SQL, which applies to the newest row of each key.
 With `search`, as `COLUMN=TEXT`, a DataFrame has the rows whose text has these words, best first, in
 one partition that one task reads, and a column `_score`. Its options are `limit`, `search_operator`
 (`or`, `and`) and `search_phrase` (`true`). `nearest`, as `COLUMN=[0.1, …]`, likewise gives the rows
-whose vectors are nearest, with `_distance`; its `k` (10), `metric`, `nprobes` and `refine_factor`
+whose vectors are nearest, with `_distance`; its `k` (10), `metric` and `nprobes`
 are those of `memwal read`.
 
 With `with_wal` as `true`, rows that no generation holds yet are included. They are read at `load()`

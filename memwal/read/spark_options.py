@@ -86,7 +86,7 @@ PARTITION_BYTES = 32 * 1024 * 1024
 # Four million int64 keys: 2 s to fold, 22 MB to send.
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 _OF_SEARCH = ("search_operator", "search_phrase")
-_OF_NEAREST = ("k", "metric", "nprobes", "refine_factor")
+_OF_NEAREST = ("k", "metric", "nprobes")
 _OF_CHANGES = (
     "changes_since",
     "changes_cursor",
@@ -376,7 +376,6 @@ def _parse_nearest(options: Mapping[str, str]) -> Nearest | None:
         k=_parse_number(options, "k"),
         metric=options.get("metric"),
         nprobes=_parse_number(options, "nprobes"),
-        refine_factor=_parse_number(options, "refine_factor"),
     )
 
 

@@ -19,7 +19,7 @@ _UNCOMPARED_TYPES = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 def quote_name(name: str) -> str:
     """A column name, quoted. Raises Unsupported for a name that holds a backtick."""
     if "`" in name:
-        raise Unsupported("MW-K04", f"column {name!r} can't be quoted: its name holds a backtick")
+        raise Unsupported("MW-K03", f"column {name!r} can't be quoted: its name holds a backtick")
     return f"`{name}`"
 
 

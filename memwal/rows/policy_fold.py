@@ -35,7 +35,7 @@ def check_policy(policy: RowPolicy, schema: pa.Schema, primary_key: Sequence[str
         if name in primary_key:
             raise Refused("MW-P02", f"the row-merge policy names {name!r}, a column of the key")
     if not primary_key:
-        raise Unsupported("MW-P03", "a table without a primary key can't have a row-merge policy")
+        raise Unsupported("MW-K02", "a table without a primary key can't have a row-merge policy")
     special = {name for name in (policy.marker, policy.expiry) if name is not None}
     for column in policy.columns:
         kind = schema.field(column.column).type

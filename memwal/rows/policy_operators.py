@@ -495,9 +495,9 @@ def _load(name: str) -> Combine:
         combine = point.load()
     except Exception as error:  # whatever a user's module raises
         raise Unsupported(
-            "MW-P07", f"operator {name!r} ({point.value}) can't be loaded: {error}"
+            "MW-P06", f"operator {name!r} ({point.value}) can't be loaded: {error}"
         ) from None
     if not callable(combine):
-        raise Unsupported("MW-P07", f"operator {name!r} ({point.value}) can't be called")
+        raise Unsupported("MW-P06", f"operator {name!r} ({point.value}) can't be called")
     found: Combine = combine
     return found

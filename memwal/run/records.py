@@ -33,7 +33,6 @@ _SLACK_RECORDS_MIN = 10
 _LOOKS_SHARE = 0.1
 _ERROR_CHARACTERS_MAX = 2000
 _STUCK_MAX = 20
-_INDEXED_MAX = 50
 
 
 class RunRecorder:
@@ -133,7 +132,6 @@ class RunRecorder:
                     shard: (generation, _shorten(error))
                     for shard, (generation, error) in islice(report.stuck().items(), _STUCK_MAX)
                 },
-                "indexed": dict(islice(report.indexed().items(), _INDEXED_MAX)),
                 "requests": table.requests(),
                 "audit": link,
             }

@@ -115,7 +115,7 @@ def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str:
     found = str(beside) if beside.exists() else shutil.which("spark-submit")
     if found is None:
         raise Unsupported(
-            "MW-E08",
+            "MW-E04",
             "there is no spark-submit: pip install 'lance-memwal[spark]', or set SPARK_HOME",
         )
     return found

@@ -401,7 +401,6 @@ def test_backfill_runs_what_was_chosen_on_what_was_chosen(home: InProcessAirflow
         "concurrency": 2,
         "deadline": "1h",
         "engine": "local",
-        "lease_seconds": 60,
     }
     dry = run_shipped(home, "memwal_backfill", {**conf, "execute": True})
     assert (dry.state, orders.progress(), asset_events()) == ("success", {}, [])

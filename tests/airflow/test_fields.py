@@ -110,7 +110,7 @@ def test_every_option_has_a_field_that_is_a_template(job: str, commands: Any) ->
 @pytest.mark.parametrize("job", OPERATORS)
 def test_what_the_command_does_not_take_is_left_out(job: str, commands: Any) -> None:
     """A group gives its fields to all of its jobs."""
-    common = {"dry_run": True, "engine": "local", "lease_seconds": "5m", "no_lease": True}
+    common = {"dry_run": True, "engine": "local", "memory_max": "1GiB", "no_lease": True}
     found = {word.partition("=")[0] for word in build(job, **common).list_options()}
     assert found <= set(commands[job])
     assert ("--dry-run" in found) == (job != "verify")

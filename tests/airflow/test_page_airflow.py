@@ -165,7 +165,6 @@ def test_every_field_of_the_form_is_a_parameter_of_the_dag(airflow_home: InProce
         concurrency=4,
         deadline="2h",
         engine="local",
-        lease_seconds=300,
         execute=True,
     )
     register(airflow_home)

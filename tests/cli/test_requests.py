@@ -14,7 +14,6 @@ from memwal.cli.requests import make_parameters, read_request
 from memwal.config.requests import check_request
 from memwal.errors import Usage
 from memwal.jobs.backfill.request import BackfillRequest
-from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
@@ -95,7 +94,6 @@ def test_an_option_that_is_added_is_a_keyword_in_python() -> None:
         (MergeRequest, "until_generation", 0, "--until-generation 0: expected 1 or more"),
         (MergeRequest, "shards", ["x"], "'x' is not a shard id"),
         (MergeRequest, "bytes_per_commit_max", 0, "--bytes-per-commit-max 0: expected 1 or more"),
-        (CompactionRequest, "tasks_max", 0, "--tasks-max 0: expected 1 or more"),
         (BackfillRequest, "concurrency", 257, "--concurrency 257: expected 256 or less"),
         (BackfillRequest, "jobs", ["snapshot"], "--jobs 'snapshot': expected merge, index-catchup"),
         (MaintainRequest, "compaction", "yes", "--compaction 'yes': expected auto, always, never"),
@@ -138,7 +136,7 @@ def test_a_request_says_the_same_as_another_kind() -> None:
         (MergeRequest(bytes_per_commit_max="5MB"), {"bytes_per_commit_max": 5_000_000}),  # type: ignore[arg-type]
         (MergeRequest(allow_index_join="no"), {}),  # type: ignore[arg-type]
         (MergeRequest(allow_index_join=0), {}),  # type: ignore[arg-type]
-        (CompactionRequest(target_rows_per_fragment=1e6), {"target_rows_per_fragment": 10**6}),  # type: ignore[arg-type]
+        (MergeRequest(generations_per_commit_max=1e2), {"generations_per_commit_max": 100}),  # type: ignore[arg-type]
     ],
 )
 def test_what_a_key_takes_its_option_takes_in_python(asked: Any, settings: dict[str, Any]) -> None:

@@ -122,7 +122,7 @@ verify T
 lease break T --reason none
 config
 schema merge
-submit merge T --dry-run --no-ship
+submit merge T --dry-run --master local
 demo DEMO --engine local
 status MISSING
 status ROW

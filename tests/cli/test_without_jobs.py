@@ -12,7 +12,7 @@ import pytest
 
 from memwal.errors import EXIT_UNSUPPORTED, JOBS_MODULES, MemWalError, Unsupported, unexpected
 
-TOLD = "which jobs need, is not installed: pip install 'lance-memwal[jobs]' (MW-E13)"
+TOLD = "which jobs need, is not installed: pip install 'lance-memwal[jobs]' (MW-E04)"
 NEED_LANCE = (
     *("merge T", "status T", "read T", "init T", "maintain T", "watch T", "doctor s3://lake"),
     *("ingest T rows.parquet", "submit merge T", "merge T --report s3://lake/report.json"),
@@ -71,7 +71,7 @@ def test_a_command_that_needs_lance_says_what_to_install(words: str, done: dict[
     assert done[words].code == EXIT_UNSUPPORTED
     error = " ".join(done[words].err.split())
     assert "error: the module " in error
-    assert error.endswith(f"{TOLD} what to do: memwal explain MW-E13")
+    assert error.endswith(f"{TOLD} what to do: memwal explain MW-E04")
     assert "Traceback" not in error
 
 
@@ -97,7 +97,7 @@ def test_python(name: str, done: dict[str, Done]) -> None:
 def test_only_modules_of_the_extra_are_taken_for_missing() -> None:
     ours = unexpected(ModuleNotFoundError("…", name="google.protobuf"))
     assert isinstance(ours, Unsupported)
-    assert ours.code == "MW-E13"
+    assert ours.code == "MW-E04"
     other = unexpected(ModuleNotFoundError("no googly", name="googly"))
     assert type(other) is MemWalError
     assert str(other) == "unexpected ModuleNotFoundError: no googly"

@@ -187,12 +187,11 @@ class Views:
         return SimpleNamespace(shards=[SimpleNamespace(pending=range(self.pending))])
 
 
-def backlog(stores: Views, merge: Callable[[], bool] | None, seconds: float = 5.0) -> Backlog:
+def backlog(stores: Views, merge: Callable[[], bool] | None) -> Backlog:
     return Backlog(
         stores=cast(Stores, stores),
         generations_max=3,
         merge=merge,
-        wait_seconds_max=seconds,
         say=lambda text: None,
     )
 
@@ -242,7 +241,7 @@ def test_a_backlog_that_nobody_merges() -> None:
     stores = Views(8)
     with pytest.raises(Refused, match="nobody merges them fast enough"):
         backlog(stores, None)()
-    assert sum(stores.clock.slept_seconds) == 5
+    assert sum(stores.clock.slept_seconds) == 600
 
 
 def test_a_merge_that_another_run_kept_away_is_told(tmp_path) -> None:
@@ -260,14 +259,15 @@ def test_a_merge_that_another_run_kept_away_is_told(tmp_path) -> None:
     assert table.dataset.count_rows() == 1
 
 
-def test_too_many_generations_wait(tmp_path) -> None:
+def test_too_many_generations_wait(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path / "t", max_memtable_rows=50)
     pq.write_table(rows_of(range(400)), tmp_path / "a.parquet")
     pq.write_table(rows_of(range(900, 910)), tmp_path / "b.parquet")
     first = run("ingest", table.uri, str(tmp_path / "a.parquet"), "--rows-per-chunk", "50")
     assert first["exit_code"] == 0
     asked = ["ingest", table.uri, str(tmp_path / "b.parquet"), "--backlog-generations-max", "3"]
-    held = run(*asked, "--backlog-wait", "0s")
+    monkeypatch.setattr(memwal.ingest.progress.pace, "BACKLOG_WAIT_SECONDS_MAX", 0.0)
+    held = run(*asked)
     assert held["exit_code"] == 5
     assert "nobody merges them fast enough" in held["error"]
     assert run(*asked, "--merge")["exit_code"] == 0

@@ -20,7 +20,6 @@ from tests.support import garbage_runs as runs
 from tests.support.ingest_tables import MemWalTable, make, wal_rows
 from tests.support.staged_ingests import (
     SPEC,
-    command,
     ingest,
     source_of,
     staged,
@@ -129,7 +128,7 @@ def test_an_ingest_that_was_given_up_is_not_written_twice(tmp_path, monkeypatch,
     for again in ((), ("--again",)):
         refused = ingest(table, source, *again)
         assert refused["exit_code"] == 5
-        assert "can't be finished" in refused["error"] and "--ingest-idle" in refused["error"]
+        assert "can't be finished" in refused["error"] and "for 14 days" in refused["error"]
     assert wal_rows(table) == written
     assert garbage(table) == []
     # Under another id it is another ingest: every row again, over those that are there.
@@ -176,20 +175,6 @@ def test_a_round_that_was_followed_goes_whole(tmp_path, monkeypatch) -> None:
     assert gone.done and gone.path.endswith("/000001")
     assert runs.files(table, INGESTS) == latest
     assert ingest(table, source)["outcome"] == "nothing_to_do"
-
-
-def test_the_idle_time_is_an_option_and_a_short_one_is_refused(tmp_path, monkeypatch) -> None:
-    table, source = table_in(tmp_path)
-    staged(table, source, monkeypatch)
-    runs.age(table, 3 * DAY, INGESTS)
-    asked = ["garbage", table.uri, "--engine", "local", "--execute"]
-    assert command(*asked)["deleted"] == 0
-    refused = command(*asked, "--ingest-idle", "23h")
-    assert refused["exit_code"] == 5
-    assert staged_files(table)
-    done = command(*asked, "--ingest-idle", "2d")
-    assert (done["exit_code"], done["deleted"]) == (0, 1)
-    assert staged_files(table) == []
 
 
 def test_a_host_whose_clock_is_fast_gives_nothing_up(tmp_path, monkeypatch) -> None:

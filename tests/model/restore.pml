@@ -7,20 +7,18 @@
    compare epochs before it updates the manifest, and go on where the stored one is lower than its
    own.
 
-   The restore does what memwal/jobs/restore/apply.py and plan.py do: the manifest with the new
-   epoch, sentinels, rows, the manifest that starts after them. It may be killed once and run again.
-   With OVER the old shard is there; else its folder was deleted before. A leap is taken to be more
-   than the old writer ever puts or claims.
+   The restore does what memwal/jobs/restore/restorer.py and plan.py do: the manifest with the new
+   epoch, a sentinel, rows, the manifest that starts after them. It may be killed once and run again.
+   The old shard was moved away before. A leap is taken to be more than the old writer ever puts or
+   claims.
 
    Then a new writer claims the shard, replays it and flushes.
 
    Properties: nothing that the old writer puts is in the restored table; its manifest never becomes
-   the latest of the restored table, so it is told when it flushes; with OVER, no put of its is
-   acknowledged once the restore is over; what the backup has is replayed.
+   the latest of the restored table, so it is told when it flushes; what the backup has is replayed.
 
-   The switches, each an unsafe variant: NEXT_EPOCH (the epoch after the backup's, not a leap; with
-   OVER_UNREAD the old manifests can't be read), NO_POSITION_LEAP, NO_TIP_SENTINEL,
-   KEPT_EPOCH (none is raised). */
+   The switches, each an unsafe variant: NEXT_EPOCH (the epoch after the backup's, not a leap),
+   NO_POSITION_LEAP, KEPT_EPOCH (none is raised). */
 
 #define OLD_LAST 5
 #define LAST 20
@@ -64,9 +62,6 @@ proctype Old()
   :: atomic { position <= OLD_LAST && wal[position] == NONE ->
        wal[position] = OLD_ROW;
        printf("old: put at position %d is acknowledged\n", position);
-#ifdef OVER
-       assert(!restored);
-#endif
        position++ }
   :: atomic { position <= OLD_LAST && wal[position] != NONE ->
        if
@@ -93,7 +88,7 @@ proctype Old()
 
 proctype Restore()
 {
-  byte known, base, tip, p;
+  byte known, base, p;
 
 again:
   atomic {
@@ -102,10 +97,6 @@ again:
     highest(p);
     base = (p > 2 -> p : 2);
     known = (is_there && epoch > 1 -> epoch : 1);
-#ifdef OVER_UNREAD
-    known = 1;
-#endif
-    tip = p + 1;
 #ifdef NO_POSITION_LEAP
     base = base + 1
 #else
@@ -128,18 +119,6 @@ again:
     replay = base;
     printf("restore: claimed epoch %d; its manifest covers up to %d\n", epoch, replay)
   };
-#ifdef OVER
-#ifndef NO_TIP_SENTINEL
-  atomic {
-    do
-    :: wal[tip] != NONE -> tip++
-    :: else -> break
-    od;
-    wal[tip] = SENTINEL;
-    printf("restore: sentinel at position %d, the tip\n", tip)
-  };
-#endif
-#endif
   if
   :: atomic { wal[base] == NONE -> wal[base] = SENTINEL;
        printf("restore: sentinel at position %d\n", base) }
@@ -216,18 +195,6 @@ init {
     :: old_tip = 3; printf("init: its WAL went on to position 3\n")
     :: old_tip = 4; printf("init: its WAL went on to position 4\n")
     fi;
-#ifdef OVER
-    is_there = true;
-    is_old = true;
-    epoch = old_epoch;
-    replay = 1;
-    wal[1] = SENTINEL;
-    wal[2] = OLD_ROW;
-    if
-    :: old_tip > 2 -> wal[3] = OLD_ROW; wal[4] = (old_tip == 4 -> OLD_ROW : NONE)
-    :: else
-    fi;
-#endif
     run Old();
     run Restore();
     run New()

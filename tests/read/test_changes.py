@@ -20,6 +20,7 @@ from memwal.cli.commands import make_app
 from memwal.errors import Corruption, Refused, Unsupported, Usage
 from memwal.read.plan.changes import ChangesRequest
 from memwal.read.store.changes import open_changes
+from tests.support import garbage_runs
 from tests.support.builders import Delete, Put, Row, Table, make_table
 from tests.support.sampling import FULL, grid, many
 
@@ -247,9 +248,10 @@ def test_what_can_t_be_answered_says_why(tmp_path: Any) -> None:
         changes(table, 1, columns=("x",))
 
 
-def garbage(table: Table, **asked: Any) -> Any:
-    keep = {"retention_seconds": 0.0, "grace_seconds": 0.0, "allow_short_retention": True}
-    return memwal.open_table(table.uri).garbage(execute=True, **(keep | asked))
+def garbage(table: Table) -> Any:
+    return memwal.open_table(table.uri).garbage(
+        execute=True, retention_seconds=0.0, grace_seconds=0.0, allow_short_retention=True
+    )
 
 
 def test_garbage_keeps_what_a_cursor_needs_until_it_moves_or_nobody_moves_it(tmp_path: Any) -> None:
@@ -274,7 +276,7 @@ def test_garbage_keeps_what_a_cursor_needs_until_it_moves_or_nobody_moves_it(tmp
     with pytest.raises(Usage, match="past"):
         api.commit_changes("mart", since + 1)
 
-    garbage(table, cursor_age_seconds=0.0)
+    garbage_runs.garbage(table, retention=0.0, cursor_age_seconds=0.0)
     assert table.versions() == [latest]
     (left,) = table.stores.cursors.list()
     assert (left.version, left.transaction) == (since + 2, "tx 7")

@@ -153,7 +153,7 @@ def test_explain(command: Command, table: Table) -> None:
         (["--nearest", "vector=[1]"], "vector size 1"),
         (["--nearest", "n=[1]"], "must be a vector"),
         (["--k", "3"], "go with --nearest"),
-        (["--refine-factor", "3"], "go with --nearest"),
+        (["--nprobes", "3"], "go with --nearest"),
         (["--explain", "--with-wal"], "--explain reads no rows"),
         (["--version", "99"], "no version 99"),
         (["--output", "rows.txt"], "ends in .parquet, .arrow, .csv"),

@@ -453,13 +453,9 @@ def test_more_candidates_that_are_compared_exactly_find_more_of_the_nearest(tmp_
     nearest = set(np.argsort(((vectors - asked) ** 2).sum(axis=1))[:10].tolist())
     table = open_table(str(tmp_path / "t"))
 
-    def count(refine_factor: int) -> int:
-        wanted = Nearest(
-            column="vector", vector=tuple(asked.tolist()), nprobes=4, refine_factor=refine_factor
-        )
-        return len(nearest & {*table.read(nearest=wanted).read_all()["k"].to_pylist()})
+    def count(k: int) -> int:
+        wanted = Nearest(column="vector", vector=tuple(asked.tolist()), nprobes=4, k=k)
+        return len(nearest & {*table.read(nearest=wanted, limit=10).read_all()["k"].to_pylist()})
 
-    assert count(1) < 10
-    assert count(50) == 10
-    with pytest.raises(Usage, match="refine_factor 0 is not positive"):
-        count(0)
+    assert count(10) < 10
+    assert count(500) == 10

@@ -48,20 +48,19 @@ def test_an_option_of_both_goes_to_the_job_after_two_dashes() -> None:
 def test_memwal_goes_along_unless_the_executors_are_this_process() -> None:
     cluster = ["--master", "spark://host:7077"]
     assert words("merge", "t", *cluster)[4:6] == ["--py-files", "memwal.zip"]
-    for command in (["merge", "t", *cluster, "--no-ship"], ["merge", "t", "--master", "local[4]"]):
-        assert "--py-files" not in words(*command)
+    assert "--py-files" not in words("merge", "t", "--master", "local[4]")
 
 
 def test_an_archive_has_the_executors_python_and_in_cluster_mode_the_driver_s() -> None:
-    here = words("merge", "t", "--master", "yarn", "--no-ship", "--archives", "e.tar.gz")
+    here = words("merge", "t", "--master", "local", "--archives", "e.tar.gz")
     assert here[4:-3] == [
         "--archives", "e.tar.gz#environment",
         "--conf", "spark.pyspark.python=./environment/bin/python",
         "--conf", f"spark.pyspark.driver.python={sys.executable}",
     ]  # fmt: skip
-    there = words("merge", "t", "--deploy-mode", "cluster", "--archives", "e.tar.gz#e", "--no-ship")
+    there = words("merge", "t", "--deploy-mode", "cluster", "--archives", "e.tar.gz#e")
     assert there[2:-3] == [
-        "--deploy-mode", "cluster", "--archives", "e.tar.gz#e",
+        "--deploy-mode", "cluster", "--py-files", "memwal.zip", "--archives", "e.tar.gz#e",
         "--conf", "spark.pyspark.python=./e/bin/python",
     ]  # fmt: skip
 
@@ -88,9 +87,8 @@ run_command(["sh", "-c", "echo $PYSPARK_DRIVER_PYTHON $SPARK_HOME"], is_driver_h
         (["merge", "t", "--archives", "none.tgz#e"], "--archives none.tgz: no such file"),
         (["merge", "t", "--bogus"], "No such option: --bogus"),
         (["garbage", "t", "--grace", "5 minutes"], "--grace '5 minutes': expected a number and"),
-        (["merge", "t", "--lease-seconds", "3"], "lease_seconds: Input should be greater than"),
-        (["compaction", "t", "--tasks-max", "many"], "Invalid value for '--tasks-max'"),
-        (["ingest", "t", "s.csv", "--backlog-wait", "x"], "--backlog-wait 'x': expected a number"),
+        (["merge", "t", "--memory-max", "x"], "--memory-max 'x': expected bytes"),
+        (["merge", "t", "--until-generation", "x"], "Invalid value for '--until-generation'"),
     ],
 )
 def test_a_wrong_request_starts_nothing(arguments: list[str], told: str) -> None:
@@ -143,7 +141,8 @@ def test_an_installed_memwal_needs_no_checkout(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable, "-m", "memwal", "submit", "merge", "t", "missing", "--master",
-            "local[1]", "--ship", "--conf", "spark.ui.enabled=false", "--json",
+            "local[1]", "--py-files", str(zip_package(tmp_path)),
+            "--conf", "spark.ui.enabled=false", "--json",
             "--report", "report.json",
         ],
         cwd=here,

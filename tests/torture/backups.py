@@ -1,4 +1,4 @@
-"""Backups of a table that is at work, each read by its own list, and restored over it at times.
+"""Backups of a table that is at work, each read by its own list, and some once they are restored.
 
 A whole backup is one moment of the table: a read of it, WAL included, by somebody else than memwal.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ class Backups:
         for chance in turns(seed, until):
             keep = "--keep 4" if chance.random() < 0.3 else ""
             self.back_up(f"b{len(self.made)}", keep, chance)
-            if self.world.scenario.restores and self.rows and chance.random() < 0.7:
+            if self.rows and chance.random() < 0.3:
                 self._restore(chance)
 
     def back_up(self, name: str, options: str = "", chance: random.Random | None = None) -> None:
@@ -57,19 +57,21 @@ class Backups:
                 continue
             taken = self.world.folder / "taken" / name
             shutil.rmtree(taken, ignore_errors=True)
-            try:
-                problems = [*self._take_out(name, taken)]
-                copy = replace(self.place, uri=str(taken), storage={})
-                rows = [] if problems else read_level(copy, "wal")
-            except Exception as error:
-                problems, rows = [f"can't be read: {type(error).__name__}: {error}"], []
-            self.world.history.add(
-                "read", table=self.place.name, level="wal", by="backup", begin=now(), rows=rows,
-                exit=8 if problems else 0, keys=None, moment=self.made[name], name=name,
-                said="; ".join(problems),
-            )  # fmt: skip
+            problems = [*self._take_out(name, taken)]
+            self._read(name, replace(self.place, uri=str(taken), storage={}), "backup", problems)
+
+    def _read(self, name: str, copy: Place, by: str, problems: Sequence[str] = ()) -> None:
+        rows = []
+        try:
             if not problems:
-                self.rows[name] = rows
+                rows = self.rows[name] = read_level(copy, "wal")
+        except Exception as error:
+            problems = [f"can't be read: {type(error).__name__}: {error}"]
+        self.world.history.add(
+            "read", table=self.place.name, level="wal", by=by, begin=now(), rows=rows,
+            exit=8 if problems else 0, keys=None, moment=self.made[name], name=name,
+            said="; ".join(problems),
+        )  # fmt: skip
 
     def _take_out(self, name: str, place: Path) -> Iterator[str]:
         """Make a table of what a backup lists, and nothing else; says what is wrong with it."""
@@ -90,19 +92,31 @@ class Backups:
             shutil.copy(file, place / path)
 
     def _restore(self, chance: random.Random) -> None:
-        """Restore over the table, as often as it takes: some runs are killed."""
+        """Restore to a new place, as often as it takes, since some runs are killed; read it."""
         there = [
             name for name in self.rows if (self.dest / f"_maintenance/backups/{name}.pb").exists()
         ]
-        name, begin = chance.choice(there), now()
-        words = f"restore {self.dest} --over --backup {name}"
+        if not there:
+            return
+        name = chance.choice(there)
+        copy = replace(self.place, uri=str(self.world.folder / "restored"), storage={})
+        shutil.rmtree(copy.uri, ignore_errors=True)
         for left in reversed(range(_RUNS_MAX)):
             code, _ = self.world.command(
-                self.place, words, chance=chance if left else None, final=not left
+                copy,
+                f"restore {self.dest} --backup {name}",
+                chance=chance if left else None,
+                final=not left,
             )
-            if code == 0:
+            if code == 0 or (code == -9 and _opens(copy)):
                 break
-        self.world.history.add(
-            "restored", table=self.place.name, begin=begin, name=name,
-            rows=[row[:2] for row in self.rows[name]],
-        )  # fmt: skip
+        self._read(name, copy, "restore")
+
+
+def _opens(place: Place) -> bool:
+    """Whether it is a table, or one that is not finished."""
+    try:
+        place.dataset()
+    except (OSError, ValueError):
+        return False
+    return True

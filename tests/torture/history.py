@@ -11,7 +11,6 @@ The clock is the machine's monotonic one, in nanoseconds, which all of its proce
     restore  table, begin, version
     read     table, level, by, begin, exit, rows ([key, id] or [key, id, total, log]), keys, moment
     copy     table, begin, version, rows, base: a consumer of the changes has come to that version
-    restored  table, begin, name, rows ([key, id]): a backup was put over the table
     columns  table, begin: columns were changed, and what waited follows the advice and is merged
     drill    verdict, and all that was seen of a damaged copy
     fault    table, what, detail: what is no matter of rows

@@ -12,10 +12,6 @@ in the order of a session. What a reader sees of a shard has to be the state aft
 The base and the snapshot may lack keys that a later operation deletes. Keys that the base holds
 twice at first may show both rows until they are written, and be taken out of it before they are.
 
-Where a backup is restored over the table, another table begins, with the rows of the backup and
-the sessions that open it since: of one that opened meanwhile, all or nothing. No session from
-before may be told that it has written anything.
-
 Nor may it be longer than what was begun before the read ended. A row that nobody wrote, a row
 that is there twice, and operands that were left out or counted twice are faults at once.
 
@@ -30,9 +26,8 @@ import re
 import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import zip_longest
 from math import inf
 from pathlib import Path
 
@@ -405,38 +400,6 @@ class Verdict:
         return json.dumps(asdict(self), indent=1)
 
 
-def _split(events: Sequence[Event], acks: Mapping[int, float]) -> list[Table]:
-    """A table as it was made, and as it was after each restore of a backup."""
-    made, tables = events[0], []
-    starts = [made, *(event for event in events if event["kind"] == "restored")]
-    opened = {e["session"]: e for e in events if e["kind"] == "open"}
-    for start, following in zip_longest(starts, starts[1:]):
-        begin, end = (-1, -1) if start is made else (start["begin"], start["at"])
-        until = (following["begin"], following["at"]) if following else (inf, inf)
-        table = Table({**made, "rows": start["rows"]})
-        tables.append(table)
-        within = [event for event in events[1:] if _is_within(event, begin, end, *until)]
-        shown = {row[1] // 1000 for e in within if e["kind"] == "read" for row in e["rows"]}
-        for event in within:
-            session = opened.get(event["session"]) if event["kind"] in ("op", "flush") else None
-            if session and session["at"] < begin:
-                if event.get("id") in acks and event["at"] > end:
-                    table.find("acknowledged to a session from before", event, start["name"])
-            elif not session or session["begin"] > end or event["session"] in shown:
-                table.take(event)
-    return tables
-
-
-def _is_within(event: Event, begin: float, end: float, until: float, over: float) -> bool:
-    """Whether it is after a restore, from `begin` to `end`, and before the next, to `over`."""
-    low, high = event.get("moment") or (event.get("begin", event["at"]), event["at"])
-    if event["kind"] in ("job", "fault"):  # they count for how they ended only
-        return bool(end < low < over)
-    if event["kind"] in ("op", "flush"):  # the new table may have been open before it was told
-        return bool(begin < low < until)
-    return bool(end < low and high < until)
-
-
 def judge(folder: Path) -> Verdict:
     """Judge the history of a folder."""
     events: dict[str, list[Event]] = {}
@@ -454,8 +417,10 @@ def judge(folder: Path) -> Verdict:
         elif event["kind"] not in ("stop", "drill"):
             events.setdefault(event["table"], []).append(event)
     judged: Counter[str] = Counter()
-    tables = [table for found in events.values() for table in _split(found, acks)]
-    for table in tables:
+    tables = [Table(made) for made, *_ in events.values()]
+    for table, (_, *found) in zip(tables, events.values(), strict=True):
+        for event in found:
+            table.take(event)
         for op in table.ops.values():
             op.acked = acks.get(op.id, op.acked)
         table.settle()

@@ -112,12 +112,7 @@ class World:
         )
 
     def begin(
-        self,
-        place: Place,
-        rows: Sequence[Sequence[int]],
-        *,
-        clone: bool = False,
-        doubled: Sequence[int] = (),
+        self, place: Place, rows: Sequence[Any], clone: bool = False, doubled: Sequence[int] = ()
     ) -> None:
         self.places.append(place)
         self.busy.update({(place.name, shard): threading.Lock() for shard in place.shards})
@@ -499,7 +494,7 @@ class World:
         self.moments: dict[str, tuple[int, int]] = {}
         until = time.monotonic() + seconds
         name = f"{self.seed} {self.scenario.name}"
-        reading = [] if self.scenario.restores else [self.start(actors.read_base, place, seconds)]
+        reading = [self.start(actors.read_base, place, seconds)]
         if self.scenario.suits_lsm_scanner:
             reading.append(self.start(lsm.read_lsm, place, seconds))
         all_: list[Callable[[], None]] = [
@@ -661,7 +656,7 @@ def run_one(name: str, seed: int, seconds: float, folder: Path, drills: int = 0)
     sys.stdout.flush()
     (folder / "verdict.json").write_text(verdict.as_json())
     if not verdict.findings:
-        for name in ("t.lance", "drills", "backups", "taken"):
+        for name in ("t.lance", "drills", "backups", "taken", "restored"):
             shutil.rmtree(folder / name, ignore_errors=True)
     return verdict
 

@@ -81,8 +81,7 @@ class Scenario:
     ingests: float = 0.2
     """The part of the writers' sessions that are an ingest's."""
     backups: bool = False
-    restores: bool = False
-    """Whether it is backed up all the time, and whether backups are restored over it."""
+    """Whether it is backed up all the time, and backups are restored."""
     columns: bool = False
     """Whether columns are changed between the writers' sessions."""
     doubles: bool = False
@@ -109,13 +108,13 @@ class Scenario:
         other = (
             self.policy or self.renews or self.on_s3 or {"restore", "add_column"} & {*self.lance}
         )
-        other = other or self.restores or self.columns or self.doubles
+        other = other or self.columns or self.doubles
         return self.keyed and self.memtable_rows is None and not other
 
     @property
     def comes_to_rest(self) -> bool:
         """Whether nothing holds what is merged, once all checkpoints are gone."""
-        holds = self.clones or self.follows or self.restores or "branch" in self.lance
+        holds = self.clones or self.follows or "branch" in self.lance
         return self.keyed and not self.on_s3 and not holds
 
 
@@ -214,14 +213,6 @@ def _backed_up(chance: random.Random) -> Scenario:
     )  # fmt: skip
 
 
-def _restored(chance: random.Random) -> Scenario:
-    """A read without the WAL can't tell rows that a backup had there from rows that are lost."""
-    return replace(
-        _backed_up(chance), name="restored", policy=False, restores=True, ingests=0.0,
-        reads={"--with-wal": 1.0},
-    )  # fmt: skip
-
-
 def _watched(chance: random.Random) -> Scenario:
     found = chance.choice([_mixed, _counters])(chance)
     return replace(
@@ -302,7 +293,6 @@ SCENARIOS: dict[str, Callable[[random.Random], Scenario]] = {
     "s3": _s3,
     "toxic": _toxic,
     "backed-up": _backed_up,
-    "restored": _restored,
     "watched": _watched,
     "mixed": _mixed,
     "lancedb": _lancedb,

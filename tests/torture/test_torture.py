@@ -34,7 +34,6 @@ DONE = {
     "erased": {"erase", "writes of erase"},
     "toxic": {"merge", "toxics"},
     "backed-up": {"backup", "garbage"},
-    "restored": {"backup", "restore"},
     "watched": {"wait", "merge"},
     "lancedb": {"merge", "writes of LanceDB"},
 }
@@ -96,9 +95,6 @@ class Story:
         usual = {"rows": [], "policy": False, "keyed": True, "clone": False, "shards": ["s"]}
         self.history.add("table", table="t", **{**usual, **facts})
 
-    def open(self, session: int, begin: int | None = None) -> None:
-        self.history.add("open", table="t", shard="s", session=session, begin=begin or now())
-
     def put(self, *ops: int, key: int = 2, deletes: bool = False, acked: bool = True) -> None:
         for op in ops:
             self.history.add(
@@ -112,9 +108,6 @@ class Story:
 
     def job(self, name: str, code: int = 0, said: str = "") -> None:
         self.history.add("job", table="t", name=name, args=[], begin=now(), exit=code, said=said)
-
-    def restored(self, begin: int, *rows: list[int]) -> None:
-        self.history.add("restored", table="t", begin=begin, name="b", rows=rows)
 
     def read(
         self, level: str, *rows: list[Any], moment: tuple[int, int] | None = None, marks: Any = ()
@@ -227,53 +220,6 @@ def test_the_base_alone_shows_states_that_were(
     story.put(1003, deletes=True)
     story.read("base", *rows)
     assert story.found() == found
-
-
-@pytest.mark.parametrize(
-    ("rows", "found"),
-    [
-        ([[2, 1000], [4, 1001], [7, 3000]], []),
-        # Of the session that opened while the backup was restored, it is all or nothing.
-        ([[2, 1000], [4, 1001], [5, 2000], [6, 2001], [7, 3000]], []),
-        ([[2, 1000], [4, 1001], [6, 2001], [7, 3000]], NEVER),
-        ([[2, 1000], [7, 3000]], NEVER),
-        ([[2, 1000], [4, 1001]], LOST),
-        # What came after the backup was cut.
-        ([[2, 1002], [4, 1001], [7, 3000]], [*NEVER, "row that nobody wrote"]),
-    ],
-)
-def test_what_a_restore_brings_back_and_what_it_cuts(
-    tmp_path: Path, rows: list[list[int]], found: list[str]
-) -> None:
-    story = Story(tmp_path)
-    story.open(1)
-    story.put(1000)
-    story.put(1001, key=4)
-    begin = now()
-    story.read("wal", [2, 1000], [4, 1001], moment=(begin, now()))
-    story.put(1002)
-    begin = now()
-    story.open(2)
-    story.put(2000, key=5)
-    story.put(2001, key=6)
-    story.restored(begin, [2, 1000], [4, 1001])
-    story.open(3)
-    story.put(3000, key=7)
-    story.read("wal", *rows)
-    assert story.found() == found
-
-
-def test_a_session_from_before_a_restore_is_told(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.open(1)
-    story.put(1000)
-    begin = now()
-    story.put(1001)
-    story.restored(begin, [2, 1000])
-    story.put(1002, acked=False)
-    assert story.found() == []
-    story.put(1003)
-    assert story.found() == ["acknowledged to a session from before"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 SUMMARY_KEY = "memwal_summary"
 _SECONDS_MAX = 7 * 86_400.0
 _TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", "none", ""}
-_COMMON_VALUES = ("engine", "lease_seconds", "memory_max")
+_COMMON_VALUES = ("engine", "memory_max")
 _COMMON_SWITCHES = ("no_lease", "allow_untested_lance", "dry_run_only")
 # A template that renders to nothing gives a text.
 _NOTHING = (None, "", "None")
@@ -82,8 +82,6 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         choose them (templated)
     :param dry_run: report what would be done, change nothing (templated)
     :param engine: auto, spark or local (templated)
-    :param lease_seconds: how long others wait for the lease if the job dies, such as `5m`
-        (templated)
     :param memory_max: how much memory the job's process, or each of Spark's executors, may take,
         such as `1GiB`; work that can't fit is refused (templated)
     :param no_lease: work without the table's lease (templated)
@@ -128,7 +126,6 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         arguments: Sequence[str] = (),
         dry_run: bool | str = False,
         engine: str | None = None,
-        lease_seconds: str | None = None,
         memory_max: str | None = None,
         no_lease: bool | str = False,
         allow_untested_lance: bool | str = False,
@@ -154,7 +151,6 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         # Not `dry_run`, nor `execute` in a subclass: Airflow has methods of these names.
         self.dry_run_only = dry_run
         self.engine = engine
-        self.lease_seconds = lease_seconds
         self.memory_max = memory_max
         self.no_lease = no_lease
         self.allow_untested_lance = allow_untested_lance

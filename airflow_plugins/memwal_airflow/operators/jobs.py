@@ -13,7 +13,6 @@ from memwal.errors import Usage
 from memwal.ingest.request import IngestRequest
 from memwal.jobs.backfill.request import BackfillJob, BackfillRequest
 from memwal.jobs.backup.request import BackupRequest
-from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
@@ -59,7 +58,6 @@ class MemWalCompactionOperator(MemWalJobOperator):
     """Rewrites the small fragments that merging leaves."""
 
     default_job = "compaction"
-    request = CompactionRequest
 
 
 class MemWalGarbageOperator(MemWalJobOperator):

@@ -19,7 +19,7 @@ _MERGE, _BACKFILL = ("merge",), ("merge", "index-catchup")
 NEEDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("shards", "until_generation"), _MERGE),
     **dict.fromkeys(("generations_per_commit_max", "bytes_per_commit_max"), _MERGE),
-    **dict.fromkeys(("concurrency", "deadline", "engine", "lease_seconds"), _BACKFILL),
+    **dict.fromkeys(("concurrency", "deadline", "engine"), _BACKFILL),
     "execute": ("garbage",),
 }
 _STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -41,7 +41,6 @@ class Backfill(BaseModel):
     concurrency: int | None = Field(default=None, ge=1, le=256)
     deadline: str | None = Field(default=None, max_length=20)
     engine: Literal["auto", "spark", "local"] | None = None
-    lease_seconds: int | None = Field(default=None, ge=15, le=3600)
     execute: bool = False
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.garbage.request import CURSOR_AGE_SECONDS
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
 from memwal.report import CursorReport
 from memwal_airflow.page import plots
@@ -129,7 +129,7 @@ def show_table(
 def _show_cursor(found: CursorReport) -> Json:
     """Show a cursor, and until when it keeps versions if nobody moves it."""
     moved = parse_time(found.moved_at)
-    kept = timedelta(seconds=GarbageRequest.cursor_age_seconds)
+    kept = timedelta(seconds=CURSOR_AGE_SECONDS)
     return {
         **found.model_dump(include={"name", "version", "behind", "moved_at", "holder"}),
         "expires_at": iso(moved + kept if moved else None),

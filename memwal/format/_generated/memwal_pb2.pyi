@@ -146,7 +146,7 @@ class ShardField(_message.Message):
     def __init__(self, field_id: _Optional[str] = ..., source_ids: _Optional[_Iterable[int]] = ..., transform: _Optional[str] = ..., expression: _Optional[str] = ..., result_type: _Optional[str] = ..., parameters: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("version", "index_section", "timestamp", "max_fragment_id", "transaction_file", "config", "branch", "transaction_section")
+    __slots__ = ("version", "index_section", "timestamp", "transaction_file", "config", "branch", "transaction_section")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -157,7 +157,6 @@ class Manifest(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    MAX_FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
@@ -165,12 +164,11 @@ class Manifest(_message.Message):
     version: int
     index_section: int
     timestamp: _timestamp_pb2.Timestamp
-    max_fragment_id: int
     transaction_file: str
     config: _containers.ScalarMap[str, str]
     branch: str
     transaction_section: int
-    def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_fragment_id: _Optional[int] = ..., transaction_file: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ..., transaction_section: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., transaction_file: _Optional[str] = ..., config: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ..., transaction_section: _Optional[int] = ...) -> None: ...
 
 class Transaction(_message.Message):
     __slots__ = ("read_version", "uuid", "restore")
@@ -341,13 +339,11 @@ class BackupMark(_message.Message):
     def __init__(self, format: _Optional[int] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., begun_at_nanos: _Optional[int] = ..., pin: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RestoreMark(_message.Message):
-    __slots__ = ("format", "restore_id", "backup", "objects_sha256")
+    __slots__ = ("format", "backup", "objects_sha256")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
-    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     BACKUP_FIELD_NUMBER: _ClassVar[int]
     OBJECTS_SHA256_FIELD_NUMBER: _ClassVar[int]
     format: int
-    restore_id: str
     backup: str
     objects_sha256: bytes
-    def __init__(self, format: _Optional[int] = ..., restore_id: _Optional[str] = ..., backup: _Optional[str] = ..., objects_sha256: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, format: _Optional[int] = ..., backup: _Optional[str] = ..., objects_sha256: _Optional[bytes] = ...) -> None: ...

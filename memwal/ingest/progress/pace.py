@@ -16,6 +16,7 @@ from memwal.run.stores import Stores
 from memwal.store.records.ingests import PlanRecord, ProgressRecord, Round, SourceFile
 
 BACKLOG_CHECK_SECONDS = 5.0
+BACKLOG_WAIT_SECONDS_MAX = 600.0
 _BACKLOG_POLL_SECONDS = 1.0
 
 _LOOK_SECONDS = 5.0
@@ -27,13 +28,12 @@ class Backlog:
     """Holds an ingest back while too many generations wait for a merge.
 
     `merge` merges the table, and returns False while another run holds it. Without it, this waits
-    up to `wait_seconds_max` for merges by other runs.
+    some minutes for merges by other runs.
     """
 
     stores: Stores
     generations_max: int | None
     merge: Callable[[], bool] | None
-    wait_seconds_max: float
     say: Callable[[str], None] = lambda text: None
     merges: int = 0
     _checked_at: float | None = None
@@ -75,7 +75,7 @@ class Backlog:
 
     def _make_room(self, generations_max: int) -> None:
         clock = self.stores.clock
-        deadline = clock.monotonic_seconds() + self.wait_seconds_max
+        deadline = clock.monotonic_seconds() + BACKLOG_WAIT_SECONDS_MAX
         while True:
             if self.merge is not None:
                 self.merges += self.merge()

@@ -148,7 +148,7 @@ def read_staged(objects: Objects, path: str, chunk_rows: int, first_row: int) ->
         data = objects.get(path)
         if count_decoded_bytes(data) > len(data):
             raise Corruption(
-                "MW-I22", f"{objects.uri}: {path} is compressed, as no staged rows are"
+                "MW-I27", f"{objects.uri}: {path} is compressed, as no staged rows are"
             )
         with pa.ipc.open_stream(data) as stream:
             table = stream.read_all()
@@ -156,9 +156,9 @@ def read_staged(objects: Objects, path: str, chunk_rows: int, first_row: int) ->
         raise Refused(
             "MW-I23",
             f"{objects.uri}: {path}: staged rows are gone, so that this ingest can't be finished: "
-            "`memwal garbage` removes them when nobody resumed it for a long time "
-            "(--ingest-idle). What is written stays; ingest the source under another --id",
+            "`memwal garbage` removes them when nobody resumed it for 14 days. What is written "
+            "stays; ingest the source under another --id",
         ) from None
     except (pa.ArrowException, ValueError) as error:
-        raise Corruption("MW-I22", f"{objects.uri}: {path}: {error}") from None
+        raise Corruption("MW-I27", f"{objects.uri}: {path}: {error}") from None
     yield from cut_batches(iter(table.slice(first_row).to_batches()), chunk_rows)

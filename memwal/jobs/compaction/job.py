@@ -8,7 +8,6 @@ from functools import partial
 
 from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
-from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.compaction.store import CompactionUnit, LanceCompactionTable, run_compaction_unit
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, make_catchup_job
 from memwal.model import TableView
@@ -27,7 +26,6 @@ from memwal.store.objects.opening import read_store_time
 class CompactionOptions(RunOptions):
     """The options of `compaction`. `steps` is called at the steps of every table."""
 
-    request: CompactionRequest = CompactionRequest()
     steps: Steps = no_steps
 
 
@@ -52,7 +50,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             rewrite=rewrite,
             foresee_indexes=lambda view: catchup.foresee(view).indexes,
             catch_up=lambda: catchup.catch_up(view).indexes,
-            limits=choose_limits(CompactionLimits, table.resolved, options.request),
+            limits=choose_limits(CompactionLimits, table.resolved),
             steps=options.steps,
             take_lease=partial(table.take_lease, "compaction", options),
             before_commit=table.before_commit,

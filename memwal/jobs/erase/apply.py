@@ -310,7 +310,7 @@ class Eraser:
     def _ask(self, shards: Iterable[ShardId]) -> frozenset[ShardId]:
         asked = list(shards)
         if asked and not (self.request.yes or self.confirm(asked)):
-            raise Refused("MW-Z03", f"{self.uri}: claiming shards was not confirmed (--yes)")
+            raise Refused("MW-R01", f"{self.uri}: claiming shards was not confirmed (--yes)")
         return frozenset(asked)
 
     def _write(self, erased: Erased, confirmed: frozenset[ShardId]) -> None:

@@ -54,8 +54,6 @@ class GarbageOptions(RunOptions):
         return replace(
             self.limits,
             grace_seconds=permission.grace_seconds,
-            ingest_idle_seconds=request.ingest_idle_seconds,
-            cursor_age_seconds=request.cursor_age_seconds,
             wal=permission.wal,
             adopt_orphans=request.adopt_orphans,
             sweep_seconds=0.0 if request.full else sweep,

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from memwal.format import layout
-from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.garbage.request import CURSOR_AGE_SECONDS
 from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, ShardId, ShardManifest, StoredFile
 from memwal.rows.progress import SettledRecord
 
@@ -45,8 +45,8 @@ class GarbageLimits:
     wal: bool = False
     adopt_orphans: bool = False
     leftover_age_seconds: float = 86_400.0
-    ingest_idle_seconds: float = GarbageRequest.ingest_idle_seconds
-    cursor_age_seconds: float = GarbageRequest.cursor_age_seconds
+    ingest_idle_seconds: float = 14 * 86_400.0
+    cursor_age_seconds: float = CURSOR_AGE_SECONDS
     sweep_seconds: float = 86_400.0
     sweep_objects_min: int = 10_000
     wal_entries_per_shard_max: int = 20_000

@@ -25,17 +25,12 @@ from memwal.jobs.garbage.model import (
     SweptShard,
     UntilGrace,
 )
-from memwal.jobs.garbage.request import (
-    CURSOR_AGE_SECONDS,
-    INGEST_IDLE_SECONDS,
-    GarbageRequest,
-)
+from memwal.jobs.garbage.request import GarbageRequest
 from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, Cursor, ShardId, TableView
 from memwal.text import format_duration
 
 RETENTION_SECONDS_MIN = 86_400.0
 _GRACE_SECONDS_MIN = 600.0
-_INGEST_IDLE_SECONDS_MIN = 86_400.0
 _PASS = "pass --allow-short-retention if that does no harm"
 Chosen = TypeVar("Chosen")
 
@@ -78,30 +73,23 @@ def permit(request: GarbageRequest, settings: Configured) -> Permission:
         grace_seconds=_choose(request.grace_seconds, grace),
         wal=_choose(request.wal, configured is not None),
     )
-    retention, idle = asked.retention_seconds, request.ingest_idle_seconds
-    for name, seconds in (
-        ("retention", retention),
-        ("grace", asked.grace_seconds),
-        ("ingest_idle", idle),
-        ("cursor_age", request.cursor_age_seconds),
-    ):
+    retention = asked.retention_seconds
+    for name, seconds in ("retention", retention), ("grace", asked.grace_seconds):
         if seconds is not None and not 0 <= seconds < math.inf:
             raise Usage(f"{name}_seconds {seconds:g}: expected a number of seconds, 0 or more")
     if not request.allow_short_retention:
-        _refuse_short(asked, idle, settings)
+        _refuse_short(asked, settings)
     keeps = (
         configured is not None
         and retention is not None
         and retention >= configured
         and asked.grace_seconds >= grace
-        and idle >= INGEST_IDLE_SECONDS
-        and request.cursor_age_seconds >= CURSOR_AGE_SECONDS
         and not request.adopt_orphans
     )
     return replace(asked, deletes=request.execute or keeps)
 
 
-def _refuse_short(asked: Permission, idle: float, settings: Configured) -> None:
+def _refuse_short(asked: Permission, settings: Configured) -> None:
     retention, least = asked.retention_seconds, settings.retention or RETENTION_SECONDS_MIN
     if retention is not None and retention < least:
         raise Refused(
@@ -112,16 +100,10 @@ def _refuse_short(asked: Permission, idle: float, settings: Configured) -> None:
     least = settings.grace or _GRACE_SECONDS_MIN
     if asked.grace_seconds < least:
         raise Refused(
-            "MW-G02",
+            "MW-G01",
             f"a grace of {format_duration(asked.grace_seconds)} is shorter than "
             f"{format_duration(least)}: readers that hold an older shard manifest would find "
             f"generations gone; {_PASS}",
-        )
-    if idle < _INGEST_IDLE_SECONDS_MIN:
-        raise Refused(
-            "MW-G03",
-            f"ingests that are idle for {format_duration(idle)}, less than a day, may be resumed "
-            f"yet, and could not be any more; {_PASS}",
         )
 
 

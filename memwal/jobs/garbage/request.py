@@ -7,8 +7,8 @@ from typing import Annotated
 
 from memwal.options import Option
 
+# Versions that a cursor needs go once nobody moved it for this long.
 CURSOR_AGE_SECONDS = 14 * 86_400.0
-INGEST_IDLE_SECONDS = 14 * 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,18 +32,11 @@ class Retention:
             form="Grace",
         ),
     ] = None
-    cursor_age_seconds: Annotated[
-        float,
-        Option(
-            meaning="Keep versions for a cursor (memwal changes) that nobody moved for this long.",
-            metavar="14d",
-        ),
-    ] = CURSOR_AGE_SECONDS
     allow_short_retention: Annotated[
         bool,
         Option(
             meaning="Permit a retention and a grace that are shorter than configured, or than a "
-            "day and ten minutes, and an --ingest-idle under a day."
+            "day and ten minutes."
         ),
     ] = False
 
@@ -60,13 +53,6 @@ class DeletingRequest(Retention):
             form="Delete garbage",
         ),
     ] = False
-    ingest_idle_seconds: Annotated[
-        float,
-        Option(
-            meaning="How long to keep the staged rows of an unfinished ingest that nobody resumes.",
-            metavar="14d",
-        ),
-    ] = INGEST_IDLE_SECONDS
     wal: Annotated[
         bool | None,
         Option(

@@ -28,13 +28,9 @@ from memwal.errors import (
 from memwal.format.unknown import check_details
 from memwal.indexes import FragmentFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan import (
-    COSTS,
-    TELLING_SECONDS_MIN,
     CatchupLimits,
-    IndexCosts,
     IndexPlan,
     Method,
-    PastRun,
     check_names,
     choose_method,
     plan_index,
@@ -65,14 +61,10 @@ class SegmentTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltSegment:
-    """A segment that was written, in `seconds`, but is not committed yet.
-
-    `data` is Lance's own description of it, pickled.
-    """
+    """A segment that is not committed yet; `data` is Lance's own description of it, pickled."""
 
     index: str
     data: bytes = field(repr=False)
-    seconds: float = 0.0
 
 
 class IndexTable(Protocol):
@@ -152,14 +144,12 @@ class Run:
     conflicts: int = 0
     faults: int = 0
     seconds: float = 0.0
-    work_seconds: float = 0.0
     error: MemWalError | None = None
     committed: bool = False
     retrained: bool = False
     method: Method = Method.NONE
     reason: str = ""
     rows: int = 0
-    column_bytes: int = 0
     expected_seconds: float = 0.0
 
     @property
@@ -178,8 +168,7 @@ class Run:
         self.committed = False
         if self.method is Method.NONE:
             self.method, self.reason = self.plan.method, self.plan.reason
-            self.rows, self.column_bytes = self.plan.rows, self.plan.column_bytes
-            self.expected_seconds = self.plan.seconds
+            self.rows, self.expected_seconds = self.plan.rows, self.plan.seconds
 
     def check_refusal(self) -> None:
         """End the run of an index that can't be caught up at all, with Unsupported."""
@@ -217,8 +206,6 @@ class IndexCatchupJob:
     """Whether the view that a run begins with was read under the lease."""
     before_commit: Callable[[], None] = lambda: None
     """Called before each commit; raises when the run has lost its lease."""
-    past_runs: Callable[[], Sequence[PastRun]] = lambda: ()
-    """What was indexed lately, newest first; called only where it may change the plan."""
 
     def run(self, view: TableView, *, dry_run: bool = False) -> IndexCatchupTableReport:
         """Catch up under the lease, if `view` shows something to commit; else only report."""
@@ -301,15 +288,9 @@ class IndexCatchupJob:
     def _plan(self, look: Look) -> tuple[IndexPlan, ...]:
         check_names(look.table, self.request.indexes, look.view.uri)
         state = look.view.mem_wal
-        known = (look.table, state.index_catchup, state.merged, self.request, self.limits)
-        plans = plan_indexes(*known)
-        return plan_indexes(*known, self._costs(*plans)) if plans else ()
-
-    def _costs(self, *plans: IndexPlan) -> IndexCosts:
-        """The costs, corrected by past runs; for small work those are not read."""
-        if max(plan.seconds for plan in plans) < TELLING_SECONDS_MIN:
-            return COSTS
-        return COSTS.corrected(self.past_runs())
+        return plan_indexes(
+            look.table, state.index_catchup, state.merged, self.request, self.limits
+        )
 
     def _judge(self, run: Run, before: Look, look: Look, goal: Goal) -> bool:
         """Set what the index still needs, now that the table was read again.
@@ -330,9 +311,7 @@ class IndexCatchupJob:
         asked = None if run.retrained and asked is Method.RETRAIN else asked
         state = look.view.mem_wal
         recorded = state.index_catchup.get(name)
-        run.plan = plan_index(
-            look.table, index, recorded, state.merged, asked, self.limits, self._costs(done)
-        )
+        run.plan = plan_index(look.table, index, recorded, state.merged, asked, self.limits)
         run.check_refusal()
         gained = index.covered - index_before.covered
         if run.error is None and run.committed and done.indexes and not gained:
@@ -384,9 +363,7 @@ class IndexCatchupJob:
         self.steps("built")
         seconds = self.clock.monotonic_seconds() - started
         for run in work:
-            made = [b for b in built.get(run.plan.name, ()) if isinstance(b, BuiltSegment)]
             run.seconds += seconds * len(run.plan.groups) / len(tasks)
-            run.work_seconds += sum(b.seconds for b in made)
         return built
 
     def _attempt(self, run: Run, act: Callable[[], None]) -> None:
@@ -408,9 +385,7 @@ class IndexCatchupJob:
             run.count_fault(fault, self.limits)
         except MemWalError as error:
             run.error = error
-        taken = self.clock.monotonic_seconds() - started
-        run.seconds += taken
-        run.work_seconds += taken
+        run.seconds += self.clock.monotonic_seconds() - started
 
     def _index(self, look: Look, plan: IndexPlan, built: Mapping[str, Sequence[Built]]) -> None:
         if plan.groups:
@@ -447,7 +422,6 @@ def _foresee(look: Look, plan: IndexPlan) -> IndexCatchupReport:
         kind=plan.kind,
         method=plan.method,
         rows=plan.rows,
-        column_bytes=plan.column_bytes,
         expected_seconds=round(plan.seconds, 3),
         unindexed_rows_before=plan.uncovered_rows,
         unindexed_rows_after=plan.uncovered_rows if error else 0,
@@ -481,9 +455,7 @@ def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport
         kind=run.plan.kind,
         method=run.method,
         rows=run.rows,
-        column_bytes=run.column_bytes,
         expected_seconds=round(run.expected_seconds, 3),
-        work_seconds=round(run.work_seconds, 3),
         unindexed_rows_before=first.uncovered_rows(name) or 0,
         unindexed_rows_after=last.uncovered_rows(name),
         caught_up_before=_sorted(first.recorded(name)),

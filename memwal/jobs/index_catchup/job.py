@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
-from memwal.errors import MemWalError
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob, SegmentTask
-from memwal.jobs.index_catchup.plan import CatchupLimits, Method, PastRun
+from memwal.jobs.index_catchup.plan import CatchupLimits
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.index_catchup.store import LanceIndexTable, SegmentUnit, run_segment_unit
 from memwal.model import TableView
@@ -22,8 +21,6 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-
-_RECORDS_MAX = 24  # those of a few rounds of maintenance, each of whose jobs may leave one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,30 +66,9 @@ def make_catchup_job(
         clock=stores.clock,
         build=build,
         request=options.request,
-        limits=choose_limits(CatchupLimits, table.resolved, options.request),
+        limits=choose_limits(CatchupLimits, table.resolved),
         steps=options.steps,
         take_lease=partial(table.take_lease, "index-catchup", options),
         is_current=table.is_current,
         before_commit=table.before_commit,
-        past_runs=cache(partial(read_past_runs, stores)),
     )
-
-
-def read_past_runs(stores: Stores) -> Sequence[PastRun]:
-    """What the newest run records say was indexed; nothing where they can't be read."""
-    try:
-        records = stores.run_records.newest(_RECORDS_MAX).records
-    except MemWalError:
-        return ()
-    return [
-        PastRun(
-            index=name,
-            kind=told.kind,
-            retrained=told.method == Method.RETRAIN,
-            rows=told.rows,
-            column_bytes=told.column_bytes,
-            seconds=told.seconds,
-        )
-        for record in records
-        for name, told in record.indexed.items()
-    ]

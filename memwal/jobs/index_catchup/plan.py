@@ -28,122 +28,49 @@ What Lance 14.0.2 does, and what follows from it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
-from statistics import median
 
 from memwal.errors import Usage
 from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.text import count_of
 
-# In shorter runs, opening and committing take most of the time, which tells nothing of large ones.
-TELLING_SECONDS_MIN = 1.0
-# Records are input: whatever they say, an estimate stays within this of the constants.
-CORRECTION_MAX = 10.0
-_RUNS_HEEDED_MAX = 5
+# Seconds per row and per byte of the column, by index type; measured on local disk, 2 cores.
+_COSTS = {
+    "BTREE": (2.0e-7, 6.0e-9),
+    "BITMAP": (2.0e-7, 1.0e-9),
+    "LABEL_LIST": (1.0e-7, 2.0e-8),
+    "INVERTED": (5.0e-7, 1.0e-7),  # from 3e-8 to 2e-7, as there are few different words or many
+    "NGRAM": (1.0e-6, 2.0e-7),
+    "ZONEMAP": (1.5e-8, 1.0e-9),
+    "BLOOMFILTER": (5.0e-8, 1.0e-9),
+    "IVF_FLAT": (5.0e-7, 5.0e-9),
+    "IVF_SQ": (5.0e-7, 6.0e-9),
+    "IVF_PQ": (1.0e-6, 3.0e-8),
+    "IVF_RQ": (1.0e-6, 3.0e-8),
+    "IVF_HNSW_FLAT": (1.2e-4, 8.0e-8),
+    "IVF_HNSW_SQ": (1.2e-4, 8.0e-8),
+    "IVF_HNSW_PQ": (1.2e-4, 1.0e-7),
+}
+_OTHER_COSTS = (1.0e-6, 1.0e-8)
+# A retrain with product quantisation takes that much more for the rows that train the codebook.
+_CODEBOOK_SECONDS_PER_BYTE = 1.0e-6
+_CODEBOOK_ROWS_MAX = 256 * 256
 # Assumed for a column that was not measured.
 _ROW_BYTES = 32.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PastRun:
-    """What a past run did to one index; `seconds` are the sum over all its processes."""
-
-    index: str
-    kind: str
-    retrained: bool
-    rows: int
-    column_bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexCosts:
-    """Seconds per row and per byte of the column, by index type.
-
-    Measured on local disk, 2 cores. A retrain with product quantisation takes
-    `codebook_seconds_per_byte` more for the rows that the codebook is trained on. `corrections` are
-    factors from past runs, by index name, type, and whether it is a retrain.
-    """
-
-    seconds_per_row: Mapping[str, float] = field(default_factory=dict)
-    seconds_per_byte: Mapping[str, float] = field(default_factory=dict)
-    other_seconds_per_row: float = 1.0e-6
-    other_seconds_per_byte: float = 1.0e-8
-    codebook_seconds_per_byte: float = 0.0
-    codebook_rows_max: int = 256 * 256
-    corrections: Mapping[tuple[str, str, bool], float] = field(default_factory=dict)
-
-    def seconds(self, index: IndexFacts, rows: int, *, retrain: bool = False) -> float:
-        """About how many seconds one process takes to index that many rows."""
-        expected = self._expect(index.kind, rows, column_bytes(index, rows), retrain)
-        return expected * self.corrections.get((index.name, index.kind, retrain), 1.0)
-
-    def corrected(self, runs: Iterable[PastRun]) -> IndexCosts:
-        """These costs, corrected by the median of each index's last few runs (newest first)."""
-        told: dict[tuple[str, str, bool], list[float]] = {}
-        for run in runs:
-            expected = self._expect(run.kind, run.rows, run.column_bytes, run.retrained)
-            if max(expected, run.seconds) >= TELLING_SECONDS_MIN:
-                factor = run.seconds / expected if expected else CORRECTION_MAX
-                told.setdefault((run.index, run.kind, run.retrained), []).append(
-                    min(CORRECTION_MAX, max(1 / CORRECTION_MAX, factor))
-                )
-        found = {key: median(factors[:_RUNS_HEEDED_MAX]) for key, factors in told.items()}
-        return replace(self, corrections=found)
-
-    def _expect(self, kind: str, rows: int, size: int, retrain: bool) -> float:
-        per_row = self.seconds_per_row.get(kind, self.other_seconds_per_row)
-        per_byte = self.seconds_per_byte.get(kind, self.other_seconds_per_byte)
-        seconds = rows * per_row + size * per_byte
-        if retrain and "PQ" in kind:
-            share = min(1.0, self.codebook_rows_max / max(1, rows))
-            seconds += size * share * self.codebook_seconds_per_byte
-        return seconds
-
-
-def column_bytes(index: IndexFacts, rows: int) -> int:
-    """About how many bytes the indexed column takes in memory for that many rows."""
-    return int(rows * (_ROW_BYTES if index.row_bytes is None else index.row_bytes))
-
-
-COSTS = IndexCosts(
-    seconds_per_row={
-        "BTREE": 2.0e-7,
-        "BITMAP": 2.0e-7,
-        "LABEL_LIST": 1.0e-7,
-        "INVERTED": 5.0e-7,
-        "NGRAM": 1.0e-6,
-        "ZONEMAP": 1.5e-8,
-        "BLOOMFILTER": 5.0e-8,
-        "IVF_FLAT": 5.0e-7,
-        "IVF_SQ": 5.0e-7,
-        "IVF_PQ": 1.0e-6,
-        "IVF_RQ": 1.0e-6,
-        "IVF_HNSW_FLAT": 1.2e-4,
-        "IVF_HNSW_SQ": 1.2e-4,
-        "IVF_HNSW_PQ": 1.2e-4,
-    },
-    seconds_per_byte={
-        "BTREE": 6.0e-9,
-        "BITMAP": 1.0e-9,
-        "LABEL_LIST": 2.0e-8,
-        "INVERTED": 1.0e-7,  # from 3e-8 to 2e-7, as there are few different words or many
-        "NGRAM": 2.0e-7,
-        "ZONEMAP": 1.0e-9,
-        "BLOOMFILTER": 1.0e-9,
-        "IVF_FLAT": 5.0e-9,
-        "IVF_SQ": 6.0e-9,
-        "IVF_PQ": 3.0e-8,
-        "IVF_RQ": 3.0e-8,
-        "IVF_HNSW_FLAT": 8.0e-8,
-        "IVF_HNSW_SQ": 8.0e-8,
-        "IVF_HNSW_PQ": 1.0e-7,
-    },
-    codebook_seconds_per_byte=1.0e-6,
-)
+def expect_seconds(index: IndexFacts, rows: int, *, retrain: bool = False) -> float:
+    """About how many seconds one process takes to index that many rows."""
+    per_row, per_byte = _COSTS.get(index.kind, _OTHER_COSTS)
+    size = rows * (_ROW_BYTES if index.row_bytes is None else index.row_bytes)
+    seconds = rows * per_row + size * per_byte
+    if retrain and "PQ" in index.kind:
+        share = min(1.0, _CODEBOOK_ROWS_MAX / max(1, rows))
+        seconds += size * share * _CODEBOOK_SECONDS_PER_BYTE
+    return seconds
 
 
 # Types whose segments are proven right by queries (tests/jobs/index_catchup), with all settings at
@@ -188,8 +115,8 @@ class IndexPlan:
 
     `records` asks for the commit that records progress and indexes nothing. `groups` are the
     fragments of each segment to build; without them, Lance's own optimise does the work and merges
-    the last `segments_to_merge` segments into what it adds. `rows` and `column_bytes` are how much
-    is indexed, which takes one process about `seconds`. `refusal` is set when the index can't be
+    the last `segments_to_merge` segments into what it adds. `rows` is how many are indexed, which
+    takes one process about `seconds`. `refusal` is set when the index can't be
     caught up at all.
     """
 
@@ -199,7 +126,6 @@ class IndexPlan:
     reason: str = ""
     uncovered_rows: int = 0
     rows: int = 0
-    column_bytes: int = 0
     seconds: float = 0.0
     records: bool = False
     segments_to_merge: int = 0
@@ -231,12 +157,11 @@ def plan_indexes(
     merged: Progress,
     request: CatchupRequest,
     limits: CatchupLimits,
-    costs: IndexCosts = COSTS,
 ) -> tuple[IndexPlan, ...]:
     """Make a plan for each index that is asked for, in the table's order."""
     asked = choose_method(request)
     return tuple(
-        plan_index(table, index, catchup.get(index.name), merged, asked, limits, costs)
+        plan_index(table, index, catchup.get(index.name), merged, asked, limits)
         for index in table.indexes
         if not request.indexes or index.name in request.indexes
     )
@@ -254,10 +179,9 @@ def plan_index(
     merged: Progress,
     asked: Method | None,
     limits: CatchupLimits,
-    costs: IndexCosts = COSTS,
 ) -> IndexPlan:
     """Plan how one index catches up: by method `asked` if that is possible, else by cost."""
-    planner = _Planner(table=table, index=index, asked=asked, limits=limits, costs=costs)
+    planner = _Planner(table=table, index=index, asked=asked, limits=limits)
     return planner.plan(recorded, merged)
 
 
@@ -269,7 +193,6 @@ class _Planner:
     index: IndexFacts
     asked: Method | None
     limits: CatchupLimits
-    costs: IndexCosts
 
     def plan(self, recorded: Progress | None, merged: Progress) -> IndexPlan:
         """Choose how the index catches up."""
@@ -292,9 +215,8 @@ class _Planner:
 
     def _work(self, rows: int, *, retrain: bool = False) -> IndexPlan:
         """A plan that indexes that many rows, without a method yet."""
-        seconds = self.costs.seconds(self.index, rows, retrain=retrain)
-        size = column_bytes(self.index, rows)
-        return replace(self._nothing, rows=rows, column_bytes=size, seconds=seconds)
+        seconds = expect_seconds(self.index, rows, retrain=retrain)
+        return replace(self._nothing, rows=rows, seconds=seconds)
 
     @property
     def _rows(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
-from memwal.report import DONE, CompactionAdvice, IndexedReport, Part, TableReport
+from memwal.report import DONE, CompactionAdvice, Part, TableReport
 
 
 class IndexCatchupReport(Part):
@@ -14,18 +14,15 @@ class IndexCatchupReport(Part):
 
     `method` none with outcome done: only its progress had to be recorded. `unindexed_rows_after`
     is None when the index was dropped meanwhile. `caught_up` is what the table's own manifest
-    records after the run, in a dry run what it would record. `rows` and about `column_bytes` of the
-    indexed column go through the method, for which one process was expected to take
-    `expected_seconds`; all processes took `work_seconds` together, and the run `seconds`.
+    records after the run, in a dry run what it would record. `rows` go through the method, for
+    which one process was expected to take `expected_seconds`; the run took `seconds`.
     """
 
     name: str
     kind: str | None = None
     method: str
     rows: int = 0
-    column_bytes: int = 0
     expected_seconds: float = 0.0
-    work_seconds: float = 0.0
     unindexed_rows_before: int
     unindexed_rows_after: int | None
     caught_up_before: dict[str, int] = Field(default_factory=dict)
@@ -45,20 +42,6 @@ class IndexCatchupTableReport(TableReport):
     compaction: CompactionAdvice | None = None
     indexes: tuple[IndexCatchupReport, ...] = ()
     warnings: tuple[str, ...] = ()
-
-    def indexed(self) -> Mapping[str, IndexedReport]:
-        """What the next run's estimates go by: the indexes that nothing came in the way of."""
-        return {
-            i.name: IndexedReport(
-                kind=i.kind or "",
-                method=i.method,
-                rows=i.rows,
-                column_bytes=i.column_bytes,
-                seconds=i.work_seconds,
-            )
-            for i in self.indexes
-            if i.outcome == DONE and i.method != "none" and not i.conflicts
-        }
 
     def summary(self) -> Mapping[str, int | None]:
         """How many indexes caught up, and over how many rows."""

@@ -21,4 +21,3 @@ class CatchupRequest:
         Literal["auto", "append", "segments", "retrain"],
         Option(meaning="How: by cost and size, or always so."),
     ] = "auto"
-    append_rows_max: Annotated[int | None, Option(setting="append_rows_max")] = None

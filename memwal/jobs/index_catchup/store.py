@@ -12,7 +12,6 @@ from memwal.indexes import IndexFacts, TableIndexes
 from memwal.jobs.index_catchup.apply import BuiltSegment, SegmentTask
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
 from memwal.run.metrics.spans import span
-from memwal.run.stores import Stores
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.indexes import LanceIndexes, find_index, index_kind, read_text_index
@@ -167,10 +166,4 @@ class SegmentUnit(TableUnit):
 
 def run_segment_unit(unit: SegmentUnit) -> UnitResult[BuiltSegment]:
     """Build one segment in this process. Never raises: other indexes must go on."""
-
-    def build(stores: Stores) -> BuiltSegment:
-        started = stores.clock.monotonic_seconds()
-        built = LanceIndexTable(stores.tables).build(unit.task)
-        return replace(built, seconds=stores.clock.monotonic_seconds() - started)
-
-    return run_unit(unit, build)
+    return run_unit(unit, lambda stores: LanceIndexTable(stores.tables).build(unit.task))

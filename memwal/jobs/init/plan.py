@@ -246,7 +246,7 @@ def _find_problems(view: TableView, request: InitRequest) -> Iterator[MemWalErro
     columns = {column.name: column for column in view.columns}
     if view.is_legacy:
         yield Unsupported(
-            "MW-T12",
+            "MW-K10",
             "its files are in Lance's legacy format, to which nothing can be merged: write it anew "
             f'(`lance.write_dataset(lance.dataset("{view.uri}"), NEW)`), and init that',
         )
@@ -299,15 +299,15 @@ def _judge_key(view: TableView, column: ColumnInfo) -> Iterator[MemWalError]:
             "forbids it, if no row has NULL there",
         )
     if '"' in name:
-        yield Unsupported("MW-T06", f"the key column {name!r} has a quote in its name")
+        yield Unsupported("MW-K03", f"the key column {name!r} has a quote in its name")
 
 
 def _judge_column(column: ColumnInfo) -> Iterator[MemWalError]:
     if column.name == TOMBSTONE:
         text = f"a column is called {TOMBSTONE}, by which generations mark deletes"
-        yield Unsupported("MW-T06", text)
+        yield Unsupported("MW-K03", text)
     if "`" in column.name or not column.name:
-        yield Unsupported("MW-T06", f"a column is called {column.name!r}, which Lance can't select")
+        yield Unsupported("MW-K03", f"a column is called {column.name!r}, which Lance can't select")
     if _BLOB in column.type_text and not column.type_text.startswith(_BLOB):
         yield Unsupported(
             "MW-T07",

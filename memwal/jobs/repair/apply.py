@@ -168,7 +168,7 @@ class TableRepair:
         asked = {m.damage.shard_id for m in self.mended}
         fencing = [d for d in damages if d.fences and d.effects and d.shard_id not in asked]
         if fencing and not self.confirm(fencing):
-            raise Refused("MW-J01", f"{self.uri}: not confirmed; no shard was claimed")
+            raise Refused("MW-R01", f"{self.uri}: not confirmed; no shard was claimed")
 
     def _mend(self, damages: Sequence[Damage]) -> bool:
         """Whether anything was tried; errors of one damage leave the others alone."""

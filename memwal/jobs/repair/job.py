@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memwal.config import ResolvedTable, check_options
+from memwal.config import ResolvedTable
 from memwal.jobs.backup.store import check_apart
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.model import Damage
@@ -65,8 +65,7 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         )
         backed_up = None
         if source is not None:
-            more = check_options(dict(options.request.from_storage_options))
-            place = open_stores(source.find_uri(), {**source.storage_options, **more}).objects
+            place = open_stores(source.find_uri(), source.storage_options).objects
             check_apart(stores.objects, place)
             backed_up = BackedUp.read(place, stores.objects, progress)
 

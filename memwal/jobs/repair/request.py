@@ -32,13 +32,6 @@ class RepairRequest:
             metavar="BACKUP",
         ),
     ] = None
-    from_storage_options: Annotated[
-        tuple[tuple[str, str], ...],
-        Option(
-            meaning="Storage options of that place, beside the table's.",
-            flag="from-storage-option",
-        ),
-    ] = ()
     accept_loss: Annotated[
         bool,
         Option(

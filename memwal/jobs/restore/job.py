@@ -1,20 +1,15 @@
-"""`memwal restore`: makes a table again out of a backup, in a new place or over what is there."""
+"""`memwal restore`: makes a table out of a backup, where none is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from memwal.config import ResolvedTable
 from memwal.errors import Refused
 from memwal.jobs.backup.store import check_apart
-from memwal.jobs.checkpoint.apply import CheckpointMaker
-from memwal.jobs.checkpoint.plan import CheckpointRequest
-from memwal.jobs.restore.apply import Restorer
-from memwal.jobs.restore.report import list_replaced, report_restore
 from memwal.jobs.restore.request import RestoreRequest
-from memwal.jobs.restore.store import StoredBackupSource, StoredRestorePlace
+from memwal.jobs.restore.restorer import Restorer
 from memwal.model import MemWalState, TableView, VersionManifest
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
@@ -24,8 +19,6 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
-from memwal.store.records.checkpoints import LanceTags
-from memwal.store.records.process import this_holder
 
 NAME = "restore"
 
@@ -51,25 +44,19 @@ def run_restore(options: RestoreOptions, progress: Progress, steps: Steps = no_s
         backup = open_stores(source.find_uri(), {**source.storage_options, **asked})
         check_apart(stores.objects, backup.objects)
         restorer = Restorer(
-            uri=stores.uri,
-            source_uri=backup.uri,
-            source=StoredBackupSource(backup.objects),
-            place=StoredRestorePlace(stores.objects, backup.objects, stores.clock),
+            table=table,
+            objects=stores.objects,
+            source=backup.objects,
             clock=stores.clock,
             take_lease=partial(table.take_lease, NAME, options, mends=True),
-            before_commit=table.before_commit,
-            keep=_make_keep(table, stores),
-            intend=lambda found: table.intend(list_replaced(found)),
-            start=progress.start,
-            done=progress.done,
+            progress=progress,
             steps=steps,
         )
         work = restorer.plan if options.dry_run else restorer.run
         try:
-            done = work(options.request)
+            report = work(options.request)
         finally:
             table.unit_requests.append(backup.objects.counts.as_dict())
-        report = report_restore(table.resolved.name, done, dry_run=options.dry_run)
         return report.model_copy(update={"requests_backup": backup.objects.counts.as_dict()})
 
     runner = JobRunner(
@@ -91,31 +78,8 @@ def _explain_new(table: ResolvedTable) -> ResolvedTable:
     return table.model_copy(update={"unknown": told})
 
 
-def _make_keep(table: OpenTable, stores: Stores) -> Callable[[str], str]:
-    """Makes a checkpoint of what is there, which stays until it is dropped."""
-
-    def keep(end: str) -> str:
-        maker = CheckpointMaker(
-            uri=stores.uri,
-            views=stores.views,
-            checkpoints=stores.checkpoints,
-            tags=LanceTags(stores.tables),
-            clock=stores.clock,
-            take_lease=lambda: None,
-            before_commit=table.before_commit,
-        )
-        request = CheckpointRequest(
-            name=f"before-restore-{end}",
-            holder=this_holder().partition(":")[0],
-            expires_seconds=None,
-        )
-        return maker.create(request).name
-
-    return keep
-
-
 def _read_nothing(stores: Stores) -> TableView:
-    """No view: there may be no table yet, or one that can't be read."""
+    """No view: there is no table yet."""
     return TableView(
         uri=stores.uri,
         version=0,

@@ -12,16 +12,8 @@ from memwal.options import Option
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreRequest:
-    """Which backup of the place, and whether a table may be there already."""
+    """Which backup of the place."""
 
-    over: Annotated[
-        bool,
-        Option(
-            meaning="Restore over what is there. Its writers are fenced; the old rows stay beside "
-            "it, as a checkpoint, and replaced objects below _maintenance/replaced/.",
-            form="Over what is there",
-        ),
-    ] = False
     backup: Annotated[
         str | None,
         Option(

@@ -29,7 +29,6 @@ class TopOptions(RunOptions):
     """
 
     every_seconds: float
-    sort: str
     source: str | None = None
     open_screen: Callable[[], AbstractContextManager[Screen]] | None = None
 
@@ -44,7 +43,7 @@ def run_top(options: TopOptions) -> tuple[TopReport, Seen]:
     clock = SystemClock()
     began = clock.monotonic_seconds()
     source = _open_source(options, clock)
-    asked, seen = Asked(sort=options.sort), Seen()
+    asked, seen = Asked(), Seen()
     if options.open_screen is None:
         seen = look_once(source, clock)
         if seen.problem is not None:

@@ -433,7 +433,7 @@ def list_replay_problems(manifest: ShardManifest, wal: WalFacts) -> list[str]:
         for entry in wal.entries
         if entry.position <= manifest.replay_after_wal_entry_position
         and (entry.generation or 0) >= manifest.current_generation
-        and manifest.writer_epoch - (entry.writer_epoch or 0) < layout.LEAP // 2
+        and manifest.writer_epoch - (entry.writer_epoch or 0) < layout.LEAP_MIN
     ]
     problems += replay(judged, reached).problems
     return [f"shard {manifest.shard_id}: {text}" for text in problems]

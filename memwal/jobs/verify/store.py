@@ -57,7 +57,7 @@ from memwal.store.shards.snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.datasets import REWINDING, LanceTables, list_data_files, list_deletions
 from memwal.store.tables.double_keys import find_all_double_keys
-from memwal.store.tables.generations import Generations, find_restored
+from memwal.store.tables.generations import Generations
 from memwal.store.tables.indexes import find_index_faults, lets_go_of_progress
 from memwal.store.tables.lance_calls import tidy_text, translated
 from memwal.store.tables.manifests import DATA_FOOTER_BYTES, TableManifests, check_data_file
@@ -198,8 +198,7 @@ class StoredFacts:
             for before, after in pairwise(history)
             if has_fallen(before, after)
             and (
-                (find_restored(after.config) or 0) > before.version
-                or self.tables.read_operation(after.version) in REWINDING
+                self.tables.read_operation(after.version) in REWINDING
                 or lets_go_of_progress(self.tables, after.version)
             )
         }

@@ -27,9 +27,9 @@ class Nearest:
     """The k rows whose vector is nearest to `vector`.
 
     `metric` is `l2`, `cosine` or `dot`; None means that of the column's index, or `l2` without one.
-    `nprobes` is how many partitions of an index are searched; None leaves it to Lance. With an
-    index that keeps compressed vectors, `refine_factor` times k candidates are compared by the full
-    vectors: a higher factor finds more of the nearest, and costs more.
+    `nprobes` is how many partitions of an index are searched; None leaves it to Lance. An index
+    that keeps compressed vectors chooses k candidates, which are compared by the full ones: a
+    larger k, with a limit, finds more of the nearest, and costs more.
     """
 
     column: str
@@ -37,7 +37,6 @@ class Nearest:
     k: int = 10
     metric: str | None = None
     nprobes: int | None = None
-    refine_factor: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,8 +145,6 @@ def check_request(view: TableView, request: ReadRequest) -> None:
         _check_searched(view, request, request.nearest.column, DISTANCE)
         if request.nearest.k < 1:
             raise Usage(f"k {request.nearest.k} is not positive")
-        if request.nearest.refine_factor < 1:
-            raise Usage(f"refine_factor {request.nearest.refine_factor} is not positive")
     if request.search is not None:
         _check_searched(view, request, request.search.column, SCORE)
         if not request.search.query.strip():
@@ -182,7 +179,6 @@ def parse_nearest(
     k: int | None,
     metric: str | None,
     nprobes: int | None,
-    refine_factor: int | None,
 ) -> Nearest:
     """The nearest rows from `COLUMN=[0.1, …]`. Raises Usage, which names the option."""
     column, equals, numbers = text.partition("=")
@@ -198,7 +194,6 @@ def parse_nearest(
         k=10 if k is None else k,
         metric=metric,
         nprobes=nprobes,
-        refine_factor=1 if refine_factor is None else refine_factor,
     )
 
 

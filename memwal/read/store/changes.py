@@ -108,7 +108,7 @@ def shape_changes(tables: LanceTables, until: int | None, request: ChangesReques
         )
     keys = primary_key_of(new)
     if not keys:
-        raise Unsupported("MW-Y05", f"{uri}: the table has no primary key to tell rows by")
+        raise Unsupported("MW-K02", f"{uri}: the table has no primary key to tell rows by")
     columns = check_columns(uri, new.schema.names, request)
     if blobs := blob_columns(columns_of(new)).intersection(columns):
         raise Unsupported(

@@ -76,7 +76,7 @@ class NearestSearch:
             "k": fetch,
             "metric": self._metric,
             # An index's own distances are estimates, and differ from one index to the next.
-            "refine_factor": self._wanted.refine_factor,
+            "refine_factor": 1,
         }
         if self._wanted.nprobes is not None:
             nearest["nprobes"] = self._wanted.nprobes

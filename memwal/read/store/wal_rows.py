@@ -241,7 +241,7 @@ class _ShardReader:
         except Missing:
             self._check_manifest(position)
             raise Corruption(
-                "MW-W06",
+                "MW-W01",
                 f"{self.where}: position {position} is missing, but one above it is stored: "
                 "entries are lost in between",
             ) from None

@@ -27,7 +27,7 @@ def start_metrics(*, shown: bool, warn: Callable[[str], None]) -> Metrics:
     except ImportError as error:
         text = f"metrics need OpenTelemetry: pip install 'lance-memwal[metrics]' ({error})"
         if shown:
-            raise Unsupported("MW-E10", text) from error
+            raise Unsupported("MW-E04", text) from error
         warn(f"OTEL_* variables ask for telemetry and nothing is sent: {text}")
         return NO_METRICS
     return telemetry.start(signals, warn)

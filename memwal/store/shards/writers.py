@@ -411,7 +411,7 @@ class ShardWriters:
             return Fenced(f"{found}; by whom can't be read: {error}")
         if latest is None:
             return Fenced(f"{found}, and the shard's manifests are gone")
-        if latest.writer_epoch - epoch >= layout.LEAP // 2:
+        if latest.writer_epoch - epoch >= layout.LEAP_MIN:
             return Fenced(
                 f"{found}: the table was restored from a backup (epoch {latest.writer_epoch}), and "
                 "what was put since that was made is not in it: open the shard again, and write "

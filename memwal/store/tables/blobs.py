@@ -162,7 +162,7 @@ class Bounds:
             )
         if committing:
             raise Refused(
-                "MW-B03",
+                "MW-B02",
                 f"{where}: a blob is the address {shown}, in the table's own folder, and Lance "
                 "takes such an address in a merge only below a registered base: register its "
                 "folder (dataset.add_bases)",

@@ -373,7 +373,7 @@ class LanceTables:
             return Missing(f"{where}: no such file")
         if says(error, Says.UNREACHED):
             return StoreUnavailable(f"{where}: can't be read: {text}")
-        return Corruption("MW-F06", f"{where}: can't be read: {text}")
+        return Corruption("MW-F01", f"{where}: can't be read: {text}")
 
     def _open(self, uri: str, version: int | None) -> Any:
         if Path(uri).is_file():  # Lance would retry for two seconds
@@ -383,7 +383,7 @@ class LanceTables:
             text = tidy_text(error)
             unread = says(error, Says.DENIED, Says.GONE, Says.UNREACHED)
             if is_panic(error) or (isinstance(error, ValueError) and not unread):
-                return Corruption("MW-F06", f"{uri}: can't be opened: {text}")
+                return Corruption("MW-F01", f"{uri}: can't be opened: {text}")
             if says(error, Says.DENIED):
                 return BadCredentials(f"{uri}: access refused: {text}")
             if says(error, Says.GONE):

@@ -78,12 +78,6 @@ def name_restored(version: int, mem_wal_since_nanos: int) -> dict[str, str]:
     return {_RESTORED: f"{version}:{mem_wal_since_nanos}"}
 
 
-def find_restored(config: Mapping[str, str]) -> int | None:
-    """The last version that was restored from a backup, by a version's configuration."""
-    found = _RESTORED_VALUE.fullmatch(config.get(_RESTORED, ""))
-    return None if found is None else int(found[1])
-
-
 def _read_restored(view: TableView, first: int) -> int | None:
     """Since when the index existed in the table that was backed up; None if that does not matter.
 

@@ -30,7 +30,6 @@ from memwal.model import (
     MemWalState,
     RestoreMark,
     ShardId,
-    StoredFile,
     VersionFacts,
     VersionHeader,
     VersionManifest,
@@ -40,7 +39,7 @@ from memwal.text import count_of
 from memwal.threads import side_by_side
 
 TAIL_BYTES = 64 * 1024
-RESTORE_MARK_BYTES_MAX = 4096
+_RESTORE_MARK_BYTES_MAX = 4096
 _SHORT_TAIL_BYTES = 8 * 1024
 
 T = TypeVar("T")
@@ -62,12 +61,7 @@ def check_table_folder(objects: Objects) -> None:
 
 def check_restored(objects: Objects) -> None:
     """Raise Refused where a restore that has not ended holds the latest version's name."""
-    files = {
-        layout.parse_table_manifest_name(file.path.rpartition("/")[2]) or 0: file
-        for file in objects.list(layout.VERSIONS)
-    }
-    newest = max((v for v in files if not layout.is_detached(v)), default=0)
-    mark = read_restore_mark(objects, files[newest]) if newest else None
+    mark = find_restore_mark(objects)
     if mark is not None:
         raise Refused(
             "MW-A25",
@@ -76,16 +70,22 @@ def check_restored(objects: Objects) -> None:
         )
 
 
-def read_restore_mark(objects: Objects, file: StoredFile) -> RestoreMark | None:
-    """The mark of a restore in a version's file; None for a manifest. Raises Corruption."""
-    if file.size_bytes > RESTORE_MARK_BYTES_MAX:
+def find_restore_mark(objects: Objects) -> RestoreMark | None:
+    """The mark of a restore that holds the latest version's name, if any. Raises Corruption."""
+    files = {
+        layout.parse_table_manifest_name(file.path.rpartition("/")[2]) or 0: file
+        for file in objects.list(layout.VERSIONS)
+    }
+    newest = max((v for v in files if not layout.is_detached(v)), default=0)
+    if not newest or files[newest].size_bytes > _RESTORE_MARK_BYTES_MAX:
         return None
+    path = files[newest].path
     try:
-        return restores.decode_restore_mark(objects.get(file.path, RESTORE_MARK_BYTES_MAX))
+        return restores.decode_restore_mark(objects.get(path, _RESTORE_MARK_BYTES_MAX))
     except Missing:
         return None
     except Corruption as error:
-        raise error.at(f"{objects.uri}: {file.path}") from None
+        raise error.at(f"{objects.uri}: {path}") from None
 
 
 def require_mem_wal(
@@ -313,17 +313,17 @@ def check_data_file(tail: bytes, file_bytes: int) -> None:
     """
     footer = tail[-DATA_FOOTER_BYTES:]
     if len(footer) < DATA_FOOTER_BYTES or footer[-4:] != MAGIC:
-        raise Corruption("MW-F04", "does not end like a Lance data file")
+        raise Corruption("MW-F01", "does not end like a Lance data file")
     metadata, columns, buffers, buffer_count, column_count = struct.unpack("<QQQII", footer[:32])
     end = file_bytes - DATA_FOOTER_BYTES
     if not metadata <= columns <= buffers <= end:
-        raise Corruption("MW-F04", f"its footer points outside of its {file_bytes} bytes")
+        raise Corruption("MW-F01", f"its footer points outside of its {file_bytes} bytes")
     if (
         column_count * _TABLE_ENTRY_BYTES > buffers - columns
         or buffer_count * _TABLE_ENTRY_BYTES > end - buffers
     ):
         raise Corruption(
-            "MW-F04",
+            "MW-F01",
             f"its footer claims {column_count} columns and {buffer_count} buffers, more than there "
             "is room for",
         )

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,10 @@ from memwal.jobs.quiesce.job import QuiesceOptions, run_quiesce
 from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.jobs.restore.job import RestoreOptions, run_restore
-from memwal.jobs.restore.request import RestoreRequest
 from memwal.ports import Steps, no_steps
 from memwal.report import AuditEntry, AuditItem, JobReport
 from memwal.run.trail import describe_asked, open_trail
 from tests.support import builders
-from tests.support.backups import back_up
 from tests.support.builders import Put, Table
 from tests.support.garbage_runs import expire, laid_out
 from tests.support.ingest_tables import make, rows_of
@@ -568,54 +564,6 @@ def test_what_was_asked_has_no_texts_and_no_pairs() -> None:
         "limit": 7,
     }
     assert describe_asked(RescueRequest(shards=["ce5b"])) == {"shards": ["ce5b"]}
-
-
-def test_a_restore_names_what_it_finds_on_its_way_before_it_goes(
-    tmp_path: Path, audit: Path
-) -> None:
-    table, root = laid_out(tmp_path / "t"), Path(tmp_path / "t")
-    back_up(table, tmp_path / "copies")
-    ingest = f"{layout.INGESTS}/late/source.json"
-    newest = table.stores.shard_manifests.latest(table.shards[0])
-    assert newest is not None
-    torn = [
-        f"{layout.VERSIONS}/{layout.table_manifest_names(2)[0]}",
-        layout.shard_manifest_path(table.shards[0], newest.version + 1),
-        ingest,
-    ]
-    for path in torn:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(b"torn")
-    committed = list[int]()
-
-    def commit(step: str) -> None:
-        if step == "mark" and not committed:
-            table.dataset.delete("k = 3")
-            committed.append(int(table.dataset.version))
-        gone = {path for path in torn if not (root / path).exists()}
-        assert gone <= intended(table, audit), step
-
-    options = RestoreOptions(
-        tables=[resolve(table, audit)],
-        source=resolve(replace(table, uri=str(tmp_path / "copies")), audit),
-        request=RestoreRequest(over=True),
-    )
-    (report,) = run_restore(options, Quiet(), commit).tables
-    assert report.error is None and committed
-    *intents, outcome = [
-        [(item.action, item.path) for item in items] for _, items in documents(table, audit)[-6:]
-    ]
-    first, version = (
-        f"_versions/{2**64 - 1 - v:020}.manifest" for v in (*committed, committed[0] + 1)
-    )
-    assert intents == [
-        [("replace", first)],
-        [("replace", version)],
-        [("delete", torn[0])],
-        [("delete", ingest)],
-        [("replace", torn[1])],
-    ]
-    assert sorted(outcome) == sorted(item for items in intents[1:] for item in items)
 
 
 def test_a_repair_names_what_it_replaces(table: Table, audit: Path) -> None:

@@ -143,5 +143,5 @@ def test_every_job_that_deletes_says_so_in_the_trail() -> None:
         room = file.relative_to(JOBS).parts[0]
         rooms[room] = rooms.get(room, "") + file.read_text()
     deleting = {room for room, text in rooms.items() if DELETES.search(text)}
-    assert deleting >= {"garbage", "checkpoint", "erase", "restore", *OF_NO_TABLE}
+    assert deleting >= {"garbage", "checkpoint", "erase", *OF_NO_TABLE}
     assert [r for r in sorted(deleting - OF_NO_TABLE) if "def audited(" not in rooms[r]] == []

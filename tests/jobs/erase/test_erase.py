@@ -622,7 +622,7 @@ def test_no_shard_is_claimed_unless_it_is_confirmed(tmp_path: Path) -> None:
         People(uri=made.uri), "1", confirm=lambda name, shards: asked.append((name, list(shards)))
     )
     assert asked == [("t", ["11111111-1111-4111-8111-111111111111"])]
-    assert "MW-Z03" in str(report.error)
+    assert "MW-R01" in str(report.error)
     assert report.exit_code == 5
     assert set(made.read()) == {1}
     assert not (tmp_path / "t" / "_maintenance" / "erasures").exists()

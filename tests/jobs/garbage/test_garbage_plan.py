@@ -656,8 +656,7 @@ DAY, HOUR = 86_400.0, 3600.0
         ({}, {"execute": True, "retention_seconds": DAY, "grace_seconds": 600.0}, True),
         ({}, {"execute": True, "retention_seconds": DAY - 1}, "MW-G01"),
         ({}, {"retention_seconds": DAY - 1}, "MW-G01"),
-        ({}, {"execute": True, "grace_seconds": 599.0}, "MW-G02"),
-        ({}, {"execute": True, "ingest_idle_seconds": DAY - 1}, "MW-G03"),
+        ({}, {"execute": True, "grace_seconds": 599.0}, "MW-G01"),
         ({}, {"retention_seconds": 0.0, "allow_short_retention": True}, False),
         ({"grace": 2 * HOUR}, {}, False),
         ({"retention": 7 * DAY}, {}, True),
@@ -670,9 +669,7 @@ DAY, HOUR = 86_400.0, 3600.0
         ({"retention": 7 * DAY}, {"grace_seconds": 0.0, "allow_short_retention": True}, False),
         ({"retention": 7 * DAY}, {"grace_seconds": 600.0}, False),
         ({"retention": 7 * DAY}, {"execute": True, "grace_seconds": 600.0}, True),
-        ({"retention": 7 * DAY, "grace": 2 * HOUR}, {"grace_seconds": HOUR}, "MW-G02"),
-        ({"retention": 7 * DAY}, {"ingest_idle_seconds": DAY}, False),
-        ({"retention": 7 * DAY}, {"cursor_age_seconds": DAY}, False),
+        ({"retention": 7 * DAY, "grace": 2 * HOUR}, {"grace_seconds": HOUR}, "MW-G01"),
         ({"retention": 7 * DAY}, {"adopt_orphans": True}, False),
         (
             {"retention": 7 * DAY},
@@ -705,7 +702,7 @@ def test_what_is_not_asked_for_is_as_configured() -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_duration_is_refused_whatever_is_allowed(seconds: float) -> None:
-    for name in ("retention_seconds", "grace_seconds", "ingest_idle_seconds", "cursor_age_seconds"):
+    for name in ("retention_seconds", "grace_seconds"):
         with pytest.raises(Usage, match=r"_seconds .*expected a number of seconds"):
             permit(GarbageRequest(allow_short_retention=True, **{name: seconds}), Settings())
 

@@ -20,7 +20,6 @@ from memwal.indexes import (
 )
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
-    IndexCosts,
     IndexPlan,
     Method,
     check_names,
@@ -37,7 +36,6 @@ A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 B = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c12")
 MERGED = {A: 7, B: 3}
 LIMITS = CatchupLimits()
-FREE = IndexCosts(other_seconds_per_row=0.0, other_seconds_per_byte=0.0)
 
 
 def index(
@@ -69,9 +67,8 @@ def plan(
     recorded: Progress | None = MERGED,
     asked: Method | None = None,
     limits: CatchupLimits = LIMITS,
-    costs: IndexCosts = FREE,
 ) -> IndexPlan:
-    return plan_index(table(*rows), facts, recorded, MERGED, asked, limits, costs)
+    return plan_index(table(*rows), facts, recorded, MERGED, asked, limits)
 
 
 # ---- coverage and record
@@ -109,17 +106,17 @@ def test_fragments_that_are_gone_do_not_count() -> None:
 
 
 def test_no_merge_and_full_coverage_needs_no_entry() -> None:
-    found = plan_index(table(10), index([0]), None, {}, None, LIMITS, FREE)
+    found = plan_index(table(10), index([0]), None, {}, None, LIMITS)
     assert not found.has_work
 
 
 def test_an_empty_table_needs_nothing() -> None:
-    found = plan_index(table(), index(), None, {}, None, LIMITS, FREE)
+    found = plan_index(table(), index(), None, {}, None, LIMITS)
     assert not found.has_work
 
 
 def test_rows_that_no_merge_brought_are_indexed_too() -> None:
-    found = plan_index(table(10, 5), index([0]), None, {}, None, LIMITS, FREE)
+    found = plan_index(table(10, 5), index([0]), None, {}, None, LIMITS)
     assert found.method is Method.APPEND
 
 
@@ -144,10 +141,10 @@ def test_many_rows_are_built_as_segments_side_by_side() -> None:
 
 
 def test_slow_types_become_segments_earlier() -> None:
-    costs = IndexCosts(seconds_per_row={"BTREE": 1e-6, "INVERTED": 1e-3})
+    limits = replace(LIMITS, append_seconds_max=0.02)
     rows = (10, 9_000, 9_000)
-    assert plan(index([0]), *rows, costs=costs).method is Method.APPEND
-    assert plan(index([0], kind="INVERTED"), *rows, costs=costs).method is Method.SEGMENTS
+    assert plan(index([0]), *rows, limits=limits).method is Method.APPEND
+    assert plan(index([0], kind="INVERTED"), *rows, limits=limits).method is Method.SEGMENTS
 
 
 def test_one_fragment_is_appended_however_large() -> None:
@@ -186,7 +183,7 @@ def test_with_stable_row_ids_no_old_segment_is_left_beside_a_new_one() -> None:
     limits = replace(LIMITS, append_rows_max=100)
 
     def found(facts: IndexFacts, asked: Method | None = None) -> IndexPlan:
-        return plan_index(stable, facts, None, MERGED, asked, limits, FREE)
+        return plan_index(stable, facts, None, MERGED, asked, limits)
 
     assert (found(facts).method, found(facts).segments_to_merge) == (Method.APPEND, 2)
     vector = found(index([0], [1], kind="IVF_FLAT"))

@@ -69,7 +69,7 @@ def test_the_way_out_of_the_legacy_format(tmp_path: Path) -> None:
     uri, new, file = (str(tmp_path / name) for name in ("t", "new", "rows.parquet"))
     base = lance.write_dataset(rows(range(3), 0), uri, data_storage_version="legacy")
     refused = run_memwal("init", uri, "--primary-key", "id")
-    assert refused.returncode == 7 and "MW-T12" in refused.stderr
+    assert refused.returncode == 7 and "MW-K10" in refused.stderr
     assert lance.dataset(uri).version == 1
 
     base.update_field_metadata({"id": {"lance-schema:unenforced-primary-key": "true"}})

@@ -79,7 +79,7 @@ def test_a_generation_whose_schema_makes_lance_panic_fails_alone(table: Table) -
     assert (code, report["outcome"]) == (6, "partial")
     failed = [s for s in report["shards"] if s["outcome"] != "done"]
     assert [s["shard_id"] for s in failed] == [culprit]
-    assert "_gen_2: can't be opened" in failed[0]["error"] and "MW-F06" in failed[0]["error"]
+    assert "_gen_2: can't be opened" in failed[0]["error"] and "MW-F01" in failed[0]["error"]
     assert sum(s["commits_shared"] for s in report["shards"]) == SHARDS - 2
     manifest.write_bytes(whole)
     assert merge(table)[0] == 0

@@ -560,7 +560,7 @@ def test_no_shard_is_claimed_unasked(table: Table) -> None:
         return False
 
     report = run(table, confirm=refuse)
-    assert report.exit_code == 5 and "(MW-J01)" in str(report.error)
+    assert report.exit_code == 5 and "(MW-R01)" in str(report.error)
     assert len(asked) == 1
     after = snap(table)
     assert {name: after.get(name) for name in before} == before

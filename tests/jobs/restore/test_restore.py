@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import memwal
-from memwal.errors import Missing, NotATable, Refused
+from memwal.errors import NotATable, Refused
 from memwal.format import layout, restores
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.restore.report import RestoreTableReport, show_table
+from memwal.jobs.restore.report import RestoreTableReport
 from memwal.jobs.verify.job import run_verify
 from memwal.model import ShardId, ShardManifest
 from memwal.read import open_table
@@ -141,16 +140,14 @@ def fails(call: Any) -> str:
     return str(caught.value)
 
 
-# ---- in a new place
-
-
 def test_in_a_new_place(world: World) -> None:
     path = world.root / "new"
-    planned = check_done(restore(world.place, path, dry_run=True))
+    version = world.table.dataset.version
+    planned = check_done(restore(world.place, path, version=version, dry_run=True))
     assert (planned.backup, planned.version_after, path.exists()) == ("b1", None, False)
     report = check_done(restore(world.place, path))
-    assert (report.objects_copied, report.replaced) == (planned.objects_copied, ())
-    assert report.backup_version == world.table.dataset.version
+    assert report.objects_copied == planned.objects_copied
+    assert report.backup_version == version
     assert [(s.shard_id, s.generations, s.wal_entries) for s in report.shards] == sorted(
         [(world.shard, (1, 2), 1), (world.other, (1, 2), 0)]
     )
@@ -199,219 +196,89 @@ def test_operands_count_once_after_a_restore(tmp_path: Path) -> None:
     writer.put(pa.Table.from_pylist([table.row(1, 17)], schema=table.dataset.schema))
     writer.close()
     table.merge()
-    check_done(restore(tmp_path / "copies", tmp_path / "t", over=True))
+    (tmp_path / "t").rename(tmp_path / "broken")
+    check_done(restore(tmp_path / "copies", tmp_path / "t"))
     assert table.keyed(open_table(table.uri).read(with_wal=True).read_all()) == truth
     table.flush((1, table.row(1, 19)))
     table.merge()
     assert table.base_rows() == table.by_key(table.truth())
 
 
-def test_where_its_folder_was_deleted_an_old_writer_is_told_when_it_flushes(world: World) -> None:
+def test_where_the_old_table_was_moved_aside_its_writer_is_told_when_it_flushes(
+    world: World,
+) -> None:
     # Its epoch, its manifests and its WAL are all ahead of the backup's.
+    stale = world.table.dataset
     world.go_on()
     world.table.writer(world.shard).close()
     world.writer = world.table.writer(world.shard)
     world.writer.put(world.rows(8, 91))
-    before = world.manifest()
-    shutil.rmtree(world.path)
+    before, later = world.manifest(), world.table.lsm_rows()
+    refused = restore(world.place, world.path)
+    assert (refused.exit_code, "(MW-A20)" in (refused.error or "")) == (5, True)
+    assert world.manifest() == before
+
+    world.path.rename(world.root / "broken")
     check_done(restore(world.place, world.path))
-    assert world.manifest().writer_epoch > before.writer_epoch + layout.LEAP // 2
+    assert world.manifest().writer_epoch > layout.LEAP
+    assert "ncompatible" in fails(lambda: stale.delete("k = 1"))
     world.writer.put(world.rows(8, 92))  # nothing shows where it stands
     assert "fenced" in fails(world.writer.close)
     check_restored(world, world.path)
+    assert world.at(world.root / "broken").lsm_rows() == later
+
+
+def test_the_writer_of_a_restored_table_is_told_of_the_next_restore(world: World) -> None:
+    for old in ("broken", "broken again"):
+        world.path.rename(world.root / old)
+        check_done(restore(world.place, world.path))
+        writer, world.writer = world.writer, world.table.writer(world.shard)
+    writer.put(world.rows(8, 92))
+    assert "fenced" in fails(writer.close)
+    world.writer.close()
+    assert read_all(world.table) == world.truth
+
+
+def test_a_writer_of_memwal_is_told(world: World) -> None:
+    stores = world.table.stores
+    ours = ShardWriters(stores.objects, stores.tables, merged=world.table.progress())
+    shard = ours.open(world.other)
+    shard.put(world.rows(12, 80))
+    world.path.rename(world.root / "broken")
+    check_done(restore(world.place, world.path))
+    shard.put(world.rows(12, 81))
+    with pytest.raises(Fenced, match="restored from a backup"):
+        shard.close()
+    assert read_all(world.table) == world.truth
 
 
 @pytest.mark.nightly
-def test_in_a_bucket_and_over_it(
-    make_s3_uri: Callable[[], str], s3_server: S3Server, world: World
-) -> None:
+def test_in_a_bucket(make_s3_uri: Callable[[], str], s3_server: S3Server, world: World) -> None:
     uri, options = make_s3_uri(), s3_server.storage_options
     check_done(restore(world.place, uri, options=options))
     table = replace(world.table, uri=uri, options=options)
     assert read_all(table) == world.truth
     old = table.writer(world.shard)
     old.put(world.rows(7, 80))
-    stale = table.dataset
-    report = check_done(restore(world.place, uri, options=options, over=True))
-    assert (report.objects_copied, report.kept_checkpoint is None) == (0, False)
-    assert "fenced" in fails(lambda: old.put(world.rows(7, 81)))
-    assert "ncompatible" in fails(lambda: stale.delete("k = 1"))
+    held = restore(world.place, uri, options=options)
+    assert (held.exit_code, "(MW-A20)" in (held.error or "")) == (5, True)
+    objects = table.stores.objects
+    objects.delete([file.path for file in objects.list("")])
+    check_done(restore(world.place, uri, options=options))
+    old.put(world.rows(7, 81))
+    assert "fenced" in fails(old.close)
     assert read_all(table) == world.truth
-
-
-# ---- over a table
-
-
-def test_over_a_table_its_writer_is_fenced_and_its_rows_are_kept(world: World) -> None:
-    world.go_on()
-    third = world.table.add_shard()
-    world.table.flush(third, Put([16], 99))
-    later, stale = world.table.lsm_rows(), world.table.dataset
-    before = world.manifest()
-    refused = restore(world.place, world.path)
-    assert (refused.exit_code, "(MW-A20)" in (refused.error or "")) == (5, True)
-    assert world.manifest() == before
-
-    report = check_done(restore(world.place, world.path, over=True))
-    world.table.shards.remove(third)
-    assert "ncompatible" in fails(
-        lambda: lance.write_dataset(world.rows(9, 1), stale, mode="append")
-    )
-    assert "ncompatible" in fails(lambda: stale.delete("k = 1"))
-    assert "fenced" in fails(lambda: world.writer.put(world.rows(8, 92)))
-    assert "fenced" in fails(world.writer.close)
-    assert {s.shard_id: s.known for s in report.shards} == {
-        world.shard: True,
-        world.other: True,
-        third: False,
-    }
-    assert world.manifest(shard=third).flushed_generations == ()
-    check_restored(world, world.path)
-
-    assert report.kept_checkpoint is not None
-    shown = " ".join(str(part) for part in show_table(report))
-    for text in ("backup b1", report.kept_checkpoint, str(report.replaced_folder)):
-        assert text in shown
-    kept = open_table(world.table.uri).read(checkpoint=report.kept_checkpoint).read_all()
-    assert world.table.keyed(kept) == later
-    # What only the old WAL had is no part of a checkpoint.
-    assert replaced_rows(world, report) == {90}
-
-
-def test_a_restore_that_has_expired_is_no_fall_of_progress(world: World) -> None:
-    world.go_on()
-    world.table.merge_all()
-    check_done(restore(world.place, world.path, over=True))
-    restored = int(world.table.dataset.version)
-    world.table.dataset.create_scalar_index("n", "BTREE")
-    world.table.dataset.cleanup_old_versions(
-        older_than=timedelta(0), error_if_tagged_old_versions=False
-    )
-    assert restored not in {version["version"] for version in world.table.dataset.versions()}
-    (report,) = run_verify(RunOptions(tables=[resolve(world.path)]), SILENT).tables
-    assert report.error is None
-    assert f"turned back on purpose at {restored + 1}" in str(report)
-    repaired = memwal.open_table(world.table.uri).repair(execute=True, yes=True)
-    assert repaired.outcome == "nothing_to_do"
-    assert read_all(world.table) == world.truth
-
-
-def test_a_writer_of_memwal_is_fenced(world: World) -> None:
-    stores = world.table.stores
-    ours = ShardWriters(stores.objects, stores.tables, merged=world.table.progress())
-    shard = ours.open(world.other)
-    shard.put(world.rows(12, 80))
-    check_done(restore(world.place, world.path, over=True))
-    with pytest.raises(Fenced, match="restored from a backup"):
-        shard.put(world.rows(12, 81))
-    assert read_all(world.table) == world.truth
-
-
-def test_over_a_broken_table(world: World) -> None:
-    """Its data garbled, a generation and a WAL gone, a shard's newest manifest torn."""
-    world.go_on()
-    root, shard = world.path, layout.shard_folder(world.shard)
-    data = sorted(f"data/{path.name}" for path in (world.place / "data").iterdir())
-    for name in data:
-        (root / name).write_bytes(b"x" * (root / name).stat().st_size)
-    newest = world.manifest()
-    (pending,) = (g for g in newest.flushed_generations if g.generation == 2)
-    shutil.rmtree(root / shard / pending.path)
-    shutil.rmtree(root / layout.wal_folder(world.other))
-    torn = layout.shard_manifest_path(world.shard, newest.version)
-    (root / torn).write_bytes(b"\xff" * 50)
-    report = check_done(restore(world.place, world.path, over=True))
-    assert {*data} <= {*report.replaced}
-    kept = root / str(report.replaced_folder)
-    assert set((kept / data[0]).read_bytes()) == {ord("x")}
-    assert (kept / torn).read_bytes() == b"\xff" * 50
-    with pytest.raises(Missing, match="was collected"):
-        ShardManifests(world.table.stores.objects).read(world.shard, newest.version)
-    with pytest.raises(OSError):
-        world.writer.put(world.rows(8, 92))
-        world.writer.close()
-    check_restored(world, world.path)
-
-
-@pytest.mark.nightly
-def test_over_a_table_whose_version_is_torn(world: World) -> None:
-    (name,) = (
-        name
-        for name in layout.table_manifest_names(world.table.dataset.version)
-        if (world.path / layout.VERSIONS / name).exists()
-    )
-    (world.path / layout.VERSIONS / name).write_bytes(b"torn")
-    report = check_done(restore(world.place, world.path, over=True))
-    assert report.kept_checkpoint is None
-    assert "no checkpoint" in report.warnings[0]
-    assert any(path.startswith(layout.VERSIONS) for path in report.removed)
-    check_restored(world, world.path)
-
-
-def test_readers_see_nothing_of_it_before_the_mark(world: World) -> None:
-    """A shard that has no manifest any more, and a table that goes on: its rows come at once."""
-    shutil.rmtree(world.path / layout.shard_folder(world.other) / "manifest")
-    before = world.manifest(shard=world.shard)
-    seen = []
-
-    def look(step: str) -> None:
-        if step in ("copy", "keep"):
-            folder = world.path / layout.shard_folder(world.other) / "manifest"
-            seen.append((fails_to_open(world.path), folder.exists()))
-
-    check_done(restore(world.place, world.path, over=True, steps=look))
-    assert (False, False) in seen
-    assert (False, True) not in seen
-    assert world.manifest().writer_epoch > before.writer_epoch
-    assert read_all(world.table) == world.truth
-
-
-def test_a_version_of_a_table_made_again_with_the_same_numbers_stays(world: World) -> None:
-    version = int(world.table.dataset.version)
-    shutil.rmtree(world.path)
-    again = make_table(world.path, rows=range(40, 50), shards=1)
-    while int(again.dataset.version) < version:
-        again.dataset.delete(f"n = {1040 + int(again.dataset.version)}")
-    rows = again.base_rows()
-    memwal.open_table(again.uri).checkpoint("mine")
-    report = check_done(restore(world.place, world.path, over=True))
-    assert any("another one than the backup's" in text for text in report.warnings)
-    found = open_table(again.uri).read(checkpoint="mine", allow_reinitialised=True)
-    assert again.keyed(found.read_all()) == rows
-    check_restored(world, world.path)
-
-
-def test_an_ingest_that_goes_on_until_its_writer_is_fenced_is_put_aside(world: World) -> None:
-    folder = world.path / layout.INGESTS / "late"
-
-    def go_on(step: str) -> None:
-        if step == "shard":
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "000000000001.json").write_text("{}")
-
-    report = check_done(restore(world.place, world.path, over=True, steps=go_on))
-    assert report.ingests_put_aside == ("late",)
-    assert not list(folder.glob("*"))
 
 
 # ---- refusals
 
 
-def test_a_damaged_backup_leaves_the_table_as_it_was(world: World) -> None:
-    world.go_on()
-    later = world.table.lsm_rows()
-    (data,) = list((world.place / "data").iterdir())[:1]
+def test_a_damaged_backup_becomes_no_table(world: World) -> None:
+    data = next((world.place / "data").iterdir())
     data.write_bytes(b"y" * data.stat().st_size)
-    (world.path / "data" / data.name).unlink(missing_ok=True)
-    version = world.table.dataset.version
-    report = restore(world.place, world.path, over=True)
+    report = restore(world.place, world.root / "new")
     assert (report.exit_code, "(MW-A07)" in (report.error or "")) == (8, True)
-    assert world.table.dataset.version == version
-    world.writer.put(world.rows(8, 92))
-    new = restore(world.place, world.root / "new")
-    assert new.exit_code == 8
     assert fails_to_open(world.root / "new")
-    assert later
 
 
 def fails_to_open(path: Path) -> bool:
@@ -423,45 +290,37 @@ def fails_to_open(path: Path) -> bool:
 
 
 def test_places_that_are_refused(world: World) -> None:
-    inside = restore(world.place, world.place / "inside")
-    around = restore(world.place, world.root)
-    itself = restore(world.place, world.place, over=True)
-    assert [r.exit_code for r in (inside, around, itself)] == [2, 2, 2]
-    another = world.root / "another"
-    back_up(world.table, another)
-    holds = restore(world.place, another, over=True)
-    assert (holds.exit_code, "(MW-A21)" in (holds.error or "")) == (5, True)
+    places = (world.place / "inside", world.root, world.place)
+    assert [restore(world.place, place).exit_code for place in places] == [2, 2, 2]
     with pytest.raises(Refused, match="MW-L01"):
         restore(world.place, world.root / "new", lease=False)
     (world.root / "file").mkdir()
     (world.root / "file" / "some.txt").write_text("here")
     occupied = restore(world.place, world.root / "file")
     assert (occupied.exit_code, "(MW-A20)" in (occupied.error or "")) == (5, True)
-    assert restore(world.root / "nothing", world.root / "new").exit_code == 2
+    for source, asked in (
+        (world.root / "nothing", {}),
+        (world.place, {"backup": "b2"}),
+        (world.place, {"version": 99, "backup": "b1"}),
+    ):
+        assert restore(source, world.root / "new", **asked).exit_code == 2
     assert not (world.root / "new").exists()
-    world.table.stores.leases.acquire("merge")
-    report = restore(world.place, world.path, over=True)
+    world.at(world.root / "new").stores.leases.acquire("restore")
+    report = restore(world.place, world.root / "new")
     assert (report.outcome, report.exit_code) == ("held", 4)
 
 
 @pytest.mark.nightly
-def test_versions_that_are_named_by_another_scheme(world: World, tmp_path: Path) -> None:
+def test_versions_that_are_named_by_the_first_scheme(tmp_path: Path) -> None:
     first = World(tmp_path / "v1", enable_v2_manifest_paths=False)
-    report = restore(first.place, world.path, over=True)
-    assert (report.exit_code, "(MW-A22)" in (report.error or "")) == (7, True)
-    check_restored(world, world.path)
     check_done(restore(first.place, first.root / "new"))
     check_restored(first, first.root / "new")
-    first.go_on()
-    check_done(restore(first.place, first.path, over=True))
-    check_restored(first, first.path)
 
 
 # ---- killed
 
 
-STEPS = ("base", "mark", "copy", "fence", "commit", "claim", "row", "shard")
-OVER = ("claim", "remove", "keep", "commit", "aside", "mark", "copy", "fence", "row", "shard")
+STEPS = ("copy", "mark", "fence", "commit", "claim", "row", "shard")
 
 
 @pytest.mark.parametrize("step", STEPS[: many(len(STEPS), 1)])
@@ -470,7 +329,9 @@ def test_killed_in_a_new_place(world: World, step: str) -> None:
     with pytest.raises(Stop):
         restore(world.place, path, steps=StopAt(step, 2 if step in ("copy", "claim") else 1))
     assert fails_to_open(path)
-    if step not in ("mark",):
+    if step != "mark":
+        (looked,) = run_verify(RunOptions(tables=[resolve(path)]), SILENT).tables
+        assert (looked.exit_code, "(MW-A25)" in (looked.error or "")) == (5, True)
         back_up(world.table, world.place, "b2")
         other = restore(world.place, path, backup="b2")
         assert (other.exit_code, "'b1' was not finished" in (other.error or "")) == (5, True)
@@ -478,76 +339,57 @@ def test_killed_in_a_new_place(world: World, step: str) -> None:
     check_restored(world, path)
 
 
-@pytest.mark.parametrize("step", OVER[: many(len(OVER), 1)])
-def test_killed_over_a_table(world: World, step: str) -> None:
-    world.go_on()
-    damaged = next((world.place / "data").iterdir()).name
-    (world.path / "data" / damaged).write_bytes(b"x" * 100)
-    stale = world.table.dataset
-    with pytest.raises(Stop):
-        restore(world.place, world.path, over=True, steps=StopAt(step, 1))
-    blocked = step not in ("keep", "mark", "copy", "remove", "aside")
-    assert fails_to_open(world.path) == blocked
-    if blocked:  # a commit that was begun before, and a job
-        (looked,) = run_verify(RunOptions(tables=[resolve(world.path)]), SILENT).tables
-        assert (looked.exit_code, "(MW-A25)" in (looked.error or "")) == (5, True)
-        with pytest.raises(OSError):
-            stale.delete("k = 1")
-    report = check_done(restore(world.place, world.path, over=blocked is False))
-    kept = [*world.path.glob(f"{layout.REPLACED}/*/data/{damaged}")]
-    assert [k.read_bytes() for k in kept] in ([b"x" * 100], [b"x" * 100] * 2)
-    assert report.version_after == stale.version + 1
-    with pytest.raises(OSError):
-        world.writer.put(world.rows(8, 92))
-    check_restored(world, world.path)
-
-
-def test_killed_and_then_another_backup(world: World) -> None:
+def test_killed_and_then_garbled(world: World) -> None:
     path = world.root / "new"
     with pytest.raises(Stop):
-        restore(world.place, path, steps=StopAt("shard", 1))
-    world.writer.put(world.rows(7, 80))
-    back_up(world.table, world.place, "b2")
-    report = check_done(restore(world.place, path, over=True))
-    assert report.backup == "b2"
-    world.truth[world.table.kind.key(7)] = world.table.row(7, 80)
-    assert read_all(world.at(path)) == world.truth
+        restore(world.place, path, steps=StopAt("commit", 1))
+    data = next((path / "data").iterdir())
+    data.write_bytes(b"x" * data.stat().st_size)
+    report = restore(world.place, path)
+    assert (report.exit_code, "with other bytes" in (report.error or "")) == (5, True)
+    data.unlink()
+    assert check_done(restore(world.place, path)).objects_copied == 1
+    check_restored(world, path)
 
 
-def test_what_comes_between_is_restored_over_kept_or_fenced(world: World) -> None:
-    """A commit before the mark, a put that is acknowledged to the last, a claim."""
-    before, commits, claims, put = world.manifest(), [], [], []
+def test_what_comes_between_is_fenced(world: World) -> None:
+    """A put that is acknowledged to the last, and a claim."""
+    path, claims = world.root / "new", list[ShardManifest]()
 
     def come(step: str) -> None:
-        if step == "mark" and not commits:
-            commits.append(lance.write_dataset(world.rows(17, 1), world.table.uri, mode="append"))
-        if step == "aside" and not put:
-            put.append(world.writer.put(world.rows(8, 98)))
         if step == "row" and not claims:
-            assert "fenced" in fails(lambda: world.writer.put(world.rows(8, 99)))
-            claims.append(ShardManifests(world.table.stores.objects).claim(world.shard))
+            claims.append(ShardManifests(world.at(path).stores.objects).claim(world.shard))
 
-    world.writer.put(world.rows(8, 97))
-    report = check_done(restore(world.place, world.path, over=True, steps=come))
-    assert report.version_after == commits[0].version + 1
-    assert before.writer_epoch < claims[0].writer_epoch < world.manifest().writer_epoch
-    assert replaced_rows(world, report) == {70, 97, 98}
-    assert read_all(world.table) == world.truth
+    check_done(restore(world.place, path, steps=come))
+    assert claims[0].writer_epoch < world.manifest(path).writer_epoch
+    check_restored(world, path)
 
 
-def replaced_rows(world: World, report: RestoreTableReport) -> set[int]:
-    """What only the old WAL had."""
-    folder = world.path / str(report.replaced_folder) / layout.wal_folder(world.shard)
-    batches = [b for e in folder.iterdir() for b in pa.ipc.open_stream(e.read_bytes())]
-    return {row["n"] for batch in batches for row in batch.to_pylist()}
+@pytest.mark.parametrize("step", ["mark", "commit"])
+def test_where_somebody_else_makes_a_table_meanwhile_it_stays_theirs(
+    world: World, step: str
+) -> None:
+    path = world.root / "new"
+
+    def come(now: str) -> None:
+        if now == step:
+            version = world.table.dataset.version + (1 if step == "mark" else 9)
+            name = path / layout.VERSIONS / layout.table_manifest_names(version)[0]
+            name.parent.mkdir(parents=True, exist_ok=True)
+            name.write_text("theirs")
+
+    report = restore(world.place, path, steps=come)
+    assert (report.exit_code, report.outcome) == (4, "failed")
+    assert (path / "data").exists() == (step == "commit")
+    assert "theirs" in [file.read_text("latin1") for file in (path / layout.VERSIONS).iterdir()]
 
 
 def test_what_is_gone_again_before_the_end(world: World) -> None:
     path = world.root / "new"
 
     def delete(step: str) -> None:
-        if step == "base":
-            shutil.rmtree(path / "data")
+        if step == "shard":
+            shutil.rmtree(path / "data", ignore_errors=True)
 
     report = restore(world.place, path, steps=delete)
     assert (report.exit_code, "gone again" in (report.error or "")) == (1, True)
@@ -564,7 +406,7 @@ def test_a_mark_of_a_newer_memwal_is_left_alone(world: World) -> None:
     data = mark.read_bytes()
     assert restores.decode_restore_mark(data) is not None
     mark.write_bytes(data.replace(b"\n\x08\x01", b"\n\x08\x02"))
-    report = restore(world.place, path, over=True)
+    report = restore(world.place, path)
     assert (report.exit_code, "(MW-A23)" in (report.error or "")) == (8, True)
 
 
@@ -584,6 +426,6 @@ def test_a_new_place_that_is_given_like_a_name(
     assert str(elsewhere.value) == told
     report = memwal.open_table(place).restore(str(world.place), backup="b1")
     assert (report.backup, report.objects_copied > 0) == ("b1", True)
-    with pytest.raises(Refused, match="over"):
+    with pytest.raises(Refused, match="aside"):
         memwal.open_table(place).restore(str(world.place))
     assert read_all(world.at(world.root / "again")) == world.truth

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.errors import Corruption, Refused, Usage
+from memwal.errors import Corruption, Refused, StoreUnavailable
 from memwal.format import codec, layout, restores
 from memwal.jobs.restore.plan import (
-    Part,
-    Place,
-    ShardState,
+    check_end,
     check_list,
     check_place,
-    choose_backup,
-    find_next_version,
-    find_part,
-    find_stale_ingests,
-    list_copied,
-    plan_shard,
+    find_version_path,
+    is_copied,
+    plan_claim,
+    plan_end,
 )
-from memwal.jobs.restore.request import RestoreRequest
 from memwal.model import (
     Backup,
     BackupObject,
@@ -34,13 +30,11 @@ from memwal.model import (
     ShardManifest,
     StoredFile,
 )
-from memwal.rows.progress import CLOCKS_APART_NANOS
 
 SHARD, OTHER = (
     ShardId("0" * 8 + "-0000-4000-8000-" + "0" * 12),
     ShardId("1" * 8 + "-0000-4000-8000-" + "0" * 12),
 )
-RESTORE_ID = "2" * 8 + "-0000-4000-8000-" + "0" * 12
 AT = 10**18
 BACKUP = Backup(
     name="b1",
@@ -83,14 +77,9 @@ KEPT = ShardManifest(
 )
 
 
-def place(*paths: str, modified: int = AT, **known: object) -> Place:
-    files = {p: StoredFile(path=p, size_bytes=1, modified_at_nanos=modified) for p in paths}
-    return replace(Place(uri="/t", files=files), **known)  # type: ignore[arg-type]
-
-
-@given(st.tuples(*[st.integers(0, 10**6)] * 6), st.booleans(), st.booleans())
+@given(st.tuples(*[st.integers(0, 10**6)] * 6), st.booleans(), st.sampled_from([0, 5 * 10**8, AT]))
 def test_a_shard_goes_on_above_all_that_was_given(
-    numbers: tuple[int, ...], known: bool, there: bool
+    numbers: tuple[int, ...], there: bool, now_nanos: int
 ) -> None:
     epoch, version, position, seen, replayed, entries = numbers
     old = ShardManifest(
@@ -102,125 +91,101 @@ def test_a_shard_goes_on_above_all_that_was_given(
         wal_entry_position_last_seen=seen,
         flushed_generations=(replace(GENERATION, generation=8, path="abcdef01_gen_8"),),
     )
-    kept = KEPT if known else None
-    found = ShardState(
-        shard_id=SHARD, manifest=old if there else None, version=version, position=position
-    )
-    planned = plan_shard(found, kept)
-    after = planned.finish(entries)
-    given_out = [m for m in (found.manifest, kept) if m is not None]
-    assert planned.claimed.writer_epoch >= max((m.writer_epoch for m in given_out), default=0) + (
-        layout.LEAP
-    )
+    claimed = plan_claim(KEPT, old if there else None, position, now_nanos)
+    after = plan_end(claimed, entries)
+    given_out = [KEPT, *([old] if there else [])]
+    leapt = max(m.writer_epoch for m in given_out) + layout.LEAP_MIN
+    assert claimed.writer_epoch == max(leapt, now_nanos // 1000)
     seen_last = [m.wal_entry_position_last_seen for m in given_out]
     covered = [m.replay_after_wal_entry_position for m in given_out]
-    assert planned.sentinel >= max([position, *seen_last, *covered]) + layout.LEAP
     # Before the WAL stands, nothing of the old one is replayed either.
-    assert planned.claimed.replay_after_wal_entry_position == planned.sentinel
-    assert after.replay_after_wal_entry_position == planned.sentinel
-    assert after.wal_entry_position_last_seen == planned.sentinel + entries
-    assert (planned.claimed.version, after.version) == (version + 1, version + 2)
-    assert planned.tip == (position + 1 if position else None)
-    if known:
-        assert after.flushed_generations == KEPT.flushed_generations
-        assert after.current_generation == KEPT.current_generation
-    else:
-        assert (after.flushed_generations, after.current_generation) == ((), 1)
+    sentinel = claimed.replay_after_wal_entry_position
+    leapt = max([position, *seen_last, *covered]) + layout.LEAP_MIN
+    assert sentinel == max(leapt, now_nanos // 1000)
+    assert after.replay_after_wal_entry_position == sentinel
+    assert after.wal_entry_position_last_seen == sentinel + entries
+    first = max(m.version for m in given_out) + 1
+    assert (claimed.version, after.version) == (first, first + 1)
+    assert after.flushed_generations == KEPT.flushed_generations
+    assert after.current_generation == KEPT.current_generation
 
 
-def test_which_backup() -> None:
-    newer = replace(BACKUP, name="b2", version=9)
-    again = replace(BACKUP, name="b3", version=7)
-    backups = (BACKUP, newer, again)
-    assert choose_backup(backups, RestoreRequest(), "/b") == again
-    assert choose_backup(backups, RestoreRequest(backup="b2"), "/b") == newer
-    assert choose_backup(backups, RestoreRequest(version=9), "/b") == newer
-    assert choose_backup(backups, RestoreRequest(version=7), "/b") == again
-    assert choose_backup(backups, RestoreRequest(version=7, backup="b1"), "/b") == BACKUP
-    for wrong in (RestoreRequest(backup="b4"), RestoreRequest(version=9, backup="b1")):
-        with pytest.raises(Usage, match=r"there are: b1 \(version 7, "):
-            choose_backup(backups, wrong, "/b")
-    with pytest.raises(Usage, match="it has none"):
-        choose_backup((), RestoreRequest(), "/b")
+def test_a_later_restore_of_the_same_backup_goes_on_above_the_first() -> None:
+    made, later = plan_claim(KEPT, None, 0, AT), plan_claim(KEPT, None, 0, AT + 10**9)
+    assert later.writer_epoch - made.writer_epoch == layout.LEAP_MIN
+    first, second = (m.replay_after_wal_entry_position for m in (made, later))
+    assert second - first == layout.LEAP_MIN
+    assert min(made.writer_epoch, first) > layout.LEAP
 
 
-def test_where_it_may_go() -> None:
-    ours = RestoreMark(restore_id=RESTORE_ID, backup="b1", objects_sha256=b"\0" * 32)
-    other = replace(ours, backup="b0")
-    remade = replace(ours, objects_sha256=b"\1" * 32)
-    free = place(f"{layout.LEASE}/1.json")
-    marked = place("_versions/x", mark=ours, marked_version=8)
-    check_place(free, BACKUP, RestoreRequest())
-    check_place(marked, BACKUP, RestoreRequest())
-    for wrong, said in (
-        (place("data/x"), "something already"),
-        (replace(marked, mark=other), "'b0' was not finished"),
-        (replace(marked, mark=remade), "'b1' was not finished"),
-    ):
-        with pytest.raises(Refused, match=said):
-            check_place(wrong, BACKUP, RestoreRequest())
-        check_place(wrong, BACKUP, RestoreRequest(over=True))
-    with pytest.raises(Refused, match="place of backups"):
-        check_place(place(layout.backup_path("b1")), BACKUP, RestoreRequest(over=True))
+OURS = RestoreMark(backup="b1", objects_sha256=b"\0" * 32)
 
 
-def test_the_next_version_is_above_both() -> None:
-    assert find_next_version(place(), BACKUP) == 8
-    assert find_next_version(place(version=3), BACKUP) == 8
-    assert find_next_version(place(version=12), BACKUP) == 13
-    assert find_next_version(place(version=12, marked_version=13), BACKUP) == 13
+@pytest.mark.parametrize(
+    ("paths", "mark", "said"),
+    [
+        ([f"{layout.LEASE}/1.json", f"{layout.RUNS}/1.json", layout.RESERVE], None, None),
+        (["_versions/x", "data/x"], OURS, None),
+        (["data/x"], None, "something already"),
+        ([f"{layout.INGESTS}/a/1.json"], None, "something already"),
+        ([layout.backup_path("b1")], None, "something already"),
+        (["_versions/x"], replace(OURS, backup="b0"), "'b0' was not finished"),
+        (["_versions/x"], replace(OURS, objects_sha256=b"\1" * 32), "'b1' was not finished"),
+    ],
+)
+def test_where_it_may_go(paths: list[str], mark: RestoreMark | None, said: str | None) -> None:
+    with nullcontext() if said is None else pytest.raises(Refused, match=said):
+        check_place("/t", paths, mark, BACKUP)
 
 
-def test_what_becomes_of_each_object() -> None:
-    parts = {found.path: find_part(found, BACKUP) for found in OBJECTS}
-    assert [parts[path] for path in PATHS] == [
-        Part.BASE, Part.COPIED, Part.SHARD, Part.SHARD, *[Part.WAL] * 4, Part.COPIED,
-    ]  # fmt: skip
+def test_at_the_end_all_is_there_and_nothing_of_an_old_table() -> None:
+    def check(*more: str) -> None:
+        paths = [*PATHS, *more]
+        files = {p: StoredFile(path=p, size_bytes=1, modified_at_nanos=AT) for p in paths}
+        check_end("/t", files, OBJECTS, BACKUP)
 
-    def copied(found: Place) -> list[str]:
-        return [one.path for one in list_copied(OBJECTS, BACKUP, found)]
+    check(layout.wal_entry_path(SHARD, 9))  # below the replay position
+    for strange in (f"{layout.INGESTS}/a/1.json", layout.wal_entry_path(OTHER, 1)):
+        with pytest.raises(Refused, match="from before"):
+            check(strange)
+    larger = replace(OBJECTS[1], size_bytes=2)
+    for found in ({}, {larger.path: StoredFile(path=PATHS[1], size_bytes=1, modified_at_nanos=1)}):
+        with pytest.raises(StoreUnavailable, match="gone again"):
+            check_end("/t", found, [larger], BACKUP)
 
-    others = ["data/a.lance", PATHS[-1]]
-    manifest = layout.shard_manifest_path(SHARD, 4)
-    assert sorted(copied(place())) == sorted([*others, manifest])
-    there = place(layout.shard_manifest_path(SHARD, 9), version=3)
-    assert sorted(copied(there)) == sorted(others)
-    elsewhere = place(layout.shard_manifest_path(OTHER, 9), version=3)
-    assert sorted(copied(elsewhere)) == sorted([*others, manifest])
+
+def test_the_next_version_is_named_as_the_backups_is() -> None:
+    second, first = layout.table_manifest_names(8)
+    assert find_version_path(BACKUP) == f"_versions/{second}"
+    old = replace(BACKUP, manifest_path="_versions/7.manifest")
+    assert find_version_path(old) == f"_versions/{first}"
+
+
+def test_what_is_put_again_is_not_copied() -> None:
+    copied = [found.path for found in OBJECTS if is_copied(found)]
+    assert copied == [*PATHS[:3], PATHS[-1]]
 
 
 def test_a_list_has_what_the_document_names() -> None:
-    check_list(OBJECTS, BACKUP, "/b")
+    check_list(PATHS, BACKUP, "/b")
     for path in (BACKUP.manifest_path, PATHS[2], layout.wal_entry_path(SHARD, 4)):
         with pytest.raises(Corruption, match="lacks"):
-            check_list([o for o in OBJECTS if o.path != path], BACKUP, "/b")
+            check_list({*PATHS} - {path}, BACKUP, "/b")
     # What is covered is not replayed.
     covered = layout.wal_entry_path(SHARD, 2)
-    check_list([o for o in OBJECTS if o.path != covered], BACKUP, "/b")
+    check_list({*PATHS} - {covered}, BACKUP, "/b")
 
 
 def test_a_document_that_names_positions_without_end_is_refused_at_once() -> None:
     (shard, *others) = BACKUP.shards
     forged = replace(BACKUP, shards=(replace(shard, wal_last=2**63), *others))
     with pytest.raises(Corruption, match="lacks"):
-        check_list(OBJECTS, forged, "/b")
-
-
-def test_which_ingests_may_have_gone_on() -> None:
-    paths = [f"{layout.INGESTS}/a/1.json", f"{layout.INGESTS}/a/2.json"]
-    before = AT - CLOCKS_APART_NANOS - 1
-    assert find_stale_ingests(place(*paths, modified=before), BACKUP) == {}
-    assert find_stale_ingests(place(*paths, modified=before + 1), BACKUP) == {"a": paths}
-    one = place(*paths, modified=before)
-    newer = replace(one.files[paths[1]], modified_at_nanos=AT)
-    one = replace(one, files={**one.files, paths[1]: newer})
-    assert find_stale_ingests(one, BACKUP) == {"a": paths}
+        check_list(PATHS, forged, "/b")
 
 
 def test_the_mark_is_no_manifest() -> None:
-    mark = RestoreMark(restore_id=RESTORE_ID, backup="b1", objects_sha256=b"\3" * 32)
-    data = restores.encode_restore_mark(mark)
-    assert restores.decode_restore_mark(data) == mark
+    data = restores.encode_restore_mark(OURS)
+    assert restores.decode_restore_mark(data) == OURS
     assert restores.decode_restore_mark(b"") is None
     assert restores.decode_restore_mark(data[1:]) is None
     with pytest.raises(Corruption):

@@ -233,7 +233,7 @@ def test_runs_shows_them_newest_first(table: Table) -> None:
     assert found["runs"][0].keys() == {
         "format", "run_id", "airflow", "job", "started_at", "finished_at", "seconds", "outcome",
         "exit_code", "error", "engine", "holder", "version_before", "version_after", "summary",
-        "backlog", "stuck", "requests", "indexed", "audit",
+        "backlog", "stuck", "requests", "audit",
     }  # fmt: skip
 
 

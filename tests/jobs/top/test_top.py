@@ -74,8 +74,6 @@ def test_json_has_a_row_for_each_table_and_writes_nothing(here: Path) -> None:
     assert found["requests_per_second"] > 0
     assert (found["source"], found["dollars_per_month"]) == (None, None)
     assert list_files(here) == before
-    code, found = look("a", "b", "--sort", "table")
-    assert (code, [row["table"] for row in found["tables"]]) == (0, ["a", "b"])
 
 
 @pytest.mark.integration
@@ -93,7 +91,6 @@ def test_once_prints_the_rows(here: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--sort", "size"], "--sort 'size': expected one of lag, table"),
         (["--every", "0s"], "--every 0s: expected 0.1s or more"),
         (["--from", "http://localhost:1", "a"], "name none beside it"),
         (["--from", "file:///etc/passwd"], "expected http://HOST:PORT"),

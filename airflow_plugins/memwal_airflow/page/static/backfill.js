@@ -26,10 +26,9 @@ const NEEDS = {
   concurrency: [BACKFILL, ALL_TABLES],
   deadline: [BACKFILL],
   engine: [BACKFILL],
-  lease_seconds: [BACKFILL],
   execute: [GARBAGE],
 };
-const NUMBERS = ["until_generation", "generations_per_commit_max", "bytes_per_commit_max", "concurrency", "lease_seconds"];
+const NUMBERS = ["until_generation", "generations_per_commit_max", "bytes_per_commit_max", "concurrency"];
 
 // A place for "needs Merge", which the field is described by.
 function need(name) {
@@ -76,8 +75,7 @@ function fields(table, shard, session) {
         number("bytes_per_commit_max", "Bytes in a commit, at most", "as configured", 1),
         number("concurrency", "Tables side by side", "as configured", 1, 256),
         field("deadline", "Begin nothing after", h("input", { type: "text", placeholder: "no limit; such as 2h", pattern: "[0-9]+(\\.[0-9]+)?[smhd]" })),
-        field("engine", "Engine", h("select", {}, engines.map(([value, text]) => h("option", { value }, text)))),
-        number("lease_seconds", "Lease seconds", "as configured", 15, 3600))),
+        field("engine", "Engine", h("select", {}, engines.map(([value, text]) => h("option", { value }, text)))))),
   ];
 }
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from memwal.config import make_settings
 from memwal.errors import Refused, Usage
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
-from memwal.jobs.compaction.request import CompactionRequest
 from memwal.jobs.erase.apply import Chain, Eraser
 from memwal.jobs.erase.job.proofs import (
     Copies,
@@ -47,7 +47,7 @@ from memwal.store.shards.writers import sentinel_bytes
 NAME = "erase"
 # Fragments with any deleted row are rewritten. The rows of a new one are as configured: it is that
 # limit, too, by which Lance cuts what it writes.
-_REWRITE = CompactionRequest(materialize_deletions_threshold=0.0)
+_REWRITE = make_settings(materialize_deletions_threshold=0.0)
 
 Confirm = Callable[[str, Sequence[ShardId]], bool]
 
@@ -148,7 +148,7 @@ def _make_eraser(
 
     tables = [table.resolved]
     merge = options.for_job(MergeOptions, tables)
-    compact = options.for_job(CompactionOptions, tables, request=_REWRITE)
+    compact = options.for_job(CompactionOptions, [table.resolved.with_settings(_REWRITE)])
     catch_up = options.for_job(IndexCatchupOptions, tables)
     collect = collecting(options, table, execute=True, retention_seconds=retention, asked=request)
     return Eraser(
