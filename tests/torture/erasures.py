@@ -81,9 +81,10 @@ class Erasures:
             if not waits if code == 0 else again or not left or _IN_THE_WAY not in text:
                 detail = f"exit {code}: {left}, {text[-900:]}"
                 self.world.fault("erasure that does not end", detail)
-            # What a killed writer was about to put in place is nobody's: the message says so.
-            for file in Path(self.place.uri).glob("_mem_wal/*/wal/*.tmp.*"):
-                file.unlink()
+            # What who was killed was about to put in place is nobody's: the message says so.
+            for pattern in ("_mem_wal/*/*/*.tmp.*", "_maintenance/tmp/*"):
+                for file in Path(self.place.uri).glob(pattern):
+                    file.unlink()
         for key in range(_FIRST, _FIRST + self.erased):
             found = [*self._find_marker(key)]
             if found and not any(

@@ -112,12 +112,7 @@ class World:
         )
 
     def begin(
-        self,
-        place: Place,
-        rows: Sequence[Sequence[int]],
-        *,
-        clone: bool = False,
-        doubled: Sequence[int] = (),
+        self, place: Place, rows: Sequence[Any], clone: bool = False, doubled: Sequence[int] = ()
     ) -> None:
         self.places.append(place)
         self.busy.update({(place.name, shard): threading.Lock() for shard in place.shards})
