@@ -7,7 +7,8 @@ VENV_AIRFLOW_NEXT ?= .venv-airflow-next
 VENV_LANCEDB ?= .venv-lancedb
 VENV_NEXT ?= .venv-next
 PYTEST_ARGS ?=
-TEST_PROCESSES ?= $(shell nproc 2>/dev/null || echo 2)
+# One more than there are processors: tests wait for servers and processes.
+TEST_PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 CHECK_PROCESSES ?= 3
 
 BIN := $(VENV)/bin

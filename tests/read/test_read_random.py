@@ -54,7 +54,7 @@ def write_randomly(table: Table, rng: random.Random, numbers: Iterable[int], key
         table.flush(shard, *ops)
 
 
-def random_table(folder: Path, kind: str, rng: random.Random, doubles: int) -> Table:
+def random_table(folder: Path, kind: str, rng: random.Random, doubles: int = 0) -> Table:
     """Several shards with several generations each; some of them merged, a version a merge."""
     keys = min(KINDS[kind].keys_max, KEYS_MAX)
     table = builders.make_table(
