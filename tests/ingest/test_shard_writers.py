@@ -146,12 +146,6 @@ class BeatenBy:
     tables: LanceTables
     objects: Objects
 
-    def base(self) -> Any:
-        return self.tables.base()
-
-    def seen(self, version: int) -> Any:
-        return self.tables.seen(version)
-
     def shard_writer(self, shard_id: ShardId, **settings: Any) -> Any:
         writer = self.tables.shard_writer(shard_id, **settings)
         tip = max(position for position, _ in WalEntries(self.objects).list_entries(shard_id))

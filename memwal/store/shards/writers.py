@@ -281,7 +281,8 @@ class ShardWriters:
     def _check_known(self, manifest: ShardManifest) -> None:
         try:
             check_manifest(manifest)
-            if heads := self.wal.read_heads(manifest):
+            heads = self.wal.read_heads(manifest)
+            if heads := {p: head for p, head in heads.items() if not head.fence_sentinel}:
                 base = Seen.of(self._tables.base())
                 for path, head in heads.items():
                     self._field_ids.check_entry(
