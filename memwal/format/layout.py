@@ -51,13 +51,10 @@ SYSTEM_INDEXES = frozenset({MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 TOMBSTONE = "_tombstone"
 
 U64_MAX = 2**64 - 1
-LEAP = 10**12
-"""A restore raises a shard's epoch and WAL position to the time in microseconds, far above this.
-
-No shard gets here otherwise, by a thousand claims or entries a second for thirty years.
-"""
 LEAP_MIN = 10**6
-"""By so much a restore raises them at least: epochs as far apart have one in between."""
+"""By so much a restore raises a shard's epoch and WAL position at least, and by far more as a rule:
+to the time in microseconds. Epochs as far apart have a restore in between.
+"""
 _STOPPER_MARK = b"\x07collected"
 STOPPER_BYTES = len(_STOPPER_MARK) + 8
 # Lance marks versions of detached commits by the top bit; such names start with a `d`.

@@ -177,6 +177,9 @@ def test_a_claim_that_was_beaten_leaves_its_sentinel_above_ours(tmp_path) -> Non
     found = find_written(WalEntries(stores.objects), later.claim, None, own)
     assert [tip.position for tip in found] == [4, 5]
     later.abandon()
+    restored = replace(later.claim, writer_epoch=3 + layout.LEAP_MIN)
+    with pytest.raises(Refused, match="MW-I42"):
+        find_written(WalEntries(stores.objects), restored, None, own)
 
 
 def test_a_sealed_shard_and_rows_that_do_not_fit(tmp_path) -> None:

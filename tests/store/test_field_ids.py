@@ -5,6 +5,8 @@ Rows wait in a generation, or in the WAL of a writer that died, which is read, a
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,18 @@ def test_rows_of_a_writer_opened_since_are_taken(tmp_path: Path, waits: str) -> 
     assert row(table, with_wal=True)["x"] == 778
     assert (rescue(table).exit_code, merge(table).exit_code) == (0, 0)
     assert row(table)["x"] == 778
+
+
+def test_the_store_s_clock_tells_what_came_first(tmp_path: Path) -> None:
+    """Whatever the time is where the column was added again."""
+    table = make(tmp_path)
+    add_again(table.dataset)
+    put(table, "generation", x=778)
+    assert row(table)["x"] == 778
+    for file in Path(table.uri, layout.VERSIONS).glob("*.manifest"):
+        os.utime(file, (time.time() + 60,) * 2)
+    with pytest.raises(Refused, match="MW-K12"):
+        row(table)
 
 
 def test_rows_of_the_writer_before_are_not(tmp_path: Path) -> None:

@@ -319,13 +319,13 @@ def find_written(
     if tip is None:
         first = min(earlier.values(), key=lambda session: session.start_position)
         tip = Tip(writer_epoch=first.writer_epoch, position=first.start_position, calls=0)
-    positions = range(tip.position + 1, claim.start_position)
-    if len(positions) > layout.LEAP // 2:
+    if claim.writer_epoch - tip.writer_epoch >= layout.LEAP_MIN:
         raise Refused(
             "MW-I42",
             f"shard {claim.shard_id}: the table was restored after this ingest began, and nothing "
             "tells which of its rows came back: ingest again under another --id",
         )
+    positions = range(tip.position + 1, claim.start_position)
     heads = _read_heads(wal, claim.shard_id, positions)
     epoch, found = tip.writer_epoch, []
     for position in positions:

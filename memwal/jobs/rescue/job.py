@@ -46,7 +46,7 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
     def rescue(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         rescuer = ShardRescuer(
             wal=StoredShardWal(
-                stores.objects, check=partial(stores.views.field_ids.check_entry, view)
+                stores.objects, check=partial(stores.views.field_ids.check_entry, view.version)
             ),
             writers=LanceShardWriters(stores.tables),
             clock=stores.clock,

@@ -87,9 +87,11 @@ def _bring_to_rest(options: SchemaOptions, progress: Progress, steps: Steps) -> 
     def fence(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         name = table.resolved.name
         report = TableReport(table=name, outcome=DONE)
-        if not plan_schema(view, options.request, read_type).has_work:
+        plan = plan_schema(view, options.request, read_type)
+        if not plan.has_work:
             return report
         try:
+            StoredSchemaTable(stores, _make_tell(SILENT)).check(view, plan)
             if options.request.fence:
                 table.take_lease(NAME, options)
                 rest.claimed[name] = dict(_fence(table, stores, view, steps))
@@ -205,7 +207,9 @@ def _fence(
     Raises what stands against a claim, such as a torn entry.
     """
     rescuer = ShardRescuer(
-        wal=StoredShardWal(stores.objects, check=partial(stores.views.field_ids.check_entry, view)),
+        wal=StoredShardWal(
+            stores.objects, check=partial(stores.views.field_ids.check_entry, view.version)
+        ),
         writers=LanceShardWriters(stores.tables),
         clock=stores.clock,
         request=RescueRequest(idle_seconds=0),  # a writer that is alive is meant, too

@@ -130,20 +130,14 @@ def plan_schema(view: TableView, request: SchemaRequest, read_type: ReadType) ->
 
 def _check_members(plan: SchemaPlan) -> None:
     """Refuse values that are written anew under members that change as well."""
-    before = {column.field_id: [*_list_names(column.children)] for column in plan.columns}
+    before = {column.field_id: [*list_paths(column.children)] for column in plan.columns}
     for column in plan.rewritten:
-        if column.field_id in before and before[column.field_id] != [*_list_names(column.children)]:
+        if column.field_id in before and before[column.field_id] != [*list_paths(column.children)]:
             raise Refused(
                 "MW-K20",
                 f"column {column.name!r}: its values and its members can't both change at once. "
                 "Make two commands of it",
             )
-
-
-def _list_names(columns: Sequence[ColumnInfo]) -> Iterator[tuple[int, str]]:
-    for column in columns:
-        yield column.field_id, column.name
-        yield from _list_names(column.children)
 
 
 def _check_names(request: SchemaRequest) -> None:

@@ -71,7 +71,7 @@ def _find_generations(
     """Those that are kept, and the others opened: a flushed generation is never written again."""
     if not listed:
         return []
-    told = f"{view.columns} {generations.field_ids.find_given(view)}"
+    told = f"{view.columns} {generations.field_ids.find_given(view.version)}"
     columns = sha256(told.encode()).hexdigest()
     names = [
         f"{view.uri} {shard.shard_id} {one.path} {one.physical_rows} {columns} "

@@ -311,7 +311,9 @@ class _ShardReader:
         columns = _columns(found.schema, self.view.columns)
         epoch = found.entry.writer_epoch
         ids = [column.field_id for column in columns]
-        reused = self.field_ids.find_reused(self.view, self.manifest.shard_id, ids, epoch=epoch)
+        reused = self.field_ids.find_reused(
+            self.view.version, self.manifest.shard_id, ids, epoch=epoch
+        )
         return align.align(self.view.columns, columns, "entry", reused)
 
     def _tombstones(self, table: pa.Table, position: int) -> pa.ChunkedArray:

@@ -101,16 +101,11 @@ class TableHistory:
                 manifest = self._manifests.read(manifest.version - 1)
             except MemWalError:
                 break
-        times = self._list_times() if merged else {}
+        times = self._manifests.list_times() if merged else {}
         return {s: (g, times.get(version, 0)) for s, (g, version) in merged.items()}
 
     def _adds(self, version: int) -> bool:
         return self._tables.read_operation(version) in _ADDING
-
-    def _list_times(self) -> dict[int, int]:
-        files = ((f, f.path.rsplit("/", 1)[-1]) for f in self._objects.list(layout.VERSIONS))
-        found = ((layout.parse_table_manifest_name(name), f.modified_at_nanos) for f, name in files)
-        return {version: at for version, at in found if version is not None}
 
     def _is_past(self, shard_id: ShardId, generation: int, before_nanos: int) -> bool:
         files = dict(self._shards.list_files(shard_id))

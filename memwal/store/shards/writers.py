@@ -53,7 +53,7 @@ from memwal.rows.progress import check_claim
 from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.wal import WalEntries
 from memwal.store.tables.datasets import LanceTables
-from memwal.store.tables.field_ids import FieldIds, Seen
+from memwal.store.tables.field_ids import FieldIds
 from memwal.store.tables.lance_calls import Says, is_panic, says, tidy_text
 from memwal.store.tables.manifests import TableManifests
 
@@ -283,10 +283,10 @@ class ShardWriters:
             check_manifest(manifest)
             heads = self.wal.read_heads(manifest)
             if heads := {p: head for p, head in heads.items() if not head.fence_sentinel}:
-                base = Seen.of(self._tables.base())
+                version = int(self._tables.look().version)
                 for path, head in heads.items():
                     self._field_ids.check_entry(
-                        base, manifest.shard_id, path, head.writer_epoch, head.fields
+                        version, manifest.shard_id, path, head.writer_epoch, head.fields
                     )
         except (Refused, Unsupported) as error:
             raise error.at(self._uri) from None

@@ -13,10 +13,10 @@ under the new one itself; nothing that it leaves shows that.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from memwal.errors import Missing
+from memwal.format import layout
 from memwal.model import ColumnInfo, ShardId
 from memwal.rows.align import check_entry
 from memwal.store.shards.manifests import ShardManifests
@@ -28,33 +28,6 @@ _VERSIONS_MAX = 32
 _READERS_MAX = 16
 
 
-class Base(Protocol):
-    """A version of the base, such as a TableView."""
-
-    @property
-    def version(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def columns(self) -> tuple[ColumnInfo, ...]:
-        """Its columns."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """A version's number and columns."""
-
-    version: int
-    columns: tuple[ColumnInfo, ...]
-
-    @classmethod
-    def of(cls, dataset: Any) -> Seen:
-        """Those of an opened dataset."""
-        return cls(version=int(dataset.version), columns=columns_of(dataset))
-
-
 class FieldIds:
     """The fields of one table. What was found of a version is remembered."""
 
@@ -64,11 +37,12 @@ class FieldIds:
         self._tables = tables
         self._manifests = manifests
         self._shards = shards
-        self._known: dict[int, Mapping[int, int]] = {}
+        self._given: dict[int, Mapping[int, int]] = {}
+        self._columns: dict[int, tuple[ColumnInfo, ...]] = {}
 
     def find_reused(
         self,
-        base: Base,
+        version: int,
         shard_id: ShardId,
         field_ids: Sequence[int],
         *,
@@ -80,7 +54,7 @@ class FieldIds:
         They are those of a generation of the shard, or of an entry of its WAL with that writer
         epoch. It takes requests only where a column is not in the oldest fragment.
         """
-        given = self.find_given(base)
+        given = self.find_given(version)
         return frozenset(
             field_id
             for field_id in field_ids
@@ -90,44 +64,51 @@ class FieldIds:
 
     def check_entry(
         self,
-        base: Base,
+        version: int,
         shard_id: ShardId,
         path: str,
         epoch: int,
         fields: Sequence[tuple[int | None, str]],
     ) -> None:
         """Check the columns of a WAL entry before it is replayed. Raises Refused, Unsupported."""
+        if version not in self._columns:
+            self._columns[version] = columns_of(self._tables.seen(version))
         ids = [field_id for field_id, _ in fields if field_id is not None]
-        reused = self.find_reused(base, shard_id, ids, epoch=epoch)
-        check_entry(fields, base.columns, f"entry {path}", reused)
+        reused = self.find_reused(version, shard_id, ids, epoch=epoch)
+        check_entry(fields, self._columns[version], f"entry {path}", reused)
 
-    def find_given(self, base: Base) -> Mapping[int, int]:
-        """Of fields that were gone for a while, when each was given its id again: nanoseconds."""
-        if base.version not in self._known:
-            self._known[base.version] = self._find_given(base)
-        return self._known[base.version]
+    def find_given(self, version: int) -> Mapping[int, int]:
+        """Of fields that were gone for a while, when each was given its id again.
 
-    def _find_given(self, base: Base) -> dict[int, int]:
-        fragments = self._tables.seen(base.version).get_fragments()
-        oldest = min(fragments, key=lambda fragment: int(fragment.fragment_id), default=None)
+        That is nanoseconds, by the store's clock, as the times of a shard's manifests are.
+        """
+        if version not in self._given:
+            self._given[version] = self._find_given(version)
+        return self._given[version]
+
+    def _find_given(self, version: int) -> dict[int, int]:
+        base = self._tables.seen(version)
+        oldest = min(base.get_fragments(), key=lambda f: int(f.fragment_id), default=None)
         kept = set() if oldest is None else set(oldest.metadata.files[0].fields)
-        doubted = [c.field_id for c in base.columns if c.field_id not in kept]
+        doubted = _list_ids(base) - kept
         if not doubted:
             return {}
-        listed = self._manifests.attached_versions(base.version)[-_VERSIONS_MAX:]
+        times = self._manifests.list_times()
+        attached = (v for v in times if v <= version and not layout.is_detached(v))
+        listed = sorted(attached)[-_VERSIONS_MAX:]
         there = side_by_side(self._read_ids, listed, _READERS_MAX)
         given = {}
         for field_id in doubted:
             has = [field_id in ids for ids in there]
             since = len(has) - has[::-1].index(False) if False in has else 0
             if any(has[:since]):
-                given[field_id] = self._manifests.committed_at_nanos(listed[since])
+                given[field_id] = times[listed[since]]
         return given
 
     def _read_ids(self, version: int) -> set[int]:
         """The ids of a version's columns; none if it expired meanwhile."""
         try:
-            return {column.field_id for column in columns_of(self._tables.base(version))}
+            return _list_ids(self._tables.base(version))
         except Missing:
             return set()
 
@@ -151,3 +132,7 @@ class FieldIds:
         except Missing:
             pass
         return False
+
+
+def _list_ids(dataset: Any) -> set[int]:
+    return {int(field.id()) for field in dataset.lance_schema.fields()}

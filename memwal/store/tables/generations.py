@@ -356,7 +356,7 @@ class Generations:
         try:
             ids = [column.field_id for column in columns]
             reused = self.field_ids.find_reused(
-                view, shard_id, ids, generation=generation.generation
+                view.version, shard_id, ids, generation=generation.generation
             )
             alignment = align.align(view.columns, columns, "generation", reused)
         except (Refused, Unsupported) as error:

@@ -17,7 +17,7 @@ per file. Lance itself reports most damage elsewhere in a file, as an error or a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -219,17 +219,17 @@ class TableManifests:
 
         Names that are no manifest's are passed over (hints, temporary files).
         """
-        return sorted(set(self._listed(branch)))
+        return sorted(self.list_times(branch))
 
     def attached_versions(self, up_to: int) -> list[int]:
         """The retained versions of main that were not committed detached, ascending."""
         return [v for v in self.versions() if v <= up_to and not layout.is_detached(v)]
 
-    def _listed(self, branch: str | None) -> Iterator[int]:
-        for info in self._objects.list(self._root + layout.versions_folder(branch)):
-            version = layout.parse_table_manifest_name(info.path.rsplit("/", 1)[-1])
-            if version is not None:
-                yield version
+    def list_times(self, branch: str | None = None) -> dict[int, int]:
+        """Each retained version's time by the store's clock, in nanoseconds."""
+        files = self._objects.list(self._root + layout.versions_folder(branch))
+        names = ((layout.parse_table_manifest_name(f.path.rsplit("/", 1)[-1]), f) for f in files)
+        return {version: file.modified_at_nanos for version, file in names if version is not None}
 
     def _find(
         self, version: int, branch: str | None, tail_bytes: int | None = None

@@ -360,9 +360,11 @@ def test_what_would_lose_something_is_refused(
     tmp_path: Path, asked: dict[str, Any], code: str
 ) -> None:
     table = make(tmp_path, index=None)
-    version = table.dataset.version
-    assert code in refusal(change(table, **asked))
-    assert table.dataset.version == version
+    put(table, 651, c=1)
+    before = table.stores.views.table()
+    assert code in refusal(change(table, **asked, fence=True))
+    after = table.stores.views.table()
+    assert (after.version, after.shards) == (before.version, before.shards)
 
 
 @pytest.mark.parametrize(

@@ -117,10 +117,10 @@ class LancePolicyFold:
         Rows are read again if the columns or the policy changed.
         """
         given = self.field_ids.find_given
-        if (view.columns, view.policy_text, given(view)) != (
+        if (view.columns, view.policy_text, given(view.version)) != (
             self.view.columns,
             self.view.policy_text,
-            given(self.view),
+            given(self.view.version),
         ):
             return self.refold(view)
         return replace(self, view=view, _bytes_read=self.bytes_read)
