@@ -23,6 +23,7 @@ from memwal.rows.progress import SettledRecord, find_holes
 from memwal.run.former_merges import keep_proof
 from memwal.store.records.former_merges import SettledRecords, TableHistory
 from memwal.store.shards.manifests import ShardManifests
+from memwal.store.tables.manifests import TableManifests
 from memwal.testing.objects import ManualClock, MemoryObjects
 from tests.support.sampling import many
 from tests.support.views import make_generation
@@ -240,6 +241,9 @@ class _Lance:
 
     def read_operation(self, version: int) -> str:
         return self.table.versions[version].operation
+
+    def list_times(self) -> dict[int, int]:
+        return TableManifests(self.table.objects).list_times()
 
     def read(self, number: int) -> VersionManifest:
         if number not in self.table.versions:
