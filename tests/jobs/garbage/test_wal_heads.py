@@ -60,8 +60,9 @@ def test_an_idle_run_on_a_store_with_etags_reads_nothing_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(versions, "_CACHED_VERSIONS_MIN", 1)
-    table = runs.collectable(make_s3_uri(), generations=1, options=s3_server.storage_options)
+    table = runs.collectable(make_s3_uri(), generations=2, options=s3_server.storage_options)
     runs.collect(table, wal=True)
+    assert runs.sentinels(table)
     for number in range(2):
         table.dataset.update_config({"n": str(number)})
     runs.run(table, wal=True)
