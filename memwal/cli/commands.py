@@ -16,13 +16,14 @@ from typer.core import TyperGroup
 
 from memwal import __version__
 from memwal.cli.console import stdout
+from memwal.cli.help import App
 from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status top runs audit wait verify shard inspect",
     "Data": "read changes checkpoint backup restore ingest rescue erase",
-    "Operate": "init doctor repair explain submit lease config schema demo",
+    "Operate": "init doctor repair explain help submit lease config schema demo",
 }
 """All commands, grouped as in --help, in the order of use."""
 
@@ -53,7 +54,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 
     Importing and describing all commands takes a fifth of the time that importing Lance takes.
     """
-    app = typer.Typer(
+    app = App(
         name="memwal",
         cls=GroupedHelp,
         help="Keeps the MemWAL write tier of Lance tables healthy.",
