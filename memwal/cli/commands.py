@@ -27,6 +27,7 @@ SECTIONS = {
 }
 """All commands, grouped as in --help, in the order of use."""
 
+_FILES = {"changes": "read"}
 _OTHER_JOBS = {"audit", "doctor", "ingest", "repair", "rescue", "restore", "runs", "verify"}
 _IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *_OTHER_JOBS} - {"watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
@@ -75,7 +76,8 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 def _add(app: typer.Typer, name: str) -> None:
     """Add the command, or the group of commands, from its file."""
     word = name.replace("-", "_")
-    module = import_module(f"memwal.cli.{'jobs' if name in _IN_ONE_FILE else word}")
+    file = "jobs" if name in _IN_ONE_FILE else _FILES.get(name, word)
+    module = import_module(f"memwal.cli.{file}")
     if group := getattr(module, f"{word}_app", None):
         app.add_typer(group, name=name)
         return
