@@ -44,15 +44,13 @@ class AuditDocumentReport(Section):
 class AuditTableReport(TableReport):
     """One table of `audit`, newest first. `searched` counts the documents that were read.
 
-    `unreadable` are the numbers of those that could not be. `shards_left_out` can't hold the key;
-    None if none was asked for.
+    `unreadable` are the numbers of those that could not be.
     """
 
     trail: str
     searched: int = 0
     documents: tuple[AuditDocumentReport, ...] = ()
     unreadable: tuple[int, ...] = ()
-    shards_left_out: tuple[str, ...] | None = None
 
 
 class FindingReport(Section):
@@ -109,13 +107,6 @@ def show_table(report: AuditTableReport | AuditVerifyReport) -> list[RenderableT
     if not report.documents:
         there = count_of(report.searched, "document")
         parts.append(Text(f"  nothing in {there} of {report.trail}", style="dim"))
-    if report.shards_left_out is not None:
-        left = count_of(len(report.shards_left_out), "shard")
-        text = (
-            f"  The trail has no keys. {left} that can't hold this one are left out; whether a row "
-            "of it was in the others' items, or in the base's, it can't say"
-        )
-        parts.append(Text(text, style="dim"))
     if report.unreadable:
         numbers_ = ", ".join(map(str, report.unreadable[:_FINDINGS_SHOWN_MAX]))
         text = f"  documents that can't be read: {numbers_} (memwal audit verify)"
