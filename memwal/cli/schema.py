@@ -39,7 +39,6 @@ OTHERS = {
     "inspect-manifest": "memwal.jobs.inspect.report.ManifestDocument",
     "inspect-shard": "memwal.jobs.inspect.report.ShardsDocument",
     "inspect-wal": "memwal.jobs.inspect.report.WalDocument",
-    "shard": "memwal.cli.shard.ShardDocument",
     "watch-event": "memwal.jobs.watch.report.EventDocument",
     "config": "memwal.cli.config.ConfigDocument",
     "explain": "memwal.cli.explain.ExplainDocument",

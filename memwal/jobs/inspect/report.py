@@ -98,10 +98,11 @@ class ShardWal(Shard):
 
 
 class ShardsDocument(Section):
-    """`inspect shard`."""
+    """`inspect shard`. `shard_id` is that of `--key`, whether a writer has made it or not."""
 
     table: str
     version: int
+    shard_id: str | None = None
     shards: list[ShardManifest]
 
     def to_json(self) -> dict[str, Any]:
