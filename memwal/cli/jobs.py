@@ -311,19 +311,6 @@ def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job
     )
 
 
-def ask_repair(table: str, damages: Sequence[Damage]) -> bool:
-    """Ask the user whether the shards of these damages may be claimed."""
-    check_terminal()
-    typer.echo(f"{table}: to be set back, which fences a writer that is alive:", err=True)
-    for damage in damages:
-        typer.echo(f"  shard {damage.shard_id}: {damage.finding}", err=True)
-        typer.echo(f"    {damage.evidence}", err=True)
-    try:
-        return typer.confirm("Claim?", default=False, err=True)
-    except typer.Abort:
-        return False
-
-
 def check_terminal() -> None:
     """Raise Usage where nobody can be asked."""
     if not sys.stdin.isatty():
@@ -332,15 +319,27 @@ def check_terminal() -> None:
 
 def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
     """Ask the user whether these shards may be claimed."""
-    typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
+    lines = []
     for plan in shards:
-        typer.echo(
+        lines.append(
             f"  shard {plan.shard_id}: {count_of(plan.rows, 'row')} in {plan.entries} WAL entries "
-            f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}",
-            err=True,
+            f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}"
         )
-        for text in plan.warnings:
-            typer.echo(f"    warning: {text}", err=True)
+        lines += [f"    warning: {text}" for text in plan.warnings]
+    return _ask_to_claim(table, lines)
+
+
+def ask_repair(table: str, damages: Sequence[Damage]) -> bool:
+    """Ask the user whether the shards of these damages may be claimed."""
+    check_terminal()
+    lines = [f"  shard {d.shard_id}: {d.finding}\n    {d.evidence}" for d in damages]
+    return _ask_to_claim(table, lines)
+
+
+def _ask_to_claim(table: str, lines: Sequence[str]) -> bool:
+    typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
+    for line in lines:
+        typer.echo(line, err=True)
     try:
         return typer.confirm("Claim?", default=False, err=True)
     except typer.Abort:

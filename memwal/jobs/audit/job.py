@@ -18,7 +18,7 @@ from memwal.jobs.audit.report import (
 )
 from memwal.jobs.audit.request import AuditRequest
 from memwal.ports import Clock, Objects
-from memwal.report import DONE, AuditEntry, AuditItem, JobReport, TableReport, failed_report
+from memwal.report import DONE, AuditItem, JobReport, TableReport, failed_report
 from memwal.run.records import RUNS_KEPT_MAX
 from memwal.run.reports import job_report
 from memwal.run.trail import open_trail
@@ -129,10 +129,9 @@ def search_trail(
         if path is not None and not items:
             continue
         left = "failed" if entry.number in failed else "unfinished"
-        fields = set(AuditDocumentReport.model_fields) & set(AuditEntry.model_fields)
         documents.append(
             AuditDocumentReport(
-                **entry.model_dump(include=fields),
+                **entry.model_dump(),
                 state=left if entry.phase == "intent" else "outcome",
                 items=tuple(items),
                 items_in_all=len(document.items),
@@ -180,13 +179,7 @@ def verify_trail(
             continue
         if entry.phase == "intent":
             intents[entry.number] = UnfinishedReport(
-                number=entry.number,
-                at=entry.at,
-                run_id=entry.run_id,
-                job=entry.job,
-                holder=entry.holder,
-                items=len(document.items),
-                ended=is_gone(entry.holder),
+                **entry.model_dump(), items=len(document.items), ended=is_gone(entry.holder)
             )
         for closed in entry.intents:
             intents.pop(closed, None)

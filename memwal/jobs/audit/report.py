@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import Column, build_table, format_size, numbers, prose, words
-from memwal.report import AuditItem, AuditLink, Section, StoredAirflowTask, TableReport
+from memwal.report import AuditEntry, AuditItem, AuditLink, Section, TableReport
 from memwal.text import count_of, name_some
 
 _ITEMS_SHOWN_MAX = 20
 _FINDINGS_SHOWN_MAX = 20
 
 
-class AuditDocumentReport(Section):
+class AuditDocumentReport(AuditEntry):
     """A document of the trail. `items` are those asked for; `items_in_all` counts all it has.
 
     `state` is outcome; of an intent, unfinished (no outcome closes it: the run was killed, or goes
     on) or failed (its outcome does not say what of it was done).
     """
 
-    number: int
     state: str
-    at: str
-    run_id: str
-    job: str
-    holder: str
-    airflow: StoredAirflowTask = None
-    memwal: str
-    asked: dict[str, Any]
-    outcome: str | None
-    exit_code: int | None
-    error: str | None
-    version_before: int | None
-    version_after: int | None
     items: tuple[AuditItem, ...]
     items_in_all: int
 
@@ -61,14 +47,9 @@ class FindingReport(Section):
     detail: str
 
 
-class UnfinishedReport(Section):
+class UnfinishedReport(AuditEntry):
     """An intent that no outcome closes. `ended`: its process ran on this host, and is gone."""
 
-    number: int
-    at: str
-    run_id: str
-    job: str
-    holder: str
     items: int
     ended: bool
 
