@@ -52,10 +52,10 @@ def inspect_shard(
     version: Version = None,
     flags: ReadFlags,
 ) -> Document:
-    """Shard manifests, next to the table's merge progress; with --key the one of a key.
+    """Shard manifests, next to merge progress; of a key's shard.
 
-    Its `shard_id` is what pylance's `mem_wal_writer` takes; without a manifest, no writer has made
-    it yet. For many keys: `memwal.shard_of` in Python.
+    With --key, `shard_id` is where the key's rows go, and what pylance's `mem_wal_writer` takes;
+    without a manifest, no writer has made it yet. For many keys: `memwal.shard_of` in Python.
     """
     of_key = _find_shard(table, key, flags) if key else None
     return _inspect("shard", table, flags, shard=shard, version=version, of_key=of_key)
