@@ -296,9 +296,8 @@ def _show_shard(shard: Mapping[str, Any], console: Console) -> None:
         f"  in no generation: {format_count(unflushed['rows'])} rows in "
         f"{unflushed['entries']} entries, {format_size(unflushed['bytes'])}"
     )
-    console.print(
-        Text(told), Text(left, style="yellow" if unflushed["entries"] else "dim"), sep="\n"
-    )
+    console.print(Text(told))
+    console.print(Text(left, style="yellow" if unflushed["entries"] else "dim"))
     if shard["left_out"]:
         console.print(Text(f"  {shard['left_out']} older entries are not shown", style="dim"))
     if shard["entries"]:
