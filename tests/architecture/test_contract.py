@@ -42,7 +42,12 @@ CONTRACTS = read_configuration(str(FILE))["contracts_options"]
 @cache
 def imports() -> grimp.ImportGraph:
     """Who imports whom, as lint-imports reads it."""
-    return grimp.build_graph("memwal", "memwal_airflow", include_external_packages=True)
+    return grimp.build_graph(
+        "memwal",
+        "memwal_airflow",
+        include_external_packages=True,
+        exclude_type_checking_imports=True,
+    )
 
 
 def imports_and(importer: str, imported: str) -> grimp.ImportGraph:
