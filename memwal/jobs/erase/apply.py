@@ -22,7 +22,7 @@ record that is open and has marks, but no keys, only has its end left to be writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -283,28 +283,37 @@ class Eraser:
     # ---- the base
 
     def _clean(self) -> None:
-        """Steps 4 and 5: a version of which no file and no index holds an erased row."""
+        """Steps 4 and 5: a version of which no file and no index holds an erased row.
+
+        Of what is clean already, those indexes are tried again that could not be built anew; it
+        begins anew after that, since versions before it name the former ones.
+        """
         self._run_job("merge")
-        if self._open.clean_version is not None:
-            self._rebuild_missed()
-            self._leave_latest()
-            return
-        self._check_merged()
+        first, missed = self._open.clean_version is None, self._open.not_rebuilt
+        if first:
+            self._check_merged()
+            self._rewrite()
+        there = self.changes.list_indexes()
+        for name in there:
+            if name not in self._open.rebuilt if first else name in missed:
+                self._rebuild(name)
+        left = {name: why for name, why in self._open.not_rebuilt.items() if name in there}
+        self._note(not_rebuilt=left)
+        if first:
+            self._run_job("index-catchup")
+        self._leave_latest()
+        if first or missed.keys() - left.keys():
+            self._note(clean_version=self._latest)
+
+    def _rewrite(self) -> None:
         for _ in range(_REWRITES_MAX):
             self._run_job("compaction")
             if not self.search.hidden_rows(self._latest):
-                break
-        else:
-            raise PartlyFailed(
-                f"{self.uri}: files of the latest version still hide erased rows after "
-                f"{_REWRITES_MAX} rewrites: others commit to it; run again"
-            )
-        for name in self.changes.list_indexes():
-            if name not in self._open.rebuilt:
-                self._rebuild(name)
-        self._run_job("index-catchup")
-        self._leave_latest()
-        self._note(clean_version=self._latest)
+                return
+        raise PartlyFailed(
+            f"{self.uri}: files of the latest version still hide erased rows after "
+            f"{_REWRITES_MAX} rewrites: others commit to it; run again"
+        )
 
     @property
     def _latest(self) -> int:
@@ -326,22 +335,8 @@ class Eraser:
                 f"{self.uri}: the tombstones of shard {', '.join(late)} are not merged; run again"
             )
 
-    def _rebuild_missed(self) -> None:
-        """Try those again that could not be built anew when the others were.
-
-        What is clean begins anew after that: versions before it name the former ones.
-        """
-        missed, there = self._open.not_rebuilt, set(self.changes.list_indexes())
-        for name in missed:
-            if name in there:
-                self._rebuild(name)
-            else:
-                self._note(not_rebuilt=_without(self._open.not_rebuilt, name))
-        if missed.keys() - self._open.not_rebuilt.keys():
-            self._note(clean_version=self._latest)
-
     def _rebuild(self, name: str) -> None:
-        left = _without(self._open.not_rebuilt, name)
+        left = {n: why for n, why in self._open.not_rebuilt.items() if n != name}
         self._before("rebuild")
         try:
             self.changes.rebuild(name)
@@ -431,10 +426,6 @@ class Eraser:
         elif stopped is None and (stuck := describe_stuck(self.uri, findings)):
             stopped = PartlyFailed(stuck)
         return self._report(view, findings, stopped)
-
-
-def _without(reasons: Mapping[str, str], name: str) -> dict[str, str]:
-    return {other: why for other, why in reasons.items() if other != name}
 
 
 def describe_pin(pin: Pin) -> AuditItem:

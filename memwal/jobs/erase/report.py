@@ -74,8 +74,8 @@ def show_table(report: EraseTableReport) -> list[RenderableType]:
     warnings = [Text(f"  warning: {text}", style="yellow") for text in report.warnings]
     if report.erasures:
         return [build_table(report.erasures, ERASURES), *warnings]
-    found = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in report.found.items()]
-    there = ", ".join([count_of(report.rows, "row"), *found])
+    found = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(report.found.items()))
+    there = f"{count_of(report.rows, 'row')} of the base{f'; {found}' if found else ''}"
     parts: list[RenderableType] = [Text(f"  {count_of(report.keys, 'key')} in {there}")]
     if report.claimed:
         claimed = "claimed" if report.erasure is not None else "to be claimed"

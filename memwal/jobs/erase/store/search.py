@@ -6,7 +6,6 @@ are read, those of rows that a version hides included; memory holds a batch of t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -35,6 +34,7 @@ from memwal.threads import side_by_side
 
 _READERS_MAX = 8
 _DETACHED = "a detached version"
+_WORDS = {"tags": "tag", "branches": "branch"}
 # Where the two kinds of index whose values are read keep them.
 _VALUES = {"BTREE": ("page_data.lance", "values"), "BITMAP": ("bitmap_page_lookup.lance", "keys")}
 
@@ -86,9 +86,10 @@ class TableSearch:
         """Look at every object that is below the table now. Raises MemWalError."""
         files = list(self.stores.objects.list(""))
         known = _Known(hits=self._read_rows(files), shards=self._find_named_shards(view))
+        retained = RetainedVersions(self.stores.objects)
         with ThreadPoolExecutor(_READERS_MAX) as pool:
-            versions, problems = RetainedVersions(self.stores.objects).read(pool, verified=True)
-        pinned, tags = self._read_pins()
+            versions, problems = retained.read(pool, verified=True)
+        pinned, tags = self._read_pins(retained)
         outside = _Outside(self.stores, self.keys)
         self._follow([v for v in versions if v.on_main], pinned, known, view.version, outside)
         self._read_indexes(view.version, known)
@@ -323,32 +324,20 @@ class TableSearch:
 
     # ---- what keeps versions, and what lies elsewhere
 
-    def _read_pins(self) -> tuple[dict[int, list[str]], dict[str, int]]:
+    def _read_pins(self, found: RetainedVersions) -> tuple[dict[int, list[str]], dict[str, int]]:
         """By version of main, the tags and branches that keep it; and the tags alone."""
         pinned: dict[int, list[str]] = {}
         tags: dict[str, int] = {}
-        objects = self.stores.objects
-        for kind, of, number in (
-            ("tags", "branch", "version"),
-            ("branches", "parentBranch", "parentVersion"),
-        ):
-            for info in objects.list(f"_refs/{kind}"):
-                name = unquote(info.path.rsplit("/", 1)[-1].removesuffix(".json"))
-                try:
-                    reference = json.loads(objects.get(info.path))
-                    if reference.get(of) is not None:
-                        continue
-                    version = int(reference[number])
-                except Missing:
-                    continue
-                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                    raise Corruption(
-                        "MW-G07", f"{objects.uri}: {info.path} can't be read as a reference"
-                    ) from None
-                word = "tag" if kind == "tags" else "branch"
-                pinned.setdefault(version, []).append(f"{word} {name!r}")
-                if kind == "tags":
-                    tags[name] = version
+        for path, version in found.list_references():
+            if version is None:
+                raise Corruption(
+                    "MW-G07", f"{self.stores.uri}: {path} can't be read as a reference"
+                )
+            _, kind, file = path.split("/", 2)
+            name = unquote(file.removesuffix(".json"))
+            pinned.setdefault(version, []).append(f"{_WORDS[kind]} {name!r}")
+            if kind == "tags":
+                tags[name] = version
         return pinned, tags
 
     def _name_elsewhere(
