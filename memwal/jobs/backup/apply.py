@@ -44,7 +44,6 @@ from memwal.jobs.backup.plan import (
     check_same,
     choose_deleted,
     choose_expired,
-    find_damage,
     find_shards,
     is_passing,
     list_hints,
@@ -53,7 +52,7 @@ from memwal.jobs.backup.plan import (
 )
 from memwal.jobs.backup.report import BackupTableReport, describe_backup
 from memwal.jobs.backup.request import Keep
-from memwal.model import Backup, BackupMark, BackupObject, Checkpoint
+from memwal.model import Backup, BackupMark, BackupObject
 from memwal.ports import Clock, Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal.threads import side_by_side
@@ -160,10 +159,7 @@ def compare_objects(
 
     def compare(one: BackupObject) -> Damage | None:
         nonlocal done, bytes_done
-        try:
-            problem = find_damage(one, dest.digest(one.path))
-        except Missing:
-            problem = find_damage(one, None)
+        problem = dest.find_problem(one)
         with lock:
             done, bytes_done = done + 1, bytes_done + one.size_bytes
             show.done(done, bytes_done)
@@ -281,13 +277,13 @@ class BackupMaker:
     ) -> tuple[BackupMark, Backup, list[BackupObject]]:
         """Steps 3 to 6, of one moment; and its pin is let go of, unless the run is killed."""
         self._before("pin")
-        pin, view = self.source.pin(mark.pin)
+        view = self.source.pin(mark.pin)
         try:
             self._check_history(place, view.version)
             backup, needed = self.source.cut(view, self.name)
             plan = plan_copies(place, needed)
             mark = self._mark(mark, plan)
-            found = self._copy(plan, pin)
+            found = self._copy(plan)
             return mark, self._finish(place, backup, found), found
         finally:
             self.steps("let go")
@@ -328,7 +324,7 @@ class BackupMaker:
         self.dest.backups.put_mark(mark)
         return mark
 
-    def _copy(self, plan: CopyPlan, pin: Checkpoint) -> list[BackupObject]:
+    def _copy(self, plan: CopyPlan) -> list[BackupObject]:
         """Copy, phase by phase; returns all objects of the backup."""
         found = list(plan.kept)
         there = {needed.path for needed in plan.there}
@@ -337,12 +333,11 @@ class BackupMaker:
         self.show.start("copying objects", len(work), sum(n.size_bytes for n in plan.copied))
 
         def take(needed: Needed) -> BackupObject:
-            nonlocal done, bytes_done, pin
+            nonlocal done, bytes_done
             self.steps("copy")
             one = self._take(needed, is_there=needed.path in there)
             with self._lock:
                 done, bytes_done = done + 1, bytes_done + needed.size_bytes
-                pin = self.source.renew_pin(pin)
                 self.show.done(done, bytes_done)
             return one
 

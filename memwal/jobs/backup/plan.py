@@ -245,15 +245,6 @@ class Damage:
     backups: tuple[str, ...]
 
 
-def find_damage(listed: BackupObject, found: BackupObject | None) -> str | None:
-    """What is wrong with an object; None if nothing is. `found` is None for one that is gone."""
-    if found is None:
-        return "it is gone"
-    if found.size_bytes != listed.size_bytes:
-        return f"it has {found.size_bytes} bytes instead of {listed.size_bytes}"
-    return None if found.sha256 == listed.sha256 else "it has other bytes than were copied"
-
-
 def name_damage(dest: str, damaged: Sequence[Damage]) -> Corruption:
     """The error of a place in which objects are damaged."""
     spoiled = sorted({name for damage in damaged for name in damage.backups})

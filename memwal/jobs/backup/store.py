@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -35,7 +35,6 @@ from memwal.model import (
     Backup,
     BackupObject,
     BackupShard,
-    Checkpoint,
     ShardId,
     ShardManifest,
     ShardView,
@@ -52,7 +51,7 @@ from memwal.store.records.process import this_holder
 from memwal.store.tables.indexes import list_index_folders
 from memwal.threads import side_by_side
 
-PIN_SECONDS = 2 * 86_400.0
+_PIN_SECONDS = 7 * 86_400.0
 _READERS_MAX = 16
 
 
@@ -95,8 +94,8 @@ class BackupSource:
             raise broken.error
         return view
 
-    def pin(self, name: str) -> tuple[Checkpoint, TableView]:
-        """Make a checkpoint, and return it with its view. It works without the table's lease:
+    def pin(self, name: str) -> TableView:
+        """Make a checkpoint that expires, and return its view. It works without the table's lease:
         that only saves work, and jobs need not wait for a backup.
         """
         seen = _Seen(self.stores)
@@ -112,20 +111,11 @@ class BackupSource:
         )
         holder = f"backup to {self.dest} by {this_holder().partition(':')[0]}"[:200]
         made = maker.create(
-            CheckpointRequest(name=name, holder=holder, expires_seconds=PIN_SECONDS)
+            CheckpointRequest(name=name, holder=holder, expires_seconds=_PIN_SECONDS)
         )
         if seen.last is None or seen.last.version != made.version:
             raise MemWalError(f"{stores.uri}: the pinned version was not looked at")
-        return made, seen.last
-
-    def renew_pin(self, pin: Checkpoint) -> Checkpoint:
-        """Push its expiry out, if half of it has passed."""
-        now, length = self.stores.clock.now_nanos(), round(PIN_SECONDS * 1e9)
-        if pin.expires_at_nanos is None or pin.expires_at_nanos - now > length // 2:
-            return pin
-        renewed = replace(pin, expires_at_nanos=now + length)
-        self.stores.checkpoints.put(renewed)
-        return renewed
+        return seen.last
 
     def let_go(self, name: str) -> None:
         """Remove the checkpoint of that name, if it is there."""
@@ -375,6 +365,16 @@ class StoredDestination:
     def digest(self, path: str) -> BackupObject:
         """Read an object for its digest. Raises Missing."""
         return digest_object(self.objects, path)
+
+    def find_problem(self, listed: BackupObject) -> str | None:
+        """What is wrong with an object that a list has; None if nothing is."""
+        try:
+            digest_object(self.objects, listed.path, expected=listed)
+        except Missing:
+            return "it is gone"
+        except Corruption as error:
+            return error.text
+        return None
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, in that order as far as batches go. Raises StoreUnavailable."""

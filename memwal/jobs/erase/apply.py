@@ -44,11 +44,11 @@ from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.erase.request import ResumeRequest
 from memwal.jobs.garbage.plan import Permission
 from memwal.model import Erasure, ShardId, TableView
-from memwal.ports import Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable
 from memwal.text import count_of, iso_time
 
 if TYPE_CHECKING:
+    from memwal.jobs.erase.job import EraseOptions
     from memwal.jobs.erase.store.changes import TableChanges
     from memwal.jobs.erase.store.keys import Keys
     from memwal.jobs.erase.store.search import TableSearch
@@ -76,16 +76,13 @@ class Eraser:
     search: TableSearch
     tombstones: TableTombstones
     changes: TableChanges
+    options: EraseOptions
     request: ResumeRequest
     permission: Permission
     holder: str
-    run_id: str
-    confirm: Callable[[Sequence[ShardId]], bool]
-    take_lease: Callable[[], None]
     run_job: Callable[[str], JobOnTable]
     must_stop: Callable[[Sequence[JobOnTable]], bool]
     record: Erasure | None = None
-    steps: Steps = no_steps
     first: Look = field(init=False)
     look: Look = field(init=False)
     found: dict[str, int] = field(init=False, default_factory=dict)
@@ -119,7 +116,7 @@ class Eraser:
         if self.record is None and not self.look.any:
             return self._report(view, ())
         confirmed = self._confirm(view)
-        self.take_lease()
+        self.table.take_lease("erase", self.options)
         self.record = self._begin(view)
         stopped, seen = None, None
         try:
@@ -204,7 +201,7 @@ class Eraser:
             keys=self.keys.count,
             began_at=self._now(),
             holder=self.holder,
-            run_id=self.run_id,
+            run_id=self.options.run_id,
             version_before=view.version,
             retention_seconds=self.permission.retention_seconds,
         )
@@ -217,7 +214,7 @@ class Eraser:
 
     def _before(self, step: str) -> None:
         self.table.before_commit()
-        self.steps(step)
+        self.options.steps(step)
 
     def _list_todo(self, claims: Claims) -> list[ShardId]:
         """The shards that have no tombstones yet.
@@ -241,8 +238,8 @@ class Eraser:
         return self._ask(self._list_todo(self.tombstones.plan(view, self.look)))
 
     def _ask(self, shards: Iterable[ShardId]) -> frozenset[ShardId]:
-        asked = list(shards)
-        if asked and not (self.request.yes or self.confirm(asked)):
+        asked, name = list(shards), self.table.resolved.name
+        if asked and not (self.request.yes or self.options.confirm(name, asked)):
             raise Refused("MW-R01", f"{self.uri}: claiming shards was not confirmed (--yes)")
         return frozenset(asked)
 
@@ -263,7 +260,7 @@ class Eraser:
             self._before("tombstones")
             mark = self.tombstones.write(shard, claims)
             self.claimed.append(str(shard))
-            self.steps("written")
+            self.options.steps("written")
             record = self._open
             self._note(
                 written=(*record.written, str(shard)), marks={**record.marks, str(shard): mark}
@@ -412,14 +409,14 @@ class Eraser:
         record, erasures = self._open, self.stores.erasures
         self.look = seen or self.search.look(self.stores.views.table())
         findings = self._judge()
-        self.steps("prove")
+        self.options.steps("prove")
         erasures.put_proof(record.erasure_id, findings)
         left, now = sum(found.is_left for found in findings), self._now()
         self._note(looked_at=now, left=left, until=find_until(findings))
         if stopped is None and record.clean_version is not None and not left:
-            self.steps("forget")
+            self.options.steps("forget")
             erasures.forget_keys(record.erasure_id)
-            self.steps("end")
+            self.options.steps("end")
             self._note(state="done", ended_at=now)
             own = erasures.keys_path(record.erasure_id)
             findings = [found for found in findings if found.path != own]
