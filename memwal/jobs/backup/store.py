@@ -373,7 +373,7 @@ class StoredDestination:
         except Missing:
             return "it is gone"
         except Corruption as error:
-            return error.text
+            return error.text.rpartition(" is damaged: ")[2]
         return None
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -541,6 +541,19 @@ def test_keys_of_several_columns_in_buckets(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_shard_that_is_named_after_the_key_keeps_it(tmp_path: Path) -> None:
+    table = People(uri=str(tmp_path / "t"))
+    dataset = lance.write_dataset(rows_of(named(1, 2), 0), table.uri, schema=SCHEMA)
+    dataset.initialize_mem_wal(identity_column="id")
+    with open_writer(table.uri) as writer:
+        writer.write(rows_of(named(1, 7), 1).to_pylist())
+    report = erase(table, "person-0007")
+    assert (report.exit_code, report.erasure.state) == (6, "open")
+    left = {(o.kind, o.path.split("/")[1]) for o in report.objects if o.is_left}
+    [(kind, shard)] = left
+    assert (kind, shard in report.error) == ("shard_manifest", True)
+
+
 def test_many_numbers_of_a_file(tmp_path: Path) -> None:
     table = make(tmp_path / "t")
     writer = table.writers().open("11111111-1111-4111-8111-111111111111")

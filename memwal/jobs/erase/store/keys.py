@@ -173,7 +173,7 @@ class Keys:
         document, text = _parse(data), data.decode("utf-8", "replace")
         if document is _TORN:
             return self._names_key(text) or None
-        values = set(_list_scalars(document))
+        values = {text for value in _walk(document) for text in _spell(value)}
         return self._has_key(values.union(*map(_list_words, values))) or self._names_key(text)
 
     def count_in_errors(self, data: bytes) -> int | None:
@@ -184,7 +184,7 @@ class Keys:
         document = _parse(data)
         if document is _TORN:
             return self.count_in_texts(data) or None
-        return sum(map(self._names_key, _list_strings(document)))
+        return sum(self._names_key(text) for text in _walk(document) if isinstance(text, str))
 
     def _names_key(self, text: str) -> bool:
         return self._has_key(_list_words(text))
@@ -246,17 +246,16 @@ def _spell_time(value: str | date) -> str | None:
     return moment.isoformat()
 
 
-def _list_scalars(value: object) -> Iterator[str]:
-    """The names of fields, and all values, each in the spellings that a key's value has."""
+def _walk(value: object) -> Iterator[object]:
+    """The names of fields in a document, and all values."""
     if isinstance(value, dict):
-        for key, item in value.items():
-            yield str(key)
-            yield from _list_scalars(item)
-    elif isinstance(value, list):
+        yield from map(str, value)
+        value = list(value.values())
+    if isinstance(value, list):
         for item in value:
-            yield from _list_scalars(item)
+            yield from _walk(item)
     elif value is not None:
-        yield from _spell(value)
+        yield value
 
 
 def _list_texts(column: pa.ChunkedArray) -> set[str]:
@@ -280,15 +279,3 @@ def _spell(value: Any) -> Iterator[str]:
                 yield spelt
         case _:
             yield str(value)
-
-
-def _list_strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield str(key)
-            yield from _list_strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _list_strings(item)

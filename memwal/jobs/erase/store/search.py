@@ -214,23 +214,19 @@ class TableSearch:
 
     def _find_named_shards(self, view: TableView) -> set[str]:
         """Shards that are named after a key: of a spec that takes the key itself as the value."""
-        if len(self.keys.names) > 1:
-            return set()
         fields = {
             f.field_id
             for spec in view.mem_wal.shard_specs
             for f in spec.fields
-            if f.transform == Transform.IDENTITY
+            if f.transform == Transform.IDENTITY and len(self.keys.names) == 1
         }
-        shards = [(s.shard_id, dict(s.manifest.shard_field_entries)) for s in view.shards]
-        valued = {
-            shard: {value for name, value in entries.items() if name in fields}
-            for shard, entries in shards
+        known = {encode_value(value) for value in self.keys.table.column(0)} if fields else set()
+        return {
+            str(shard.shard_id)
+            for shard in view.shards
+            for name, value in shard.manifest.shard_field_entries
+            if name in fields and value in known
         }
-        if not any(valued.values()):
-            return set()
-        known = {encode_value(value) for value in self.keys.table.column(0)}
-        return {str(shard) for shard, values in valued.items() if values & known}
 
     # ---- one object
 
