@@ -355,14 +355,16 @@ class ErasureMark:
 class Erasure:
     """Where an erasure of rows stands. It names no key.
 
-    Tombstones go to the shards in `planned`, and are in those of `written`. What holds a key and
-    lies above a shard's mark was written since. `rebuilt` are the indexes that were built anew,
-    `not_rebuilt` those that could not be, with the reason. `clean_version` is the first version of
-    which no file and no index holds an erased row. `left` counts the objects that still held a key
-    at the last look; `until` is when they can be gone, where that is known.
+    `state` is open or done. Tombstones go to the shards in `planned`, and are in those of
+    `written`. What holds a key and lies above a shard's mark was written since. `rebuilt` are the
+    indexes that were built anew, `not_rebuilt` those that could not be, with the reason.
+    `clean_version` is the first version of which no file and no index holds an erased row. `left`
+    counts the objects that still held a key at the last look; `until` is when they can be gone,
+    where that is known.
     """
 
     erasure_id: str
+    state: str = "open"
     keys: int
     began_at: str
     holder: str
@@ -379,11 +381,6 @@ class Erasure:
     left: int | None = None
     until: str | None = None
     ended_at: str | None = None
-
-    @property
-    def state(self) -> str:
-        """open or done."""
-        return "open" if self.ended_at is None else "done"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
