@@ -21,14 +21,14 @@ from memwal.report import JobReport, Section, TableReport
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 3
+VERSION = 4
 """The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
 REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
-    *("wait", "doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
+    *("doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
     *("audit", "demo", "top", "schema-table"),
 )
 """The documents that are reports of jobs."""

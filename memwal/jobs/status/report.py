@@ -167,6 +167,15 @@ class FailedConditionReport(Section):
     value: float | int | None
 
 
+class UntilReport(Section):
+    """How the wait of `--until` ended; `missing` tells how far shards are that fall short."""
+
+    step: str
+    reached: bool
+    target: dict[ShardId, int]
+    missing: dict[ShardId, int]
+
+
 class AttentionReport(Section):
     """Something that needs somebody, and the command to begin with, where there is one."""
 
@@ -222,6 +231,7 @@ class StatusTableReport(TableReport):
     checkpoints: tuple[CheckpointReport, ...] = ()
     cursors: tuple[CursorReport, ...] = ()
     backup: LastBackupReport | None = None
+    until: UntilReport | None = None
     warnings: tuple[str, ...] = ()
 
     def gauges(self, looked_at_nanos: int) -> TableGauges | None:

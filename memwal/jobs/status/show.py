@@ -169,6 +169,9 @@ def _describe(
     if report.compaction and (advice := report.compaction.describe("memwal compaction")):
         yield Text(f"  {advice}", style="yellow")
     yield from _list_due(report)
+    if report.until is not None and report.until.reached:
+        shards = count_of(len(report.until.target), "shard")
+        yield Text(f"  {report.until.step}: {shards}", style="green")
     if any(shard.error for shard in report.shards):  # their errors replace the table's own
         for failed in report.failed_conditions:
             why = "the value is not known" if failed.value is None else f"it is {failed.value:,}"
