@@ -20,7 +20,7 @@ from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
-    "Look": "status top runs audit verify shard inspect",
+    "Look": "status runs audit verify shard inspect",
     "Data": "read changes checkpoint backup restore ingest rescue erase",
     "Operate": "init doctor repair explain submit lease config schema demo",
 }

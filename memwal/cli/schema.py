@@ -29,7 +29,7 @@ REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
     *("doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
-    *("audit", "demo", "top", "schema-table"),
+    *("audit", "demo", "schema-table"),
 )
 """The documents that are reports of jobs."""
 OTHERS = {

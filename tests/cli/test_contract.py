@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 # In this order, on one table. T is its address, D its folder.
 RUNS = [
-    "top T D/none --every 100ms",
+    "status T D/none --live",
     "status T", "status T D/none", "merge T --dry-run", "merge T D/none", "index-catchup T",
     "snapshot T", "garbage T", "garbage T --execute", "compaction T", "maintain T",
     "backfill T", "backfill T --dry-run", "verify T", "repair T", "runs T",

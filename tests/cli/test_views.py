@@ -64,7 +64,7 @@ ingest T ROW --dry-run
 ingest T ROW
 ingest T ROW
 status T
-top T --once --every 100ms
+status T --live
 inspect index T
 inspect wal T
 runs T

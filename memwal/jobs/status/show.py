@@ -17,13 +17,14 @@ from memwal.grid import (
     format_generations,
     format_size,
     numbers,
+    prose,
     style_outcome,
     words,
 )
 from memwal.jobs.status.report import IndexStatusReport, ShardStatusReport, StatusTableReport
 from memwal.model import sum_known
-from memwal.report import LastBackupReport, TableReport
-from memwal.text import count_of, format_age
+from memwal.report import HELD, LastBackupReport, TableReport
+from memwal.text import count_of, format_age, one_line
 
 SHARDS_SHOWN_MAX = 50
 _DUE_LINES_MAX = 5
@@ -68,6 +69,14 @@ TABLES: tuple[Column[TableReport], ...] = (
 )
 
 
+LIVE: tuple[Column[TableReport], ...] = (
+    words("table", lambda table: one_line(table.table)),
+    *TABLES[2:],
+    numbers("garbage", lambda table: format_size(getattr(table, "reclaimable_bytes", None))),
+    prose("now", lambda table: _describe_first(table)),
+)
+
+
 def show_table(
     report: StatusTableReport, *, all_shards: bool = False, verbose: bool = False
 ) -> list[RenderableType]:
@@ -91,6 +100,34 @@ def show_tables(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
     due = sum(getattr(report, "due", False) for report in reports)
     tables = count_of(len(reports), "table")
     yield Text(f"{tables}, {due} due; --verbose shows all of each", style="dim")
+
+
+def show_live(reports: Sequence[TableReport], lines: int | None = None) -> Iterator[RenderableType]:
+    """Render a line for each table, the worst first: errors, then what is pending for longest.
+
+    No more than `lines` of them.
+    """
+    ranked = sorted(reports, key=_rank)
+    yield build_table(ranked[:lines], LIVE)
+    left = [] if lines is None else ranked[lines:]
+    wrong = sum(bool(r.error or getattr(r, "attention", ())) for r in reports)
+    more = f", {len(left)} of them below" if left else ""
+    yield Text(f"{count_of(len(reports), 'table')}{more}; {wrong} to look after", style="dim")
+
+
+def _rank(report: TableReport) -> tuple[bool, bool, float, str]:
+    told, age = getattr(report, "attention", ()), getattr(report, "oldest_pending_seconds", None)
+    return not report.error, not told, -(age or 0.0), report.table
+
+
+def _describe_first(report: TableReport) -> Text:
+    """What is wrong with the table or happens to it, in a few words."""
+    if report.error:
+        return Text(one_line(report.error), style="red")
+    lease, attention = getattr(report, "lease", None), getattr(report, "attention", ())
+    if lease is not None and lease.state == HELD:
+        return Text(f"{lease.job} by {lease.holder}")
+    return Text(attention[0].what, style="yellow") if attention else Text("OK", style="green")
 
 
 def _cut_unread(report: TableReport) -> tuple[str | Text, ...]:
