@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -201,7 +201,10 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
     )
     kept = table.settings.retention is not None
     reclaimable = report.reclaimable and report.reclaimable.model_copy(update={"collected": kept})
-    update: dict[str, Any] = {"compaction": compaction, "reclaimable": reclaimable}
+    state = replace(report.state, cursors=look.kept.cursors)
+    update: dict[str, Any] = {
+        "compaction": compaction, "reclaimable": reclaimable, "state": state
+    }  # fmt: skip
     if (lost := look.kept.lost) is not None:
         update |= {"outcome": lost.outcome, "exit_code": lost.exit_code, "error": str(lost)}
     return report.model_copy(update=update)

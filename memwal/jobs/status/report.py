@@ -6,8 +6,8 @@ Airflow reads its classes: nothing heavy may be imported here.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -21,22 +21,20 @@ from memwal.jobs.status.plan import (
     count_lag,
     describe_due_shards,
     find_word,
-    measure_reclaimable,
-    measure_table,
+    take_state,
 )
 from memwal.model import (
     BrokenShard,
     Consistency,
-    CursorGauge,
     ShardId,
     ShardView,
-    TableGauges,
     TableView,
     sum_known,
 )
 from memwal.report import (
     DONE,
     FAILED,
+    HELD,
     CheckpointReport,
     CompactionAdvice,
     CursorReport,
@@ -234,36 +232,6 @@ class StatusTableReport(TableReport):
     until: UntilReport | None = None
     warnings: tuple[str, ...] = ()
 
-    def gauges(self, looked_at_nanos: int) -> TableGauges | None:
-        """How the table stands, for metrics; None where it could not be told."""
-        if self.version is None:
-            return None
-        flushed = [f for s in self.shards if (f := _nanos(s.oldest_pending_flushed_at)) is not None]
-        # Of an index of which nothing is recorded, it is not known that it has caught up.
-        behind = max((s.merged_generation for s in self.shards), default=0)
-        held = self.lease if self.lease and self.lease.state == "held" else None
-        return TableGauges(
-            looked_at_nanos=looked_at_nanos,
-            pending_generations=sum(len(s.pending_generations) for s in self.shards),
-            pending_bytes=sum_known(s.pending_bytes for s in self.shards),
-            oldest_pending_at_nanos=min(flushed, default=None),
-            index_lag_generations={
-                i.name: behind if i.lag_generations is None else i.lag_generations
-                for i in self.indexes
-            },
-            reclaimable_bytes=None if self.reclaimable is None else self.reclaimable.bytes,
-            abandoned_shards=None
-            if self.consistency == "snapshot"
-            else sum(s.abandoned for s in self.shards),
-            lease_held_at_nanos=None if held is None else _nanos(held.acquired_at),
-            last_backup_at_nanos=find_backup_time(self.backup),
-            cursors={
-                found.name: CursorGauge(lag_versions=found.behind, moved_at_nanos=moved)
-                for found in self.cursors
-                if found.behind is not None and (moved := _nanos(found.moved_at)) is not None
-            },
-        )
-
 
 def find_late_backup(report: StatusTableReport) -> str | None:
     """What is wrong with the table's newest backup, if one is wanted and it is not a recent one."""
@@ -311,8 +279,14 @@ def report_status(
         _report_shard(view, s, wals[s.shard_id], due.get(s.shard_id, ()), stuck.get(s.shard_id))
         for s in view.shards
     )
-    measures = measure_table(view, wals.values(), now_nanos)
-    reclaimable = _report_reclaimable(view, wals.values())
+    state = take_state(view, now_nanos, wals.values())
+    held = None if lease is None or lease.state != HELD else lease.acquired_at
+    state = replace(state, lease_held_at_nanos=_nanos(held))
+    if view.taken_at_millis is not None:  # a shard snapshot tells nothing of WALs
+        state = replace(state, abandoned_shards=None)
+    reclaimable = ReclaimableReport(
+        generations=state.reclaimable_generations or 0, bytes=state.reclaimable_bytes
+    )
     broken = tuple(_report_broken(view, b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
     errors = name_some([str(b.error) for b in view.broken], SHARDS_NAMED_MAX, "shards")
@@ -331,7 +305,8 @@ def report_status(
         consistency="latest" if view.taken_at_millis is None else "snapshot",
         rows=view.rows,
         primary_key=view.primary_key,
-        **asdict(measures),
+        state=state,
+        **state.known(),
         policy=policy_document(view.policy_text),
         expire=describe_expire(view),
         shards=(*shards, *broken),
@@ -352,9 +327,10 @@ def add_backup(
     report: StatusTableReport, backup: LastBackupReport | None, now_nanos: int
 ) -> StatusTableReport:
     """With the table's newest backup, and how old it is."""
-    at = None if backup is None else _nanos(backup.made_at)
-    age = None if at is None else max(0.0, round((now_nanos - at) / 1e9, 1))
-    return report.model_copy(update={"backup": backup, "backup_age_seconds": age})
+    at = find_backup_time(backup)
+    age = max(0.0, round((now_nanos - at) / 1e9, 1)) if at else None
+    state = report.state and replace(report.state, last_backup_at_nanos=at)
+    return report.model_copy(update={"backup": backup, "backup_age_seconds": age, "state": state})
 
 
 def judge_conditions(
@@ -496,11 +472,6 @@ def _report_indexes(
         )
         for name in sorted({entry.name for entry in view.manifest.indexes})
     )
-
-
-def _report_reclaimable(view: TableView, wals: Iterable[WalSize]) -> ReclaimableReport:
-    found = measure_reclaimable(view, wals)
-    return ReclaimableReport(generations=len(found), bytes=sum_known(found))
 
 
 def find_attention(report: StatusTableReport, limits: DueLimits) -> tuple[AttentionReport, ...]:

@@ -13,7 +13,7 @@ import pytest
 from memwal.errors import StoreUnavailable, Usage
 from memwal.jobs.status.plan import parse_condition
 from memwal.jobs.status.scrape import Sample, parse_metrics, read_tables, report_watch
-from memwal.model import TableGauges
+from memwal.model import TableState
 from memwal.run.metrics.start import start_metrics
 
 ODD = 'a "quoted"\\name\n{x="y"} 7 ü'
@@ -21,11 +21,11 @@ ODD = 'a "quoted"\\name\n{x="y"} 7 ü'
 
 def test_what_a_watch_serves_can_be_read() -> None:
     metrics = start_metrics(shown=True, warn=pytest.fail)
-    gauges = TableGauges(
+    gauges = TableState(
         looked_at_nanos=1, pending_generations=3, pending_bytes=7,
         index_lag_generations={"by_n": 2, "by_m": 5},
     )  # fmt: skip
-    metrics.record_gauges(ODD, gauges)
+    metrics.record_state(ODD, gauges)
     metrics.record_freshness("merged", 3.0)
     samples = parse_metrics(metrics.exposition().decode())
     metrics.close()
