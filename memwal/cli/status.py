@@ -106,7 +106,7 @@ def status(
     from memwal.jobs.status.job import run_status
     from memwal.jobs.status.plan import parse_condition
     from memwal.jobs.status.scrape import report_watch
-    from memwal.jobs.status.show import show_live, show_table, show_tables, show_verdicts
+    from memwal.jobs.status.show import show_table, show_tables, show_verdicts
     from memwal.run.options import RunOptions
     from memwal.run.progress import SILENT
 
@@ -138,7 +138,7 @@ def status(
         return Document.of(_show_live(look, every_seconds))
     report = look()
     if live or source is not None:
-        return Document.of(report, show_tables=show_live)
+        return Document.of(report, show_tables=show_tables)
     return Document.of(
         report,
         show_table=partial(show_table, all_shards=all_shards, verbose=verbose),
@@ -153,7 +153,7 @@ def _is_screen() -> bool:
 
 def _show_live(look: Callable[[], JobReport], every_seconds: float) -> JobReport:
     """Show what is found, again and again, until Ctrl-C; returns a report that it went well."""
-    from memwal.jobs.status.show import show_live
+    from memwal.jobs.status.show import show_tables
 
     report, problem = look(), Text()
     with (
@@ -162,7 +162,7 @@ def _show_live(look: Callable[[], JobReport], every_seconds: float) -> JobReport
     ):
         while True:
             lines = max(1, screen.console.height - _FRAME_LINES)
-            screen.update(Group(*show_live(report.tables, lines), problem), refresh=True)
+            screen.update(Group(*show_tables(report.tables, lines), problem), refresh=True)
             SystemClock().sleep(every_seconds)
             try:
                 report, problem = look(), Text()

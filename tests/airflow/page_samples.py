@@ -151,7 +151,7 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
         "abandoned_shards": sum(s["abandoned"] for s in shards),
         "unflushed_seconds": max(idle, default=0.0),
     }
-    sums = {key: sum(s[key] or 0 for s in shards) for key in ("pending_bytes", "wal_bytes")}
+    sums = {"wal_bytes": sum(s["wal_bytes"] or 0 for s in shards)}
     found: Json = {
         "table": name,
         "uri": f"s3://lake/{name}",
@@ -159,7 +159,8 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
         **({} if broken else known),
         "due": bool(due),
         "due_reasons": due,
-        "storage": {"base_bytes": 812 * MIB, "reclaimable_bytes": 36 * MIB, **sums},
+        "storage": {"base_bytes": 812 * MIB, **sums},
+        "reclaimable_bytes": 36 * MIB,
         "shards": shards,
         "snapshot": {"taken_at": ago(minutes=6), "num_shards": len(shards)},
     }

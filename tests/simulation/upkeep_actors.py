@@ -346,9 +346,9 @@ class Upkeep:
         def wal(shard: ShardId) -> WalSize:
             entries = [(position, info.size_bytes) for position, info in listed[shard]]
             return WalSize(
-                entries=len(entries),
-                size_bytes=sum(size for _, size in entries),
-                unflushed=count_unflushed(manifests[shard], entries),
+                wal_entries=len(entries),
+                wal_bytes=sum(size for _, size in entries),
+                unflushed_wal_entries=count_unflushed(manifests[shard], entries),
             )
 
         report = report_status(

@@ -83,7 +83,8 @@ def show_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
         "oldest_pending_at": iso(look.oldest_pending_at),
         "shards": look.num_shards,
         "index_lag": _show_index_lag(status),
-        **status.model_dump(include={"storage", "reclaimable"}),
+        **status.model_dump(include={"reclaimable"}),
+        "storage": _show_storage(status),
         "snapshot_at": status.snapshot.taken_at if status.snapshot else None,
         "lease": lease.model_dump() if lease else None,
         "last_run": show_run(look.runs[0]) if look.runs else None,
@@ -160,6 +161,14 @@ def _backlog(look: Look, runs_max: int | None = None) -> list[Any]:
 
 def _show_pending(status: StatusTableReport) -> Json:
     return {"generations": status.pending_generations, "bytes": status.pending_bytes}
+
+
+def _show_storage(status: StatusTableReport) -> Json | None:
+    """Show bytes by kind: stored ones, and those of generations in memory."""
+    if status.storage is None:
+        return None
+    sizes = status.model_dump(include={"pending_bytes", "reclaimable_bytes"})
+    return {**status.storage.model_dump(), **sizes}
 
 
 def _show_index_lag(status: StatusTableReport) -> Json | None:

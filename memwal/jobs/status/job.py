@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,6 @@ from memwal.jobs.status.plan import (
 from memwal.jobs.status.report import (
     StatusTableReport,
     UntilReport,
-    add_backup,
     find_attention,
     judge_conditions,
     report_status,
@@ -78,13 +77,12 @@ def run_status(
     def status(
         table: OpenTable, backup: LastBackupReport | None, stores: Stores, view: TableView
     ) -> TableReport:
+        waited = None
         if until is not None:
             waited = _wait(stores, view, until, deadline, progress)
             looks[stores.uri] = _look(stores, consistency)
-        found = add_backup(
-            _status(table.resolved, stores, looks[stores.uri]), backup, stores.clock.now_nanos()
-        )
-        if until is not None:
+        found = _status(table.resolved, stores, looks[stores.uri], backup)
+        if until is not None and waited is not None:
             found = _settle(found, waited, until)
         judged = judge_conditions(found, conditions)
         attention = find_attention(judged, choose_limits(DueLimits, table.resolved))
@@ -173,17 +171,16 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
     return _Look(view=view, listed=listed, lease=lease, kept=read_kept(stores, view))
 
 
-def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableReport:
-    view = look.view
+def _status(
+    table: ResolvedTable, stores: Stores, look: _Look, backup: LastBackupReport | None
+) -> StatusTableReport:
+    view, kept = look.view, look.kept
     now, limits = stores.clock.now_nanos(), choose_limits(AbandonedLimits, table)
     manifests = {shard.shard_id: shard.manifest for shard in view.shards}
     if isinstance(look.lease, MemWalError):
         raise look.lease
     skew = None if look.lease is None else stores.leases.skew_text(look.lease)
     stored = (*list_policy_warnings(table, view), *list_expire_warnings(table, view))
-    warnings = [*warn_untouched(view), *stored, *filter(None, [skew])]
-    warnings += look.kept.warnings
-    compaction = find_compaction_advice(stores.tables, view.version, table)
     report = report_status(
         table.name,
         view,
@@ -193,18 +190,17 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableRep
         unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
         due=find_due_shards(view, choose_limits(DueLimits, table), now),
         now_nanos=now,
+        collects=table.settings.retention is not None,
+        records=kept.records,
+        stored_cursors=kept.cursors,
+        backup=backup,
+        warnings=[*warn_untouched(view), *stored, *filter(None, [skew]), *kept.warnings],
         lease=describe_lease(look.lease, now),
-        records=look.kept.records,
-        checkpoints=tuple(describe_checkpoint(found, now) for found in look.kept.checkpoints),
-        cursors=tuple(describe_cursor(found, view.version) for found in look.kept.cursors),
-        warnings=warnings,
+        compaction=find_compaction_advice(stores.tables, view.version, table),
+        checkpoints=tuple(describe_checkpoint(found, now) for found in kept.checkpoints),
+        cursors=tuple(describe_cursor(found, view.version) for found in kept.cursors),
     )
-    kept = table.settings.retention is not None
-    reclaimable = report.reclaimable and report.reclaimable.model_copy(update={"collected": kept})
-    state = replace(report.state, cursors=look.kept.cursors)
-    update: dict[str, Any] = {
-        "compaction": compaction, "reclaimable": reclaimable, "state": state
-    }  # fmt: skip
-    if (lost := look.kept.lost) is not None:
-        update |= {"outcome": lost.outcome, "exit_code": lost.exit_code, "error": str(lost)}
+    if (lost := kept.lost) is None:
+        return report
+    update = {"outcome": lost.outcome, "exit_code": lost.exit_code, "error": str(lost)}
     return report.model_copy(update=update)

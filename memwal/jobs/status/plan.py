@@ -102,18 +102,18 @@ class WalSize:
     """A shard's WAL as a listing shows it; its numbers are None if it was not listed.
 
     `abandoned` means that it has unflushed rows and no writer has put anything for long.
-    `manifests` counts the objects that are its manifests. `problem` tells of an entry that is
+    `manifests` counts the objects that are its manifests. `wal_problem` tells of an entry that is
     missing or torn. `former` are the sizes in bytes of generations of a former MemWAL index that
     wait for garbage.
     """
 
-    entries: int | None = None
-    size_bytes: int | None = None
-    unflushed: int | None = None
+    wal_entries: int | None = None
+    wal_bytes: int | None = None
+    unflushed_wal_entries: int | None = None
     idle_seconds: float | None = None
     abandoned: bool = False
     manifests: int | None = None
-    problem: str | None = None
+    wal_problem: str | None = None
     former: tuple[int, ...] = ()
 
 
@@ -147,13 +147,13 @@ def measure_wal(
         if covered:
             unflushed = 0
     return WalSize(
-        entries=len(listed),
-        size_bytes=sum(info.size_bytes for _, info in listed),
-        unflushed=unflushed,
+        wal_entries=len(listed),
+        wal_bytes=sum(info.size_bytes for _, info in listed),
+        unflushed_wal_entries=unflushed,
         idle_seconds=None if idle is None else round(idle, 1),
         abandoned=bool(unflushed) and idle is not None and idle >= limits.abandoned_after_seconds,
         manifests=files.manifests,
-        problem=None if problem is None else _DAMAGED.format(problem),
+        wal_problem=None if problem is None else _DAMAGED.format(problem),
         former=tuple(files.former.values()),
     )
 
@@ -217,8 +217,8 @@ def take_state(view: TableView, now_nanos: int, wals: Iterable[WalSize] = ()) ->
     times = [s.oldest_pending_flushed_at_nanos for s in view.shards if s.pending]
     known = [time for time in times if time is not None]
     wals = list(wals)
-    abandoned = [None if wal.entries is None else int(wal.abandoned) for wal in wals]
-    silent = (wal.idle_seconds or 0.0 for wal in wals if wal.unflushed)
+    abandoned = [None if wal.wal_entries is None else int(wal.abandoned) for wal in wals]
+    silent = (wal.idle_seconds or 0.0 for wal in wals if wal.unflushed_wal_entries)
     reclaimable = [g.in_memory_bytes for g in find_reclaimable(view)]
     reclaimable += [size for wal in wals for size in wal.former]
     return TableState(

@@ -26,6 +26,7 @@ from memwal.jobs.status.plan import (
 from memwal.model import (
     BrokenShard,
     Consistency,
+    Cursor,
     ShardId,
     ShardView,
     TableView,
@@ -74,20 +75,21 @@ _BY_WORD = {
 
 
 _HOLES_MAX = 100
+_WAL = (
+    *("manifests", "wal_entries", "wal_bytes", "unflushed_wal_entries"),
+    *("idle_seconds", "abandoned", "wal_problem"),
+)
 
 
 class StorageReport(Section):
-    """Bytes by kind; None where not known. Pending and reclaimable are in-memory bytes.
+    """What is stored beside generations; None where not known.
 
-    But of the reclaimable generations of a former MemWAL index the files' sizes are counted.
     `base_bytes` is what the version's manifest names: data files, and index files as far as their
     sizes are recorded. `small_objects` counts the shards' manifests and WAL entries; a few of each
     writer's claim stay for good. A shard that could not be read is left out.
     """
 
     base_bytes: int | None
-    pending_bytes: int | None
-    reclaimable_bytes: int | None
     wal_bytes: int | None
     small_objects: int | None = None
 
@@ -149,7 +151,8 @@ class SnapshotStatusReport(Section):
 class ReclaimableReport(Section):
     """Listed generations that are merged and covered by every index that must cover them.
 
-    With them those that a former MemWAL index had merged, and whose folders are still there.
+    With them those that a former MemWAL index had merged, and whose folders are still there, by the
+    sizes of their files; all else is in-memory bytes.
     `collected` tells whether a retention is configured, by which jobs delete them.
     """
 
@@ -262,16 +265,17 @@ def report_status(
     unindexed_rows: Callable[[str], int | None],
     due: Mapping[ShardId, tuple[str, ...]],
     now_nanos: int,
-    lease: LeaseReport | None = None,
+    collects: bool = False,
     records: Sequence[RunRecord] = (),
-    checkpoints: tuple[CheckpointReport, ...] = (),
-    cursors: tuple[CursorReport, ...] = (),
+    stored_cursors: Sequence[Cursor] = (),
+    backup: LastBackupReport | None = None,
     warnings: Sequence[str] = (),
+    **more: Any,
 ) -> StatusTableReport:
     """The status report of one table. The two callables look up what a view does not hold.
 
     `due` are the shards of `find_due_shards`; `records` are of runs, newest first; `warnings` are
-    added to those of the view.
+    added to those of the view, and `more` are fields of the report as they are.
     """
     stuck = find_stuck_shards(view, records)
     wals = {shard.shard_id: wal(shard.shard_id) for shard in view.shards}
@@ -279,13 +283,13 @@ def report_status(
         _report_shard(view, s, wals[s.shard_id], due.get(s.shard_id, ()), stuck.get(s.shard_id))
         for s in view.shards
     )
-    state = take_state(view, now_nanos, wals.values())
-    held = None if lease is None or lease.state != HELD else lease.acquired_at
-    state = replace(state, lease_held_at_nanos=_nanos(held))
-    if view.taken_at_millis is not None:  # a shard snapshot tells nothing of WALs
-        state = replace(state, abandoned_shards=None)
-    reclaimable = ReclaimableReport(
-        generations=state.reclaimable_generations or 0, bytes=state.reclaimable_bytes
+    lease: LeaseReport | None = more.get("lease")
+    made = find_backup_time(backup)
+    state = replace(
+        take_state(view, now_nanos, wals.values()),
+        cursors=stored_cursors,
+        lease_held_at_nanos=_nanos(lease.acquired_at) if lease and lease.state == HELD else None,
+        last_backup_at_nanos=made,
     )
     broken = tuple(_report_broken(view, b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
@@ -300,7 +304,11 @@ def report_status(
         uri=view.uri,
         due=bool(due),
         due_reasons=describe_due_shards(due),
-        storage=_report_storage(view, shards, reclaimable),
+        storage=StorageReport(
+            base_bytes=view.file_bytes,
+            wal_bytes=sum_known(s.wal_bytes for s in shards),
+            small_objects=sum_known(n for s in shards for n in (s.manifests, s.wal_entries)),
+        ),
         version=view.version,
         consistency="latest" if view.taken_at_millis is None else "snapshot",
         rows=view.rows,
@@ -311,26 +319,23 @@ def report_status(
         expire=describe_expire(view),
         shards=(*shards, *broken),
         indexes=_report_indexes(view, unindexed_rows),
-        snapshot=_report_snapshot(view),
-        reclaimable=reclaimable,
-        lease=lease,
-        checkpoints=checkpoints,
-        cursors=cursors,
+        snapshot=SnapshotStatusReport(
+            taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
+            num_shards=view.mem_wal.num_shards,
+        ),
+        reclaimable=ReclaimableReport(
+            generations=state.reclaimable_generations or 0,
+            bytes=state.reclaimable_bytes,
+            collected=collects,
+        ),
+        backup=backup,
+        backup_age_seconds=max(0.0, round((now_nanos - made) / 1e9, 1)) if made else None,
         warnings=(
             *(*view.warnings, *_warn_of_shards(view, shards)),
             *(*filter(None, [view.snapshot_unused_text]), *warnings),
         ),
+        **more,
     )
-
-
-def add_backup(
-    report: StatusTableReport, backup: LastBackupReport | None, now_nanos: int
-) -> StatusTableReport:
-    """With the table's newest backup, and how old it is."""
-    at = find_backup_time(backup)
-    age = max(0.0, round((now_nanos - at) / 1e9, 1)) if at else None
-    state = report.state and replace(report.state, last_backup_at_nanos=at)
-    return report.model_copy(update={"backup": backup, "backup_age_seconds": age, "state": state})
 
 
 def judge_conditions(
@@ -353,25 +358,6 @@ def sum_up_conditions(report: JobReport) -> JobReport:
     if {table.exit_code for table in report.tables} - {EXIT_DONE} != {EXIT_CONDITION}:
         return report
     return report.model_copy(update={"outcome": FAILED, "exit_code": EXIT_CONDITION})
-
-
-def _report_snapshot(view: TableView) -> SnapshotStatusReport:
-    return SnapshotStatusReport(
-        taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
-        num_shards=view.mem_wal.num_shards,
-    )
-
-
-def _report_storage(
-    view: TableView, shards: Sequence[ShardStatusReport], reclaimable: ReclaimableReport
-) -> StorageReport:
-    return StorageReport(
-        base_bytes=view.file_bytes,
-        pending_bytes=sum_known(s.pending_bytes for s in shards),
-        reclaimable_bytes=reclaimable.bytes,
-        wal_bytes=sum_known(s.wal_bytes for s in shards),
-        small_objects=sum_known(n for s in shards for n in (s.manifests, s.wal_entries)),
-    )
 
 
 def find_stuck_shards(view: TableView, records: Sequence[RunRecord]) -> Mapping[ShardId, str]:
@@ -430,13 +416,7 @@ def _report_shard(
         sizes_estimated=any(g.estimated for g in pending),
         oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),
         replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
-        manifests=wal.manifests,
-        wal_entries=wal.entries,
-        wal_bytes=wal.size_bytes,
-        unflushed_wal_entries=wal.unflushed,
-        idle_seconds=wal.idle_seconds,
-        abandoned=wal.abandoned,
-        wal_problem=wal.problem,
+        **{name: getattr(wal, name) for name in _WAL},
         stuck=stuck,
         due_reasons=due,
     )

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from threading import Lock
 
 from opentelemetry import trace
@@ -114,7 +115,7 @@ class Telemetry(Metrics):
         self._on_close()
 
     def _observe(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
-        measure = _GAUGES[name]
+        measure = _GAUGES.get(name) or partial(_take_field, name.removeprefix("memwal_"))
 
         def observe(_: CallbackOptions) -> list[Observation]:
             now = self._now_nanos()
@@ -240,6 +241,10 @@ def _label(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _take_field(name: str, s: TableState, now_nanos: int) -> Values:
+    return [({}, getattr(s, name))]
+
+
 def _age(since_nanos: int | None, now_nanos: int) -> float | None:
     return None if since_nanos is None else max(0.0, (now_nanos - since_nanos) / 1e9)
 
@@ -258,17 +263,13 @@ def _failures(s: TableState, now_nanos: int) -> Values:
     return [({"reason": s.reason or "unknown"}, s.failures or None)]
 
 
+# All other gauges are fields of the same name.
 _GAUGES: Mapping[str, Callable[[TableState, int], Values]] = {
-    "memwal_pending_generations": lambda s, now: [({}, s.pending_generations)],
-    "memwal_pending_bytes": lambda s, now: [({}, s.pending_bytes)],
     "memwal_oldest_pending_seconds": _age_of_pending,
     "memwal_oldest_unindexed_seconds": _age_of_unindexed,
     "memwal_index_lag_generations": lambda s, now: [
         ({"index": _label(name)}, lag) for name, lag in s.index_lag_generations.items()
     ],
-    "memwal_reclaimable_bytes": lambda s, now: [({}, s.reclaimable_bytes)],
-    "memwal_freshness_target_seconds": lambda s, now: [({}, s.freshness_target_seconds)],
-    "memwal_abandoned_shards": lambda s, now: [({}, s.abandoned_shards)],
     "memwal_lease_held_seconds": lambda s, now: [({}, _age(s.lease_held_at_nanos, now))],
     "memwal_last_backup_timestamp_seconds": lambda s, now: [
         ({}, None if s.last_backup_at_nanos is None else s.last_backup_at_nanos / 1e9)
@@ -281,7 +282,5 @@ _GAUGES: Mapping[str, Callable[[TableState, int], Values]] = {
     ],
     "memwal_consecutive_failures": _failures,
     "memwal_last_look_timestamp_seconds": lambda s, now: [({}, s.looked_at_nanos / 1e9)],
-    "memwal_queue_place": lambda s, now: [({}, s.queue_place)],
-    "memwal_merged_rows": lambda s, now: [({}, s.merged_rows)],
 }
 _LIMITS = {ObservableGauge: _SERIES_MAX}

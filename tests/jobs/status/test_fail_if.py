@@ -19,7 +19,7 @@ from tests.support.views import make_generation, make_shard, make_state, make_ve
 
 A, B = ShardId("a"), ShardId("b")
 NOW = 1_000 * 10**9
-WALS = [WalSize(entries=1, abandoned=True), WalSize(entries=0)]
+WALS = [WalSize(wal_entries=1, abandoned=True), WalSize(wal_entries=0)]
 
 
 # ---- reading them

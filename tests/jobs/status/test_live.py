@@ -64,8 +64,8 @@ def test_where_stdout_is_no_terminal_it_is_shown_once(here: Path) -> None:
     head, *rows = done.stdout.splitlines()
     assert head.split() == ["table", "pending", "bytes", "oldest", "lag", "garbage", "now"]
     assert [row.split()[:2] for row in rows[:3]] == [["gone", "?"], ["b", "2"], ["a", "0"]]
-    assert "no such table" in rows[0]
-    assert rows[3].startswith("3 tables; 1 to look after")
+    assert "no such table" in rows[3]
+    assert rows[4].startswith("3 tables; 1 to look after")
     assert list_files(here) == before
 
 
