@@ -60,9 +60,13 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 
 # Files stay whole: their tests share servers, and one Airflow's suite is one test of this one.
 test: ## Run the tests: unit, integration, a smoke of the whole; ten minutes
-	@$(MAKE) -s --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
-	@$(MAKE) -s --no-print-directory chromium
+	@$(MAKE) -s --no-print-directory -j3 compiled chromium $(AIRFLOW_READY)
 	@$(PYTEST) $(PARALLEL) -m "not nightly" $(PYTEST_ARGS)
+
+# In a fresh clone each test process would compile all of it for itself.
+.PHONY: compiled
+compiled: $(READY)
+	@[ -d .pytest_cache ] || { $(PYTEST) --collect-only -q tests/jobs & $(PYTEST) --collect-only -q --ignore tests/jobs; wait; } >/dev/null
 
 test-nightly: $(READY) $(AIRFLOW_READY) chromium spin prometheus azurite lancedb ## All tests, with every seed, race and kill (PART=1/3: a third)
 	@MEMWAL_TEST_FULL=1 $(PYTEST) $(PARALLEL) $(if $(PART),--part $(PART)) \

@@ -530,9 +530,13 @@ class Table:
 
     def _changes(self, **asked: Any) -> ChangesOptions:
         from memwal.read.changes import ChangesOptions
+        from memwal.read.request import ChangesAsked
 
-        allowed = self._options["untested_lance_allowed"]
-        return ChangesOptions(table=self._table, untested_lance_allowed=allowed, **asked)
+        return ChangesOptions(
+            table=self._table,
+            asked=ChangesAsked(**asked),
+            untested_lance_allowed=self._options["untested_lance_allowed"],
+        )
 
     def _ask(self, kind: Callable[..., Options], request: _Dry) -> Options:
         """Options of that kind. Its own request travels to executors, who may lack this module."""

@@ -80,10 +80,11 @@ def _count_parameters(file: Path, tree: ast.Module) -> Iterator[tuple[str, int]]
 
 
 def _count_commands() -> tuple[int, int]:
-    """Count the commands of memwal, and the options of all together."""
+    """Count the commands of memwal, and the options that their helps show."""
     from typer.main import get_command
 
     from memwal.cli.app import app
+    from memwal.cli.help import SHARED
 
     waiting: list[Any] = [get_command(app)]
     commands = options = 0
@@ -92,7 +93,10 @@ def _count_commands() -> tuple[int, int]:
         below = list(getattr(command, "commands", {}).values())
         waiting += below
         commands += not below
-        options += sum(each.param_type_name == "option" for each in command.params)
+        options += sum(
+            p.param_type_name == "option" and p.name not in SHARED and not p.hidden
+            for p in command.params
+        )
     return commands, options
 
 

@@ -49,7 +49,7 @@ def _spell_out(arguments: list[str]) -> list[str]:
     match arguments:
         case []:
             return ["--help"]
-        case ["help", *command]:
+        case ["help", *command] if command != ["options"]:
             return [*command, "--help"]
         case ["version"]:
             return ["--version"]

@@ -8,6 +8,7 @@ import typer
 
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import DefaultGroup, Job, RescueFlags, command
+from memwal.cli.help import App
 from memwal.cli.options import OneTable
 from memwal.config import ResolvedTable
 from memwal.errors import Usage
@@ -37,7 +38,7 @@ Keep = Annotated[
 ]
 
 
-backup_app = typer.Typer(
+backup_app = App(
     cls=DefaultGroup,
     help="Copy one moment of a table to another place.\n\nmemwal backup TABLE DEST is short for "
     "memwal backup create TABLE DEST.",

@@ -8,6 +8,7 @@ import typer
 
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import JobFlags, ReadFlags, command
+from memwal.cli.help import App
 from memwal.cli.options import OneTable
 from memwal.cli.parse import parse_duration
 from memwal.report import JobReport
@@ -23,9 +24,7 @@ Holder = Annotated[
     str | None, typer.Option("--holder", metavar="TEXT", help="Who needs it. Default: user@host.")
 ]
 
-checkpoint_app = typer.Typer(
-    help="Keep moments of a table, to be read later.", no_args_is_help=True
-)
+checkpoint_app = App(help="Keep moments of a table, to be read later.", no_args_is_help=True)
 
 
 @checkpoint_app.command()

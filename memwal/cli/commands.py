@@ -16,16 +16,18 @@ from typer.core import TyperGroup
 
 from memwal import __version__
 from memwal.cli.console import stdout
+from memwal.cli.help import App
 from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status runs audit verify shard inspect",
     "Data": "read changes checkpoint backup restore ingest rescue erase",
-    "Operate": "init doctor repair explain submit lease config schema demo",
+    "Operate": "init doctor repair explain help submit lease config schema demo",
 }
 """All commands, grouped as in --help, in the order of use."""
 
+_FILES = {"changes": "read"}
 _OTHER_JOBS = {"audit", "doctor", "ingest", "repair", "rescue", "restore", "runs", "verify"}
 _IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *_OTHER_JOBS} - {"watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
@@ -53,7 +55,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 
     Importing and describing all commands takes a fifth of the time that importing Lance takes.
     """
-    app = typer.Typer(
+    app = App(
         name="memwal",
         cls=GroupedHelp,
         help="Keeps the MemWAL write tier of Lance tables healthy.",
@@ -74,7 +76,8 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 def _add(app: typer.Typer, name: str) -> None:
     """Add the command, or the group of commands, from its file."""
     word = name.replace("-", "_")
-    module = import_module(f"memwal.cli.{'jobs' if name in _IN_ONE_FILE else word}")
+    file = "jobs" if name in _IN_ONE_FILE else _FILES.get(name, word)
+    module = import_module(f"memwal.cli.{file}")
     if group := getattr(module, f"{word}_app", None):
         app.add_typer(group, name=name)
         return

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from memwal.cli.flags import DefaultGroup, Job, JobFlags, ReadFlags, command
+from memwal.cli.help import App
 from memwal.cli.jobs import check_terminal
 from memwal.cli.options import OneTable, Tables
 from memwal.jobs.erase.request import EraseRequest, KeysRequest, ResumeRequest
@@ -15,7 +16,7 @@ from memwal.jobs.erase.request import EraseRequest, KeysRequest, ResumeRequest
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="As `erase list` shows it.")]
 
 
-erase_app = typer.Typer(
+erase_app = App(
     cls=DefaultGroup,
     help="Erase rows for good, and prove it.\n\nmemwal erase TABLE --key K=V lists what holds the "
     "row; with --execute it is erased.",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from memwal.cli.flags import ReadFlags, command
+from memwal.cli.help import App
 from memwal.cli.options import OneTable, Version
 from memwal.cli.output import Document
 from memwal.format.layout import parse_shard
@@ -16,7 +17,7 @@ EntriesMax = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, help="The newest N entries of a shard.")
 ]
 
-inspect_app = typer.Typer(help="Show what is stored, decoded.", no_args_is_help=True)
+inspect_app = App(help="Show what is stored, decoded.", no_args_is_help=True)
 
 
 @inspect_app.command("index")

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from typer.core import TyperCommand
 
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import AuditFlags, Job, JobFlags, ReadFlags, RescueFlags, command, load
+from memwal.cli.help import OwnHelp
 from memwal.cli.options import OneTable, Tables
 from memwal.cli.output import Output
 from memwal.config import CompactionMode, read_environment_settings
@@ -127,7 +127,7 @@ def maintain(tables: Tables, *, request: MaintainRequest, flags: JobFlags) -> Jo
     return flags.job(run_maintain, MaintainOptions, tables, request=request)
 
 
-class MaintainCommand(TyperCommand):
+class MaintainCommand(OwnHelp):
     """Lets `--compaction` stand alone: the next word is its value only if it is a valid one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 
 from memwal.cli.flags import AuditFlags, command
+from memwal.cli.help import App
 from memwal.cli.options import OneTable
 from memwal.errors import Usage
 from memwal.report import JobReport
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Recorded with the break.")]
 
-lease_app = typer.Typer(help="Break the lease of a run that is gone.", no_args_is_help=True)
+lease_app = App(help="Break the lease of a run that is gone.", no_args_is_help=True)
 
 
 @lease_app.command("break")

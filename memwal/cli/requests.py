@@ -43,13 +43,15 @@ def _make_parameter(declared: DeclaredOption) -> tuple[Any, Any]:
         least, most = find_bounds(declared)
         bounds = {"min": least, "max": most}
     help_text = describe_option(declared)
-    if kind in (Kind.LIST, Kind.PAIRS):
+    if kind in (Kind.LIST, Kind.PAIRS) and not _is_one_text(declared):
         help_text += " Repeatable."
     said = typer.Option(flag, metavar=metavar, help=help_text, **bounds)
     if kind is Kind.SWITCH:
         default = bool(declared.default)
     value: Any = _TYPES.get(kind) or (declared.type if kind is Kind.NUMBER else str)
-    if default is None and kind not in _TYPES:
+    if _is_one_text(declared):
+        value = str | None
+    elif default is None and kind not in _TYPES:
         value = value | None
     return Annotated[value, said], default
 
@@ -65,6 +67,11 @@ def _read(declared: DeclaredOption, value: Any) -> Any:
     if declared.kind is Kind.PAIRS:
         form = declared.option.metavar or "KEY=VALUE"
         return tuple(parse_pairs(value, declared.flag, form).items())
-    if declared.kind is Kind.CHOICES:
-        return [name.strip() for name in value.split(",")]
+    if declared.kind is Kind.CHOICES or _is_one_text(declared):
+        return [name.strip() for name in value.split(",") if name.strip()]
     return value
+
+
+def _is_one_text(declared: DeclaredOption) -> bool:
+    """Whether a list comes as one text with commas."""
+    return declared.kind is Kind.LIST and "," in (declared.option.metavar or "")

@@ -34,10 +34,11 @@ def fix_range(options: ChangesOptions) -> tuple[ChangesOptions, pa.Schema]:
     Says nothing of whether these versions are still there: a stream may be past them.
     """
     stores = open_table(options.table)
-    request, _ = find_range(stores, options)
-    shape = shape_changes(stores.tables, options.until, request)
+    request, _ = find_range(stores, options.asked)
+    shape = shape_changes(stores.tables, options.asked.until, request)
     until = int(shape.new.version)
-    return replace(options, since=request.since, cursor=None, until=until), shape.schema
+    asked = replace(options.asked, since=request.since, cursor=None, until=until)
+    return replace(options, asked=asked), shape.schema
 
 
 class _Range(InputPartition):  # type: ignore[misc]
@@ -57,7 +58,7 @@ class ChangesReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         """One task."""
-        return [_Range(self._options.since or 0, self._options.until or 0)]
+        return [_Range(self._options.asked.since or 0, self._options.asked.until or 0)]
 
     def read(self, partition: _Range) -> Iterator[pa.RecordBatch]:
         """The rows. Runs on an executor."""
@@ -73,7 +74,9 @@ class ChangesStreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names
         """Where the first micro-batch begins."""
-        return {"version": find_range(open_table(self._options.table), self._options)[0].since}
+        return {
+            "version": find_range(open_table(self._options.table), self._options.asked)[0].since
+        }
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The table's latest version."""
@@ -91,15 +94,15 @@ class ChangesStreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Move the cursor: Spark has these versions in its checkpoint."""
-        if self._options.cursor is not None:
-            done = replace(self._options, commit=end["version"])
+        if self._options.asked.cursor is not None:
+            done = replace(self._options.asked, commit=end["version"])
             move_cursor(open_table(self._options.table), done)
 
 
 def _read(
     options: ChangesOptions, schema: pa.Schema, partition: _Range
 ) -> Iterator[pa.RecordBatch]:
-    asked = replace(options, since=partition.since, until=partition.until, cursor=None)
+    asked = replace(options.asked, since=partition.since, until=partition.until, cursor=None)
     opened, _ = open_range(open_table(options.table), asked)
     for batch in opened.read():
         yield from convert_batch(batch.select(schema.names), schema)

@@ -299,17 +299,18 @@ def parse_changes(options: Mapping[str, str]) -> ChangesOptions:
     """Spark's options of changes, whose names come in lower case. Raises Usage."""
     # Imported here: it brings Lance, and the driver's process imports this module.
     from memwal.read.changes import ChangesOptions
+    from memwal.read.request import ChangesAsked
 
     _check_names(options, ("config", "columns", *_OF_CHANGES))
     since, columns = options.get("changes_since"), options.get("columns")
-    return ChangesOptions(
-        table=find_table(options),
+    asked = ChangesAsked(
         since=0 if since == "0" else _parse_number(options, "changes_since"),
         cursor=options.get("changes_cursor"),
         until=_parse_number(options, "changes_until"),
         columns=None if columns is None else parse_names(columns),
         before=_parse_flag(options, "changes_before"),
     )
+    return ChangesOptions(table=find_table(options), asked=asked)
 
 
 def is_write(options: Iterable[str]) -> bool:

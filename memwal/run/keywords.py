@@ -27,7 +27,7 @@ _OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z][a-z-]*[a-z])")
 # requests.
 _NAMES = {
     "no-lease": "lease=False",
-    "with-pending": "merged_only=False",
+    "no-merged-only": "merged_only=False",
     "merged-only": "merged_only=True",
     "delete-column": "deleted",
     "memory-max": "memory_bytes_max",

@@ -55,6 +55,7 @@ def name_of(told: Path) -> str:
     return told.name.removesuffix(".py.told")
 
 
+@pytest.mark.nightly
 def test_a_failed_table_is_told_of_and_a_healthy_one_is_not(
     airflow_home: InProcessAirflow, stand_in: StandIn, told: Path
 ) -> None:

@@ -63,7 +63,8 @@ def started() -> set[str]:
     return {row.target_dag_id for row in Session().scalars(select(AssetDagRunQueue))}
 
 
-@pytest.mark.parametrize("named", [pytest.param(False, marks=pytest.mark.nightly), True])
+@pytest.mark.nightly
+@pytest.mark.parametrize("named", [False, True])
 def test_a_merge_starts_who_waits_for_the_table(
     home: InProcessAirflow, stand_in: StandIn, named: bool
 ) -> None:

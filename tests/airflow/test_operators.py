@@ -67,6 +67,7 @@ def test_merge_in_the_triggerer_then_nothing_to_do(
     assert list((airflow_home.config_file.parent / "runs").iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_an_idle_job_is_skipped_or_not_and_so_is_one_that_is_not_asked_for(
     airflow_home: InProcessAirflow, stand_in: StandIn
 ) -> None:
@@ -182,6 +183,7 @@ def test_fields_are_templates(airflow_home: InProcessAirflow, stand_in: StandIn)
     assert words[3:] == ["--report", words[4], "--config", words[6], "--", "orders"]
 
 
+@pytest.mark.nightly
 @EACH_PLACE
 def test_execution_timeout_ends_the_job(
     airflow_home: InProcessAirflow, stand_in: StandIn, tmp_path: Path, deferrable: bool

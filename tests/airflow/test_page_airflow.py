@@ -201,6 +201,7 @@ def test_an_option_without_effect_is_refused(changes: dict[str, Any], why: str) 
         actions.parse(Backfill, json.dumps(body).encode())
 
 
+@pytest.mark.nightly
 def test_a_run_is_followed_to_its_end(airflow_home: InProcessAirflow, stand_in: StandIn) -> None:
     airflow_home.tables.name("users")
     tables = [{"table": "orders", "outcome": "done"}, {"table": "users", "outcome": "failed"}]

@@ -55,6 +55,7 @@ def _describe(command: Any) -> Any:
         (["-h"], "memwal [OPTIONS] COMMAND"),
         (["help"], "memwal [OPTIONS] COMMAND"),
         (["help", "merge"], "memwal merge [OPTIONS]"),
+        (["help", "options"], "--storage-option K=V"),
         (["merge", "-h"], "memwal merge [OPTIONS]"),
         (["version"], f"memwal {__version__}"),
     ],

@@ -1,9 +1,10 @@
-"""What came of the mutations, kept in a file: the last result of each, and a table by group."""
+"""What came of the mutations, kept in a file: the last result of each, and who noticed it."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -40,6 +41,7 @@ def keep(file: Path, root: Path, mutation: Mutation, verdict: Verdict) -> None:
     known: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.exists() else {}
     known[mutation.name] = {
         "result": verdict.word,
+        "level": "nightly" if mutation.nightly else "test",
         "by": verdict.by.partition("\n")[0][:120],
         "seconds": round(verdict.seconds, 1),
         "commit": _commit(root),
@@ -50,18 +52,29 @@ def keep(file: Path, root: Path, mutation: Mutation, verdict: Verdict) -> None:
 
 
 def table(known: dict[str, dict[str, Any]]) -> str:
-    """Markdown: how many of each group were noticed, in how many seconds, at which commits."""
-    lines = ["| group | mutations | noticed | seconds | commit |", "|---|---|---|---|---|"]
+    """Markdown: who noticed how many of each group; the names that `make test` does not notice."""
+    lines = [
+        "| group | mutations | make test | nightly | nobody | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
     for group, members in groupby(sorted(known), key=group_of):
-        rows = [known[name] for name in members]
-        noticed = sum(row["result"] == "noticed" for row in rows)
-        seconds = sum(row["seconds"] for row in rows)
-        commits = ", ".join(sorted({row["commit"] for row in rows}))
-        lines.append(f"| {group} | {len(rows)} | {noticed} | {seconds:.0f} | {commits} |")
-    noticed = sum(row["result"] == "noticed" for row in known.values())
-    seconds = sum(row["seconds"] for row in known.values())
-    lines.append(f"| all | {len(known)} | {noticed} | {seconds:.0f} | |")
+        lines.append(_line(group, {name: known[name] for name in members}))
+    lines.append(_line("all", known))
+    for level in ("nightly", "nobody"):
+        names = sorted(name for name, row in known.items() if _noticed_by(row) == level)
+        lines += ["", f"Noticed by {level}: {len(names)}", "", *(f"- {name}" for name in names)]
     return "\n".join(lines) + "\n"
+
+
+def _line(group: str, rows: dict[str, dict[str, Any]]) -> str:
+    by = Counter(map(_noticed_by, rows.values()))
+    seconds = sum(row["seconds"] for row in rows.values())
+    counts = " | ".join(str(by[level]) for level in ("test", "nightly", "nobody"))
+    return f"| {group} | {len(rows)} | {counts} | {seconds:.0f} |"
+
+
+def _noticed_by(row: dict[str, Any]) -> str:
+    return str(row.get("level", "test")) if row["result"] == "noticed" else "nobody"
 
 
 def group_of(name: str) -> str:

@@ -19,6 +19,7 @@ from memwal.read import open_table
 from memwal.read.explain import explain
 from memwal.read.job import ReadOptions, run_read
 from memwal.read.plan.request import Nearest, ReadRequest, Search
+from memwal.read.request import ReadAsked
 from memwal.read.table import ReadableTable
 from memwal.rows.policy import RowPolicy, make_policy
 from memwal.store.records.checkpoints import LanceTags
@@ -272,7 +273,7 @@ def command(table: PolicyTable, policy: RowPolicy | None, *, explained: bool = F
     resolved = ResolvedTable(
         name="t", uri=table.uri, settings=Settings(), storage_options={}, policy=policy
     )
-    return run_read(ReadOptions(table=resolved, explain=explained)).to_json()
+    return run_read(ReadOptions(table=resolved, asked=ReadAsked(explain=explained))).to_json()
 
 
 @pytest.mark.parametrize("explained", [False, True])

@@ -22,6 +22,7 @@ from memwal.jobs.snapshot.plan import SnapshotLimits, Storage
 from memwal.model import ShardId, ShardManifest
 from memwal.read import open_table
 from memwal.read.job import ReadOptions, run_read
+from memwal.read.request import ReadAsked
 from memwal.read.show import show_rows
 from memwal.store.shards.snapshots import external_path
 from memwal.store.tables.view import StoredViews
@@ -294,7 +295,8 @@ def test_requests_do_not_depend_on_the_number_of_shards(table: Table, storage: S
 
 
 def run(table: Table, **options: Any) -> dict[str, Any]:
-    asked = ReadOptions(table=resolved(table), consistency="snapshot", **options)
+    words = ReadAsked(consistency="snapshot", **options)
+    asked = ReadOptions(table=resolved(table), asked=words)
     found: dict[str, Any] = run_read(asked).to_json()["tables"][0]
     return found
 
@@ -351,7 +353,7 @@ def test_what_goes_with_no_snapshot(table: Table) -> None:
         open_table(table.uri, consistency="strong")  # type: ignore[arg-type]
     done = run_memwal("read", table.uri, "--consistency", "newest")
     assert done.returncode == 2
-    assert "consistency 'newest': expected latest or snapshot" in done.stderr
+    assert "--consistency 'newest': expected latest, snapshot" in done.stderr
 
 
 def test_maintain_writes_again_what_a_merge_cut_off(

@@ -154,8 +154,8 @@ def describe_mixed(plan: ReadPlan, request: ReadRequest) -> tuple[str, ...]:
     return (
         f"version {plan.version} is read with {pending} listed now "
         "that it has not merged: rows that were written after it may be among them. "
-        "--merged-only (merged_only=True) leaves them out, --with-pending (merged_only=False) says "
-        "that they are meant; a checkpoint keeps a moment whole",
+        "--merged-only (merged_only=True) leaves them out, --no-merged-only (merged_only=False) "
+        "says that they are meant; a checkpoint keeps a moment whole",
     )
 
 
