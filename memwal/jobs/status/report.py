@@ -488,6 +488,8 @@ def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, s
     if found := silent or abandoned:
         age = format_age(max(s.idle_seconds or 0.0 for s in found))
         yield f"{count_of(len(found), 'shard')} with unflushed rows, silent for {age}", _RESCUE
+    if report.until is not None and not report.until.reached:
+        yield f"not {report.until.step} in time", None
     for failed in report.failed_conditions:
         yield f"--fail-if '{failed.condition}'", _BY_WORD[find_word(failed.condition)]
     if due := [s for s in shards if s.due_reasons]:
