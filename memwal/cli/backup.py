@@ -8,8 +8,8 @@ import typer
 
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import DefaultGroup, Job, RescueFlags, command
-from memwal.cli.help import App
 from memwal.cli.options import OneTable
+from memwal.cli.shared import App
 from memwal.config import ResolvedTable
 from memwal.errors import Usage
 from memwal.jobs.backup.request import BackupRequest, PlaceRequest, parse_keep

@@ -8,9 +8,9 @@ import typer
 
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import JobFlags, ReadFlags, command
-from memwal.cli.help import App
 from memwal.cli.options import OneTable
 from memwal.cli.parse import parse_duration
+from memwal.cli.shared import App
 from memwal.report import JobReport
 
 Name = Annotated[

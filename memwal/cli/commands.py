@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from memwal import __version__
 from memwal.cli.console import stdout
-from memwal.cli.help import App
+from memwal.cli.shared import App
 from memwal.identity import DISTRIBUTION
 
 SECTIONS = {

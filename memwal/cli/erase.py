@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from memwal.cli.flags import DefaultGroup, Job, JobFlags, ReadFlags, command
-from memwal.cli.help import App
 from memwal.cli.jobs import check_terminal
 from memwal.cli.options import OneTable, Tables
+from memwal.cli.shared import App
 from memwal.jobs.erase.request import EraseRequest, KeysRequest, ResumeRequest
 
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="As `erase list` shows it.")]

@@ -1,65 +1,25 @@
-"""A command's help shows its own options; `memwal help options` those that commands share."""
+"""`memwal help`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 from typer.main import get_command
 
-from memwal.cli.flags import JobFlags
+from memwal.cli.jobs import merge
+from memwal.cli.shared import SHARED, App
 
-# Nobody should run a job without having met these two.
-_SHOWN_EVERYWHERE = {"dry_run", "everything"}
-SHARED = {field.name for field in fields(JobFlags)} - _SHOWN_EVERYWHERE
-"""The parameters that `memwal help options` explains."""
-
-_TOPIC = "options"
 Topic = Annotated[str, typer.Argument(metavar="COMMAND|options")]
 
 
-class OwnHelp(TyperCommand):
-    """Names the shared options in one line, instead of explaining them in each command's help."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, the command's own options, and that line."""
-        own: list[Any] = self.params
-        shared = [p for p in own if p.name in SHARED and not p.hidden]
-        self.show(ctx, formatter, hidden=shared)
-        if shared:
-            flags = " ".join(p.opts[0] for p in shared)
-            with formatter.section(f"Shared options (memwal help {_TOPIC})"):
-                formatter.write_text(flags)
-
-    def show(self, ctx: Any, formatter: Any, *, hidden: list[Any]) -> None:
-        """Write all arguments and options but some."""
-        for parameter in hidden:
-            parameter.hidden = True
-        try:
-            super().format_options(ctx, formatter)
-        finally:
-            for parameter in hidden:
-                parameter.hidden = False
-
-
-class App(typer.Typer):
-    """Commands of which each has such a help."""
-
-    def command(self, name: str | None = None, **more: Any) -> Callable[..., Any]:
-        """As typer's."""
-        return super().command(name, **{**more, "cls": more.get("cls") or OwnHelp})
-
-
-def help(topic: Topic = _TOPIC) -> None:
+def help(topic: Topic = "options") -> None:
     """Explain a command, or the options that commands share."""
-    from memwal.cli.commands import make_app
-
     # Any other topic has become `COMMAND --help` before (`memwal.cli`).
-    merge: Any = get_command(make_app(["merge"])).commands["merge"]  # type: ignore[attr-defined]
-    context = typer.Context(merge, help_option_names=[])
+    app = App()
+    app.command()(merge)
+    shown: Any = get_command(app)
+    context = typer.Context(shown, help_option_names=[])
     formatter = context.make_formatter()
-    merge.show(context, formatter, hidden=[p for p in merge.params if p.name not in SHARED])
+    shown.show(context, formatter, hidden=[p for p in shown.params if p.name not in SHARED])
     typer.echo(formatter.getvalue().strip())

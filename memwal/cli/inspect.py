@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from memwal.cli.flags import ReadFlags, command
-from memwal.cli.help import App
 from memwal.cli.options import OneTable, Version
 from memwal.cli.output import Document
+from memwal.cli.shared import App
 from memwal.format.layout import parse_shard
 
 Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this shard.")]

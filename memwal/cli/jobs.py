@@ -12,9 +12,9 @@ import typer
 
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import AuditFlags, Job, JobFlags, ReadFlags, RescueFlags, command, load
-from memwal.cli.help import OwnHelp
 from memwal.cli.options import OneTable, Tables
 from memwal.cli.output import Output
+from memwal.cli.shared import OwnHelp
 from memwal.config import CompactionMode, read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from memwal.cli.flags import AuditFlags, command
-from memwal.cli.help import App
 from memwal.cli.options import OneTable
+from memwal.cli.shared import App
 from memwal.errors import Usage
 from memwal.report import JobReport
 

@@ -57,9 +57,10 @@ def test_a_report_of_every_kind_is_shown(kind: type[TableReport]) -> None:
 HOUR = """
 init T --primary-key id --dry-run
 init T --primary-key id
-shard T --key id=1
+inspect shard T --key id=1
 doctor T
 explain MW-W01
+help options
 ingest T ROW --dry-run
 ingest T ROW
 ingest T ROW
