@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from memwal.config import make_settings
@@ -51,7 +51,7 @@ class EraseOptions(RunOptions):
     Without `yes`, `confirm` is asked before shards are claimed.
     """
 
-    request: KeysRequest | ResumeRequest = field(default_factory=EraseRequest)
+    request: KeysRequest | ResumeRequest = EraseRequest()
     erasure_id: str = ""
     confirm: Confirm = lambda name, shards: False
     steps: Steps = no_steps
