@@ -28,8 +28,8 @@ _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
 REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
-    *("wait", "doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
-    *("audit", "demo", "top", "schema-table"),
+    *("doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
+    *("audit", "demo", "schema-table"),
 )
 """The documents that are reports of jobs."""
 OTHERS = {
