@@ -64,7 +64,7 @@ def test_nothing_is_lost_or_doubled(tmp_path: Path, scenario: str) -> None:
 @pytest.mark.parametrize("scenario", ["mixed", "counters", "watched"])
 def test_no_damage_is_passed_over_in_silence(tmp_path: Path, scenario: str) -> None:
     verdict = torture(scenario, tmp_path, 4, 30)
-    assert verdict.did["damage: mended"] > 2 and verdict.did["damage: harmless"] > 2
+    assert verdict.did["damage: mended"] > 0 and verdict.did["damage: harmless"] > 2
 
 
 def test_the_oracle_shares_no_code_with_memwal() -> None:
