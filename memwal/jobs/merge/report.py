@@ -11,7 +11,16 @@ from memwal.errors import Corruption, Refused, Unsupported
 from memwal.format import layout
 from memwal.jobs.merge.plan import LeftShard, NextCommit
 from memwal.model import ShardId, ShardView, TableView, sum_known
-from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Part, TableReport, sum_up
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    AuditItem,
+    Part,
+    TableReport,
+    describe_error,
+    join_errors,
+    sum_up,
+)
 
 _FROZEN = ConfigDict(frozen=True, defer_build=True)
 _NOT_MENDED_BY_A_RUN = frozenset(kind.exit_code for kind in (Refused, Unsupported, Corruption))
@@ -129,9 +138,7 @@ def left_fields(shard: LeftShard) -> dict[str, Any]:
         "shard_id": shard.shard_id,
         "from_generation": shard.merged_generation,
         "to_generation": shard.merged_generation,
-        "outcome": NOTHING_TO_DO if error is None else shard.outcome,
-        "error": None if error is None else str(error),
-        "exit_code": 0 if error is None else getattr(error, "exit_code", 1),
+        **describe_error(error, NOTHING_TO_DO),
     }
 
 
@@ -173,7 +180,7 @@ def report_dry_run(
         table=name,
         outcome=outcome,
         exit_code=code,
-        error=_join_errors(shards),
+        error=join_errors({s.shard_id: s.error for s in shards}),
         version_before=view.version,
         version_after=view.version,
         shards=shards,
@@ -199,15 +206,10 @@ def report_merge(
         table=name,
         outcome=outcome,
         exit_code=code,
-        error=_join_errors(shards),
+        error=join_errors({s.shard_id: s.error for s in shards}),
         version_before=view.version,
         version_after=version_after,
         columns=view.describe_columns(),
         shards=tuple(shards),
         warnings=(*view.warnings, *warnings),
     )
-
-
-def _join_errors(shards: Sequence[ShardReport | PlannedShard]) -> str | None:
-    """The errors of all shards in one line; None if there are none."""
-    return "; ".join(f"{shard.shard_id}: {shard.error}" for shard in shards if shard.error) or None
