@@ -155,7 +155,7 @@ def check_table(view: TableView) -> None:
 class LeftShard:
     """A shard that a run leaves as it is, for lack of work or because of `error`."""
 
-    shard_id: str
+    shard_id: ShardId
     merged_generation: int = 0
     error: Exception | None = None
 
@@ -172,7 +172,7 @@ def choose_shards(
     known = set(view.shard_ids)
     chosen = {find_shard(shard, known, view.uri) for shard in asked} or known
     work = []
-    left = [LeftShard(shard_id=b.shard_id, error=b.error) for b in view.broken]
+    left = [LeftShard(shard_id=ShardId(b.shard_id), error=b.error) for b in view.broken]
     for shard in view.shards:
         idle = LeftShard(shard_id=shard.shard_id, merged_generation=shard.merged_generation)
         try:

@@ -50,10 +50,9 @@ from memwal.jobs.merge.plan import (
 )
 from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable, NoTurns, Turns
 from memwal.jobs.merge.report import (
-    PlannedShard,
     ShardReport,
     ShardTotals,
-    left_fields,
+    report_left,
     report_planned,
 )
 from memwal.jobs.merge.request import MergeRequest
@@ -420,7 +419,7 @@ def _is_next(plan: NextCommit, shard: ShardView) -> bool:
 
 def foresee_shard(
     views: Views, view: TableView, shard: ShardView, request: MergeRequest, limits: MergeLimits
-) -> PlannedShard:
+) -> ShardReport:
     """Report what a run would commit of a shard, or why it would not; commits nothing."""
     try:
         if not request.allow_reinitialised:
@@ -429,7 +428,7 @@ def foresee_shard(
     except MemWalError as error:
         at = shard.merged_generation
         left = LeftShard(shard_id=shard.shard_id, merged_generation=at, error=error)
-        return PlannedShard(**left_fields(left))
+        return report_left(left)
 
 
 def check_shard_lineage(views: Views, view: TableView, shard: ShardView) -> None:
