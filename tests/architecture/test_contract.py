@@ -75,18 +75,6 @@ def test_a_contract_is_kept_and_a_breach_of_it_is_noticed(options: dict[str, str
     assert not contract.check(imports_and(*breach), verbose=False).kept
 
 
-def test_a_store_without_a_port_is_imported_for_its_type_only() -> None:
-    (wiring,) = [o for o in CONTRACTS if o["name"] == "Work is done through ports"]
-    pairs = [line.split(" -> ") for line in wiring["ignore_imports"] if ".apply" in line]
-    assert pairs
-    for importer, imported in pairs:
-        path = ROOT / importer.replace(".", "/")
-        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        tree = ast.parse(file.read_text())
-        at_run_time = [n.module for n in tree.body if isinstance(n, ast.ImportFrom)]
-        assert imported not in at_run_time, importer
-
-
 # ---- who imports a heavy library
 
 

@@ -11,7 +11,7 @@ from memwal.grid import Column, build_table, numbers, style_outcome, words
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.report import JobReport
 
-State = Literal["waiting", "running", "finished"]
+Stage = Literal["waiting", "running", "finished"]
 WAITING: Final = "waiting"
 RUNNING: Final = "running"
 FINISHED: Final = "finished"
@@ -20,11 +20,11 @@ FINISHED: Final = "finished"
 class BackfillTableReport(MaintainTableReport):
     """One table of a backfill; `jobs` holds the jobs' own reports of it, in the order they ran.
 
-    `state` tells what was finished when the document was written. A killed run leaves one in which
+    `stage` tells what was finished when the document was written. A killed run leaves one in which
     tables are waiting or running; their outcome is `held`, and a run of the same command goes on.
     """
 
-    state: State = FINISHED
+    stage: Stage = FINISHED
     seconds: float = 0.0
 
 
@@ -36,10 +36,10 @@ class BackfillReport(JobReport):
 
 TABLES: tuple[Column[BackfillTableReport], ...] = (
     words("table", lambda table: table.table),
-    words("outcome", lambda t: style_outcome(t.outcome if t.state == FINISHED else t.state)),
+    words("outcome", lambda t: style_outcome(t.outcome if t.stage == FINISHED else t.stage)),
 )
 SECONDS: Column[BackfillTableReport] = numbers(
-    "seconds", lambda table: "-" if table.state == WAITING else f"{table.seconds:.2f}"
+    "seconds", lambda table: "-" if table.stage == WAITING else f"{table.seconds:.2f}"
 )
 
 

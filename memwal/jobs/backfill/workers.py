@@ -57,7 +57,7 @@ class Backfill:
 
     def run(self) -> BackfillReport:
         """Run every table's jobs; a run that is cancelled still reports what was done."""
-        waiting = {**describe_error(_LEFT), "error": None, "state": WAITING}
+        waiting = {**describe_error(_LEFT), "error": None, "stage": WAITING}
         begun = (BackfillTableReport(table=name, **waiting) for name, _ in self.chains)
         self.tables = [*begun, *self.unread]
         self.show_report(self.report(finished=False))
@@ -75,7 +75,7 @@ class Backfill:
         report = self.report(finished=True)
         if self.cut_off is None:
             return report
-        waiting_count = sum(table.state == WAITING for table in self.tables)
+        waiting_count = sum(table.stage == WAITING for table in self.tables)
         told = describe_error(PartlyFailed(self.cut_off))
         of = count_of(len(self.tables), "table")
         told["error"] = f"{waiting_count} of {of} {self.cut_off}" if waiting_count else None
@@ -117,7 +117,7 @@ class Backfill:
             self._check_time()
         except MemWalError:
             return
-        running = {"state": RUNNING, "error": str(_LEFT)}
+        running = {"stage": RUNNING, "error": str(_LEFT)}
         self.tables[place] = self.tables[place].model_copy(update=running)
         try:
             done = chain(self._step)
@@ -128,7 +128,8 @@ class Backfill:
             self.progress.trace(traceback.format_exc())
             found = {"table": name, **describe_error(_explain(error))}
         seconds = round(self.clock.monotonic_seconds() - began, 3)
-        self.tables[place] = table = BackfillTableReport(**found, state=FINISHED, seconds=seconds)
+        found |= {"stage": FINISHED, "seconds": seconds}
+        self.tables[place] = table = BackfillTableReport(**found)
         words = ", ".join(f"{job.job} {job.report.outcome}" for job in table.jobs)
         self.progress.say(f"{name}: {words or table.outcome} in {seconds:.1f} s")
 

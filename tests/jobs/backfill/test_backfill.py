@@ -69,7 +69,7 @@ def test_the_largest_backlog_goes_first_and_a_rerun_has_nothing_to_do(tables: li
     assert said == [t["table"] for t in found["tables"]], "begun in that order"
     for told in found["tables"]:
         assert jobs_of(told) == {"merge": "done", "index-catchup": "done"}
-        assert told["state"] == "finished" and told["version_after"] > told["version_before"]
+        assert told["stage"] == "finished" and told["version_after"] > told["version_before"]
     for table in tables:
         check_caught_up(table)
     code, again, _ = command(*names)
@@ -200,7 +200,7 @@ def at_work(tables: Sequence[Table], report: Path) -> Iterator[Started]:
 
 
 def states_in(report: Path) -> dict[str, str]:
-    return {t["table"]: t["state"] for t in json.loads(report.read_text())["tables"]}
+    return {t["table"]: t["stage"] for t in json.loads(report.read_text())["tables"]}
 
 
 @pytest.fixture
