@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memwal.jobs.garbage.report import GarbageTableReport
     from memwal.jobs.index_catchup.report import IndexCatchupTableReport
     from memwal.jobs.maintain.report import MaintainTableReport
-    from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
+    from memwal.jobs.merge.report import MergeTableReport
     from memwal.jobs.repair.report import RepairTableReport
     from memwal.jobs.restore.report import RestoreTableReport
     from memwal.jobs.schema.report import SchemaTableReport
@@ -45,7 +45,6 @@ __all__ = [
     "MemWalError",
     "MergeTableReport",
     "Nearest",
-    "PlannedMergeReport",
     "RepairTableReport",
     "RestoreTableReport",
     "SchemaTableReport",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import memwal.store  # noqa: F401  (says what Lance logs, and Lance is imported later)
 from memwal.config import (
@@ -50,7 +50,7 @@ from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
-from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
+from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.repair.report import RepairTableReport
 from memwal.jobs.repair.request import RepairRequest
@@ -88,17 +88,7 @@ class _Dry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Merge(MergeRequest):
-    dry_run: Literal[False] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PlannedMerge(MergeRequest):
-    dry_run: Literal[True]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _AnyMerge(MergeRequest, _Dry):
+class _Merge(MergeRequest, _Dry):
     pass
 
 
@@ -228,26 +218,17 @@ class Table:
         options = self._make_options(RunOptions)
         return take_report(run_status(options, consistency=self._consistency), StatusTableReport)
 
-    @overload
     @takes(_Merge)
-    def merge(self, request: _Merge) -> MergeTableReport: ...
-
-    @overload
-    @takes(_PlannedMerge)
-    def merge(self, request: _PlannedMerge) -> PlannedMergeReport: ...
-
-    @takes(_AnyMerge)
-    def merge(self, request: _AnyMerge) -> MergeTableReport | PlannedMergeReport:
+    def merge(self, request: _Merge) -> MergeTableReport:
         """Fold flushed generations into the base table, oldest first.
 
         With `dry_run`, change nothing, and return the commits that a merge would make.
         """
         from memwal.jobs.merge.job import MergeOptions, run_merge
 
-        report = run_merge(self._ask(MergeOptions, request), LogProgress())
-        if request.dry_run:
-            return take_report(report, PlannedMergeReport)
-        return take_report(report, MergeTableReport)
+        return take_report(
+            run_merge(self._ask(MergeOptions, request), LogProgress()), MergeTableReport
+        )
 
     @takes(_Catchup)
     def index_catchup(self, request: _Catchup) -> IndexCatchupTableReport:

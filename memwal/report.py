@@ -366,13 +366,20 @@ def sum_up_tables(tables: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tup
     return (PARTIAL, EXIT_PARTIAL) if 0 < wrong < len(found) else sum_up(found, otherwise)
 
 
+def describe_error(error: Exception | None, otherwise: str = DONE) -> dict[str, Any]:
+    """The outcome, text and exit code of a part that ended in `error`, or else in `otherwise`."""
+    if error is None:
+        return {"outcome": otherwise}
+    outcome, code = getattr(error, "outcome", FAILED), getattr(error, "exit_code", 1)
+    return {"outcome": outcome, "error": str(error), "exit_code": code}
+
+
+def join_errors(errors: Mapping[str, str | None]) -> str | None:
+    """The errors of named parts in one line; None if there are none."""
+    return "; ".join(f"{name}: {error}" for name, error in errors.items() if error) or None
+
+
 def failed_report(name: str, error: MemWalError) -> TableReport:
     """The report of a table that its job could not work on."""
-    return TableReport(
-        table=name,
-        outcome=error.outcome,
-        error=str(error),
-        exit_code=error.exit_code,
-        cause=error,
-        unreachable=isinstance(error, Unreachable),
-    )
+    unreachable = isinstance(error, Unreachable)
+    return TableReport(table=name, **describe_error(error), cause=error, unreachable=unreachable)

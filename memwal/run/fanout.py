@@ -6,9 +6,9 @@ application that has stopped its context may not get another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from memwal.errors import MemWalError
 from memwal.ports import Engine
@@ -21,20 +21,6 @@ from memwal.run.units import UnitResult, lost_unit
 
 if TYPE_CHECKING:
     from memwal.run.engines.spark import SparkEngine
-
-
-class Counted(Protocol):
-    """What every unit's result carries besides its outcome."""
-
-    @property
-    def requests(self) -> Mapping[str, int]:
-        """How many requests it made to the store, by kind."""
-        ...
-
-    @property
-    def trace(self) -> str | None:
-        """The traceback of an unexpected error, else None."""
-        ...
 
 
 Unit = TypeVar("Unit")
@@ -119,7 +105,7 @@ class Fanout(AbstractContextManager["Fanout"]):
         results = self.run_for(tables, work, units, what=what, in_memory_bytes=in_memory_bytes)
         return [result.made for result in results]
 
-    def count(self, tables: Sequence[OpenTable], results: Sequence[Counted]) -> None:
+    def count(self, tables: Sequence[OpenTable], results: Sequence[UnitResult[Any]]) -> None:
         """Count each result's requests on its table, and show its traceback if it has one."""
         for table, result in zip(tables, results, strict=True):
             table.unit_requests.append(result.requests)

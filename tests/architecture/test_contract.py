@@ -31,7 +31,7 @@ BREACHES = {
     "Operators and sensors": ("memwal_airflow.hooks.memwal", "memwal_airflow.operators.base"),
     "Plans decide": ("memwal.jobs.garbage.plan", "os"),
     "The folds are": ("memwal.rows.fold", "memwal.clock"),
-    "Work is done through ports": ("memwal.jobs.garbage.apply", "memwal.jobs.garbage.store"),
+    "Work is done through ports": ("memwal.jobs.schema.apply", "memwal.jobs.schema.store"),
     "Fakes stay out": ("memwal.run.stores", "memwal.testing"),
     "Airflow knows": ("memwal_airflow.hooks.memwal", "memwal.format.layout"),
     "Shard values": ("memwal.sharding.encoding", "random"),

@@ -35,6 +35,7 @@ from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
 from memwal.ports import Steps
+from memwal.run.progress import SILENT
 from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.manifests import Fenced
 from memwal.store.shards.writers import ShardClaim
@@ -91,14 +92,6 @@ class WholeFolds:
 
     def share(self, folds: Mapping[ShardId, Fold]) -> SharedFold | SharedKey | None:
         return self.stores.share(folds)
-
-
-class Unwatched:
-    """Progress that nobody watches."""
-
-    def start(self, what: str, total: int) -> None: ...
-
-    def done(self, count: int) -> None: ...
 
 
 @dataclass(kw_only=True)
@@ -337,7 +330,7 @@ class Jobs:
                     limits=limits,
                     acts=True,
                     retention_seconds=RETENTION_SECONDS if retention else None,
-                    progress=Unwatched(),
+                    progress=SILENT,
                     remembered=None if full else stores.evidence.recall_sweep(),
                 )
                 table.foresee(None if table.remembered is None else stores.base())

@@ -1,6 +1,6 @@
-"""`memwal backfill`: merges, index catch-ups or both on many tables.
+"""`memwal backfill`: merges, index catch-ups or both on many tables, each by maintain's chain.
 
-Tables of a higher priority come first, and of those as important the one with most to do. All
+Tables of a higher priority come first, and of those as important the one with most to merge. All
 tables share engines. A rerun after a kill finds nothing to do where the killed run was done.
 """
 
@@ -8,42 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from memwal.clock import SystemClock
+from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.jobs.backfill.plan import (
-    MERGE,
-    ORDER,
-    check_shards,
-    find_shards,
-    measure_backlog,
-    sort_largest_first,
-)
-from memwal.jobs.backfill.report import FINISHED, BackfillReport, TableBackfill
+from memwal.jobs.backfill.plan import check_shards, find_shards, weigh
+from memwal.jobs.backfill.report import BackfillReport, BackfillTableReport
 from memwal.jobs.backfill.request import BackfillRequest
-from memwal.jobs.backfill.workers import Backfill, choose_merge_engine
-from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan import MergeLimits
+from memwal.jobs.backfill.workers import Backfill, Chain
+from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.merge.request import MergeRequest
+from memwal.model import ShardId
 from memwal.options import narrow
-from memwal.report import (
-    NOTHING_TO_DO,
-    EngineReport,
-    JobOnTable,
-    JobReport,
-    TableReport,
-    failed_report,
-)
+from memwal.ports import Steps
+from memwal.report import JobOnTable, JobReport, failed_report
 from memwal.run.fanout import share_engines
 from memwal.run.lease import ChainLeases
-from memwal.run.options import RunOptions, choose_limits, share_memory
+from memwal.run.options import RunOptions, share_memory
 from memwal.run.progress import Progress, Quiet
-from memwal.run.reports import add_counts
+from memwal.run.reports import add_counts, sum_up_jobs
 from memwal.run.stores import OpenedBefore, check_lance_version
 from memwal.run.tables import OpenTable, open_tables
-from memwal.run.workers import cancel
 from memwal.text import count_of
 
 
@@ -56,7 +41,7 @@ class BackfillOptions(RunOptions):
 
 
 def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport:
-    """Run the jobs on every table that can be read; with `dry_run`, report order and backlog."""
+    """Run the jobs on every table that can be read; with `dry_run`, report what they would do."""
     check_lance_version(options.untested_lance_allowed)
     clock = SystemClock()
     started = clock.monotonic_seconds()
@@ -64,82 +49,64 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
     progress.say(f"looking at {count_of(len(options.tables), 'table')}")
     looking = replace(options, opened_before=before)
     with open_tables(looking, lambda stores: stores.views.table(pending_sizes=True)) as opened:
-        tables = _plan(opened, options)
+        going, broken = _plan(opened, options)
         requests = add_counts(table.requests() for table in opened)
-    engine = choose_merge_engine(tables, options.asked_engine)
     with ChainLeases("backfill", warn=progress.warn) as leases, share_engines(options) as engines:
         inside = replace(options, opened_before=before, engines=engines, leases=leases)
-        backfill = Backfill(
-            tables=tables,
-            jobs=[job for job in ORDER if job in options.request.jobs],
-            run_job=lambda name, table: _run_job(name, table, inside, engine, progress),
-            forget=lambda table: before.forget(table.resolved.uri),
-            leases=leases,
+        return Backfill(
+            chains=[(t.name, _chain(t, shards, inside, progress)) for t, shards in going],
+            unread=broken,
             stop_engines=engines.cancel,
             show_report=options.so_far,
-            engine=engine,
             clock=clock,
             started=started,
             progress=progress,
-            dry_run=options.dry_run,
             concurrency=options.request.concurrency,
             deadline_seconds=options.request.deadline_seconds,
-            requests=requests,
-        )
-        return backfill.report(finished=True) if options.dry_run else backfill.run()
+            dry_run=options.dry_run,
+            requests=[requests],
+        ).run()
 
 
-def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBackfill]:
-    """The tables in the order to begin them; unreadable ones come last, already finished."""
-    check_shards([table.view for table in opened], options.request.shards)
-    readable, broken = [], []
+def _plan(
+    opened: Sequence[OpenTable], options: BackfillOptions
+) -> tuple[list[tuple[ResolvedTable, Sequence[ShardId]]], list[BackfillTableReport]]:
+    """The tables in the order to begin them, with the shards to merge; and the unreadable ones."""
+    asked, broken = options.request.shards, []
+    check_shards([table.view for table in opened], asked)
+    found = []
     beside = min(options.request.concurrency, len(opened))
     for table in opened:
+        name = table.resolved.name
         try:
-            stores, view = table.require()
-            shards = find_shards(view, options.request.shards)
+            _, view = table.require()
+            shards = find_shards(view, asked)
         except MemWalError as error:
-            failed = JobOnTable(job="look", report=failed_report(table.resolved.name, error))
-            broken.append(TableBackfill(resolved=table.resolved, state=FINISHED, jobs=[failed]))
+            failed = JobOnTable(job="look", report=failed_report(name, error))
+            broken.append(BackfillTableReport(table=name, **sum_up_jobs([failed])))
             continue
-        backlog = measure_backlog(
-            view,
-            options.request.jobs,
-            shards or options.request.shards,
-            options.request,
-            partial(stores.tables.unindexed_rows, view.version),
-        )
-        readable.append(
-            TableBackfill(
-                resolved=share_memory(table.resolved, beside),
-                backlog=backlog,
-                limits=choose_limits(MergeLimits, table.resolved, options.request),
-                shards=shards,
+        rank = (table.resolved.priority, weigh(view, shards or asked, options.request))
+        found.append((rank, share_memory(table.resolved, beside), shards))
+    found.sort(key=lambda one: one[0], reverse=True)
+    return [(table, shards) for _, table, shards in found], broken
+
+
+def _chain(
+    table: ResolvedTable, shards: Sequence[ShardId], options: BackfillOptions, progress: Progress
+) -> Chain:
+    jobs = set(options.request.jobs)
+    if options.request.shards and not shards:
+        jobs.discard("merge")  # the shards that were asked for are other tables'
+
+    def run(steps: Steps) -> JobReport:
+        merge = narrow(options.request, MergeRequest, shards=shards)
+        try:
+            return run_maintain(
+                options.for_job(MaintainOptions, [table], jobs=jobs, merge=merge, steps=steps),
+                Quiet(progress),
             )
-        )
-    order = sort_largest_first([table.backlog for table in readable if table.backlog is not None])
-    found = sorted((readable[n] for n in order), key=lambda table: -table.resolved.priority)
-    return [*found, *broken]
+        finally:
+            if options.leases is not None:
+                options.leases.give_back(table.uri)
 
-
-def _run_job(
-    name: str,
-    table: TableBackfill,
-    options: BackfillOptions,
-    engine: EngineReport,
-    progress: Progress,
-) -> JobReport:
-    """Run one job on one table."""
-    tables, quiet = [table.resolved], Quiet(progress)
-    if name != MERGE:
-        chosen = options.for_job(IndexCatchupOptions, tables, steps=lambda step: cancel.check())
-        return run_index_catchup(chosen, quiet)
-    if options.request.shards and not table.shards:
-        nothing = TableReport(table=table.resolved.name, outcome=NOTHING_TO_DO)
-        return JobReport(job=MERGE, outcome=NOTHING_TO_DO, tables=(nothing,))
-    request = narrow(options.request, MergeRequest, shards=table.shards)
-    merge = options.for_job(MergeOptions, tables, request=request)
-    own = table.resolved.settings.engine
-    if options.engine is None and own in (None, "auto") and engine.name != "none":
-        merge = replace(merge, engine=engine.name)
-    return run_merge(merge, quiet)
+    return run

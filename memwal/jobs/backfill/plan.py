@@ -1,4 +1,4 @@
-"""Orders the tables of a backfill: those with the most to do come first. Pure.
+"""Orders the tables of a backfill: those with the most to merge come first. Pure.
 
 The largest goes first so that no long table is left to run alone at the end.
 """
@@ -6,35 +6,13 @@ The largest goes first so that no long table is left to run alone at the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
 
 from memwal.errors import Usage
-from memwal.format.layout import SYSTEM_INDEXES, find_shard
-from memwal.indexes import find_behind
-from memwal.jobs.backfill.request import BackfillJob
-from memwal.jobs.merge.plan import MergeLimits, choose_generations
+from memwal.format.layout import find_shard
+from memwal.jobs.merge.plan import choose_generations
 from memwal.jobs.merge.request import MergeBounds
 from memwal.model import ShardId, TableView, sum_known
-
-MERGE: BackfillJob = "merge"
-INDEX_CATCHUP: BackfillJob = "index-catchup"
-ORDER: tuple[BackfillJob, ...] = (MERGE, INDEX_CATCHUP)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backlog:
-    """What one table's jobs have to do. Bytes are in-memory bytes; None if any is not known."""
-
-    generations: int = 0
-    in_memory_bytes: int | None = 0
-    unindexed_rows: int = 0
-    indexes_behind: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to do, as far as a cheap look can tell."""
-        return not (self.generations or self.unindexed_rows or self.indexes_behind)
 
 
 def find_shards(view: TableView, asked: Sequence[str]) -> tuple[ShardId, ...]:
@@ -53,54 +31,9 @@ def check_shards(views: Sequence[TableView | None], asked: Sequence[str]) -> Non
                 raise Usage(f"none of the tables has a shard {shard}")
 
 
-def measure_backlog(
-    view: TableView,
-    jobs: Collection[str],
-    shards: Collection[str],
-    request: MergeBounds,
-    count_unindexed_rows: Callable[[str], int | None],
-) -> Backlog:
-    """What these jobs would do on a table. Empty `shards` means all.
-
-    Unindexed rows are counted as they are before any merge, once for each index.
-    """
-    found = Backlog()
-    if MERGE in jobs:
-        chosen = [s for s in view.shards if not shards or s.shard_id in shards]
-        sizes = [g.in_memory_bytes for s in chosen for g in choose_generations(s, request)]
-        found = Backlog(generations=len(sizes), in_memory_bytes=sum_known(sizes))
-    if INDEX_CATCHUP in jobs:
-        names = {entry.name for entry in view.manifest.indexes} - SYSTEM_INDEXES
-        rows = {name: count_unindexed_rows(name) or 0 for name in names}
-        merged, recorded = view.mem_wal.merged, view.mem_wal.index_catchup
-        found = replace(
-            found,
-            unindexed_rows=sum(rows.values()),
-            indexes_behind=sum(
-                bool(rows[name] or find_behind(recorded.get(name), merged)) for name in names
-            ),
-        )
-    return found
-
-
-def sort_largest_first(backlogs: Sequence[Backlog]) -> list[int]:
-    """Positions of the backlogs, largest first; an unknown size may be large, so it goes first."""
-
-    def weight(position: int) -> tuple[float, int, int, int]:
-        backlog = backlogs[position]
-        size = backlog.in_memory_bytes
-        return (
-            math.inf if size is None else size,
-            backlog.generations,
-            backlog.unindexed_rows,
-            backlog.indexes_behind,
-        )
-
-    return sorted(range(len(backlogs)), key=weight, reverse=True)
-
-
-def estimate_bytes(backlog: Backlog, limits: MergeLimits) -> int:
-    """The bytes a table merges, to choose an engine; if unknown, a full commit per generation."""
-    if backlog.in_memory_bytes is None:
-        return backlog.generations * limits.bytes_per_commit_max
-    return backlog.in_memory_bytes
+def weigh(view: TableView, shards: Collection[str], request: MergeBounds) -> tuple[float, int]:
+    """The bytes and generations to merge. An unknown size may be large; no `shards` means all."""
+    chosen = [s for s in view.shards if not shards or s.shard_id in shards]
+    sizes = [g.in_memory_bytes for s in chosen for g in choose_generations(s, request)]
+    known = sum_known(sizes)
+    return (math.inf if known is None else known), len(sizes)

@@ -9,112 +9,90 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 
 from memwal.errors import EXIT_CANCELLED, MemWalError, PartlyFailed, StandDown
-from memwal.jobs.backfill.plan import estimate_bytes
 from memwal.jobs.backfill.report import (
     FINISHED,
     RUNNING,
     WAITING,
     BackfillReport,
-    TableBackfill,
+    BackfillTableReport,
 )
-from memwal.ports import Clock
-from memwal.report import (
-    NOTHING_TO_DO,
-    PARTIAL,
-    EngineReport,
-    JobOnTable,
-    JobReport,
-    failed_report,
-    sum_up_tables,
-)
-from memwal.run.engines.choice import choose_engine
-from memwal.run.engines.pool import has_spark
-from memwal.run.lease import ChainLeases
+from memwal.ports import Clock, Steps
+from memwal.report import JobReport, describe_error
 from memwal.run.progress import Progress
-from memwal.run.reports import add_counts, must_stop
+from memwal.run.reports import job_report
 from memwal.run.workers import cancel
 from memwal.text import count_of
 from memwal.threads import in_threads
 
 # A report on very many tables is large, so it is not written after each of them.
 DOCUMENT_SECONDS_MIN = 1.0
+_LEFT = StandDown("running when this was written; run again to go on")
+
+Chain = Callable[[Steps], JobReport]
+"""Runs the jobs of one table, and calls the steps with each job's name before it."""
 
 
 @dataclass(kw_only=True)
 class Backfill:
-    """One run. `requests` begins with those of opening the tables; each job's are added.
+    """One run over tables, in the order of their `chains`; the others could not be read.
 
-    `forget` is called when a table may have changed. `cut_off` is set once the deadline has kept a
-    job from beginning.
+    `requests` begins with those of opening the tables. `cut_off` is set once the deadline has kept
+    a job from beginning.
     """
 
-    tables: Sequence[TableBackfill]
-    jobs: Sequence[str]
-    run_job: Callable[[str, TableBackfill], JobReport]
-    forget: Callable[[TableBackfill], None]
-    leases: ChainLeases
+    chains: Sequence[tuple[str, Chain]]
+    unread: Sequence[BackfillTableReport]
     stop_engines: Callable[[], None]
     show_report: Callable[[BackfillReport], None]
-    engine: EngineReport
     clock: Clock
     started: float
     progress: Progress
-    dry_run: bool
     concurrency: int
     deadline_seconds: float | None
-    requests: Mapping[str, int]
+    dry_run: bool
+    requests: list[Mapping[str, int]]
     cut_off: str | None = None
+    tables: list[BackfillTableReport] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> BackfillReport:
         """Run every table's jobs; a run that is cancelled still reports what was done."""
-        waiting = [table for table in self.tables if table.state == WAITING]
-        if self.engine.name != "none":
-            self.progress.say(f"engine for merges: {self.engine.name} ({self.engine.reason})")
+        waiting = {**describe_error(_LEFT), "error": None, "stage": WAITING}
+        begun = (BackfillTableReport(table=name, **waiting) for name, _ in self.chains)
+        self.tables = [*begun, *self.unread]
         self.show_report(self.report(finished=False))
-        self.progress.start("tables", len(waiting))
-        going = in_threads(self._run_table, waiting, self.concurrency, stop=self.stop_engines)
+        self.progress.start("tables", len(self.chains))
+        going = in_threads(
+            self._run_table, range(len(self.chains)), self.concurrency, stop=self.stop_engines
+        )
         try:
             with going as futures:
                 self._watch(futures)
         except KeyboardInterrupt:
-            return self.report(finished=True).model_copy(
-                update={
-                    "error": "cancelled; what was committed stays, run again to go on",
-                    "exit_code": EXIT_CANCELLED,
-                }
-            )
-        return self.report(finished=True)
+            text = "cancelled; what was committed stays, run again to go on"
+            told = {"error": text, "exit_code": EXIT_CANCELLED}
+            return self.report(finished=True).model_copy(update=told)
+        report = self.report(finished=True)
+        if self.cut_off is None:
+            return report
+        waiting_count = sum(table.stage == WAITING for table in self.tables)
+        told = describe_error(PartlyFailed(self.cut_off))
+        of = count_of(len(self.tables), "table")
+        told["error"] = f"{waiting_count} of {of} {self.cut_off}" if waiting_count else None
+        return report.model_copy(update=told)
 
     def report(self, *, finished: bool) -> BackfillReport:
         """The report as it stands; `finished` means that nothing more will come."""
-        tables = tuple(table.report(dry_run=self.dry_run) for table in self.tables)
-        outcome, code = sum_up_tables(tables)
-        if finished and self.cut_off is not None:
-            outcome, code = PARTIAL, PartlyFailed.exit_code
         with self.lock:
-            requests = dict(self.requests)
-        return BackfillReport(
-            job="backfill",
-            outcome=outcome,
-            exit_code=code,
-            seconds=round(self.clock.monotonic_seconds() - self.started, 3),
-            dry_run=self.dry_run,
-            engine=self.engine,
-            tables=tables,
+            requests = list(self.requests)
+        total = job_report(
+            "backfill",
+            list(self.tables),
+            seconds=self.clock.monotonic_seconds() - self.started,
             requests=requests,
-            finished=finished,
-            error=self._count_cut_off() if finished and self.cut_off else None,
+            dry_run=self.dry_run,
         )
-
-    def _count_cut_off(self) -> str | None:
-        """Say in one line how many tables the deadline cut off; None for none."""
-        waiting = sum(table.state == WAITING for table in self.tables)
-        return (
-            f"{waiting} of {count_of(len(self.tables), 'table')} {self.cut_off}"
-            if waiting
-            else None
-        )
+        return BackfillReport(**dict(total), finished=finished)
 
     def _watch(self, futures: Sequence[Future[None]]) -> None:
         """Wait for the tables; report now and then, so that a killed run leaves a report."""
@@ -131,71 +109,50 @@ class Backfill:
             for future in done:
                 future.result()
 
-    def _run_table(self, table: TableBackfill) -> None:
+    def _run_table(self, place: int) -> None:
         """Run one table's jobs, in a thread; its errors affect no other table."""
+        name, chain = self.chains[place]
         began = self.clock.monotonic_seconds()
-        for name in self.jobs:
-            if (why := self._find_stop()) is not None:
-                if table.state == WAITING:
-                    return
-                report = failed_report(table.resolved.name, why)
-                table.jobs.append(JobOnTable(job=name, report=report))
-                break
-            table.state = RUNNING
-            table.jobs.append(self._run_job(name, table))
-            if table.jobs[-1].report.outcome != NOTHING_TO_DO:
-                self.forget(table)
-            if must_stop(table.jobs):
-                break
-        self.leases.give_back(table.resolved.uri)
-        self.forget(table)
-        table.seconds = self.clock.monotonic_seconds() - began
-        table.state = FINISHED
-        words = ", ".join(f"{job.job} {job.report.outcome}" for job in table.jobs)
-        self.progress.say(f"{table.resolved.name}: {words} in {table.seconds:.1f} s")
-
-    def _run_job(self, name: str, table: TableBackfill) -> JobOnTable:
         try:
-            done = self.run_job(name, table)
+            self._check_time()
+        except MemWalError:
+            return
+        running = {"stage": RUNNING, "error": str(_LEFT)}
+        self.tables[place] = self.tables[place].model_copy(update=running)
+        try:
+            done = chain(self._step)
             with self.lock:
-                self.requests = add_counts((self.requests, done.requests))
-            report = done.tables[0]
-        except MemWalError as error:
-            report = failed_report(table.resolved.name, error)
+                self.requests.append(done.requests)
+            found = dict(done.tables[0])
         except BaseException as error:  # a panic in Lance's Rust code is no Exception
             self.progress.trace(traceback.format_exc())
-            report = failed_report(table.resolved.name, _explain(error))
-        return JobOnTable(job=name, report=report)
+            found = {"table": name, **describe_error(_explain(error))}
+        seconds = round(self.clock.monotonic_seconds() - began, 3)
+        found |= {"stage": FINISHED, "seconds": seconds}
+        self.tables[place] = table = BackfillTableReport(**found)
+        words = ", ".join(f"{job.job} {job.report.outcome}" for job in table.jobs)
+        self.progress.say(f"{name}: {words or table.outcome} in {seconds:.1f} s")
 
-    def _find_stop(self) -> MemWalError | None:
-        """Why no more jobs may begin (cancelled, or past the deadline); None if they may."""
-        try:
-            cancel.check()
-        except StandDown as cancelled:
-            return cancelled
+    def _step(self, step: str) -> None:
+        """Raise StandDown when cancelled, and PartlyFailed before a job past the deadline."""
+        cancel.check()
+        if step in ("merge", "index-catchup"):
+            self._check_time()
+
+    def _check_time(self) -> None:
+        cancel.check()
         limit = self.deadline_seconds
-        if limit is None or self.clock.monotonic_seconds() - self.started < limit:
-            return None
-        self.cut_off = f"not begun: {limit:g} s have passed; run again to go on"
-        return PartlyFailed(self.cut_off)
+        if limit is not None and self.clock.monotonic_seconds() - self.started >= limit:
+            self.cut_off = f"not begun: {limit:g} s have passed; run again to go on"
+            raise PartlyFailed(self.cut_off)
 
 
 def _explain(error: BaseException) -> MemWalError:
     """An unexpected error as a MemWalError; StandDown if cancelled, which causes such errors."""
+    if isinstance(error, MemWalError):
+        return error
     try:
         cancel.check()
     except StandDown as cancelled:
         return cancelled
     return MemWalError(f"unexpected {type(error).__name__}: {error}")
-
-
-def choose_merge_engine(tables: Sequence[TableBackfill], asked: str) -> EngineReport:
-    """Choose where merges run; many small ones together may be worth a JVM that none is alone."""
-    known = [(table.backlog, table.limits) for table in tables if table.backlog is not None]
-    choice = choose_engine(
-        asked,
-        units=sum(backlog.generations for backlog, _ in known),
-        in_memory_bytes=sum(estimate_bytes(backlog, limits) for backlog, limits in known),
-        spark_installed=has_spark(),
-    )
-    return EngineReport(name=choice.name, reason=choice.reason)

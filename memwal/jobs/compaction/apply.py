@@ -30,10 +30,10 @@ from memwal.jobs.compaction.plan import (
     is_worth_purging,
 )
 from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.jobs.index_catchup.report import IndexCatchupReport, join_index_errors
+from memwal.jobs.index_catchup.report import IndexCatchupReport
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, sum_up
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, describe_error, join_errors, sum_up
 from memwal.rows.expire import Horizon, find_horizon
 
 
@@ -272,15 +272,14 @@ class Compactor:
         self, view: TableView, run: _Run, after: TableFragments | None, outcome: str
     ) -> CompactionTableReport:
         """The report; what is there afterwards is not known of a dry run that would rewrite."""
-        error = None if run.error is None else str(run.error)
-        code = 0 if run.error is None else run.error.exit_code
-        own = Part(outcome=outcome, error=error, exit_code=code)
+        own = Part(**{**describe_error(run.error), "outcome": outcome})
         outcome, code = sum_up((own, *run.indexes))
+        behind = join_errors({index.name: index.error for index in run.indexes})
         return CompactionTableReport(
             table=self.name,
             outcome=outcome,
             exit_code=code,
-            error="; ".join(e for e in (error, join_index_errors(run.indexes)) if e) or None,
+            error="; ".join(e for e in (own.error, behind) if e) or None,
             version_before=view.version,
             version_after=view.version if after is None else after.version,
             columns=view.describe_columns(),

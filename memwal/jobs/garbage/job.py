@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from memwal.config import ResolvedTable
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
@@ -11,7 +12,7 @@ from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.plan import Permission, permit
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
-from memwal.jobs.garbage.unit import DeleteFanout, TableRun
+from memwal.jobs.garbage.unit import TableRun, delete_together
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport, failed_report
@@ -81,14 +82,8 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
             if table.stores is not None
         ]
         side_by_side(TableRun.foresee, runs, TABLE_READERS_MAX)
-        deletes = DeleteFanout(
-            tables=[run.table for run in runs],
-            uris=[run.garbage.uri for run in runs],
-            limits=options.limits,
-            fanout=fanout,
-            steps=steps,
-        )
-        collect_garbage([run.garbage for run in runs], deletes.delete)
+        delete = partial(delete_together, runs, limits=options.limits, fanout=fanout, steps=steps)
+        collect_garbage([run.garbage for run in runs], delete)
         for run in runs:
             if run.garbage.acted:
                 run.table.keep_reserve()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from memwal.errors import Refused, Usage
 from memwal.format import layout
@@ -29,24 +29,13 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.model import GRACE_SECONDS, BrokenShard, Checkpoint, Cursor, ShardId, TableView
 from memwal.text import format_duration
 
+if TYPE_CHECKING:
+    from memwal.config import Settings
+
 RETENTION_SECONDS_MIN = 86_400.0
 _GRACE_SECONDS_MIN = 600.0
 _PASS = "pass --allow-short-retention if that does no harm"
 Chosen = TypeVar("Chosen")
-
-
-class Configured(Protocol):
-    """What the configuration says of a table (`memwal.config.Settings`)."""
-
-    @property
-    def retention(self) -> float | None:
-        """How long versions stay, in seconds."""
-        ...
-
-    @property
-    def grace(self) -> float | None:
-        """How long unused objects stay, in seconds."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +48,7 @@ class Permission:
     wal: bool
 
 
-def permit(request: GarbageRequest, settings: Configured) -> Permission:
+def permit(request: GarbageRequest, settings: Settings) -> Permission:
     """Tell what may be deleted from a table with these settings; whoever deletes asks this first.
 
     A configured retention permits deleting by it, and the request may keep more than configured.
@@ -89,7 +78,7 @@ def permit(request: GarbageRequest, settings: Configured) -> Permission:
     return replace(asked, deletes=request.execute or keeps)
 
 
-def _refuse_short(asked: Permission, settings: Configured) -> None:
+def _refuse_short(asked: Permission, settings: Settings) -> None:
     retention, least = asked.retention_seconds, settings.retention or RETENTION_SECONDS_MIN
     if retention is not None and retention < least:
         raise Refused(

@@ -17,6 +17,7 @@ from memwal.report import (
     Part,
     Section,
     TableReport,
+    describe_error,
     sum_up,
 )
 from memwal.text import count_of, iso_time
@@ -172,7 +173,7 @@ def _find_done(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
         if error is None:
             yield Part(outcome=DONE)
         else:
-            yield Part(outcome=error.outcome, exit_code=error.exit_code, error=str(error))
+            yield Part(**describe_error(error))
     if any(d.objects for d in garbage.deleted) or (garbage.expired and garbage.expired.versions):
         yield Part(outcome=DONE)
     failed = [d for d in garbage.deleted if d.error is not None]

@@ -96,43 +96,38 @@ def group_deletions(deletions: Sequence[Deletion], objects_max: int) -> list[tup
     return [tuple(unit) for unit in units]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeleteFanout:
-    """Fans out the deletes of all tables of a run together."""
-
-    tables: Sequence[OpenTable]
-    uris: Sequence[str]
-    """The tables' URIs, as any process on any host can open them."""
-    limits: GarbageLimits
-    fanout: Fanout
-    steps: Steps
-
-    def delete(self, batches: Sequence[Sequence[Deletion]]) -> list[list[Deleted]]:
-        """Delete one batch for each table; batches and results are in the order of the tables."""
-        units: list[GarbageUnit] = []
-        owners: list[int] = []
-        for place, (table, uri) in enumerate(zip(self.tables, self.uris, strict=True)):
-            for deletions in group_deletions(batches[place], self.limits.unit_objects_max):
-                owners.append(place)
-                units.append(
-                    GarbageUnit(
-                        uri=uri,
-                        storage_options=table.storage_options,
-                        deletions=deletions,
-                        limits=self.limits,
-                        lease_token=table.lease_token,
-                    )
+def delete_together(
+    runs: Sequence[TableRun],
+    batches: Sequence[Sequence[Deletion]],
+    *,
+    limits: GarbageLimits,
+    fanout: Fanout,
+    steps: Steps,
+) -> list[list[Deleted]]:
+    """Delete one batch for each table; batches and results are in the order of the tables."""
+    units: list[GarbageUnit] = []
+    owners: list[int] = []
+    for place, run in enumerate(runs):
+        for deletions in group_deletions(batches[place], limits.unit_objects_max):
+            owners.append(place)
+            units.append(
+                GarbageUnit(
+                    uri=run.garbage.uri,
+                    storage_options=run.table.storage_options,
+                    deletions=deletions,
+                    limits=limits,
+                    lease_token=run.table.lease_token,
                 )
-        objects = sum(d.objects for unit in units for d in unit.deletions)
-        watched = self.steps is not no_steps
-        results = self.fanout.run_for(
-            [self.tables[place] for place in owners],
-            partial(run_garbage_unit, steps=self.steps) if watched else run_garbage_unit,
-            units,
-            what="units to delete",
-            in_memory_bytes=objects * LOCAL_BYTES_PER_SECOND // _DELETES_PER_SECOND,
-        )
-        deleted: list[list[Deleted]] = [[] for _ in batches]
-        for place, unit, result in zip(owners, units, results, strict=True):
-            deleted[place] += unpack_deleted(unit, result)
-        return deleted
+            )
+    objects = sum(d.objects for unit in units for d in unit.deletions)
+    results = fanout.run_for(
+        [runs[place].table for place in owners],
+        run_garbage_unit if steps is no_steps else partial(run_garbage_unit, steps=steps),
+        units,
+        what="units to delete",
+        in_memory_bytes=objects * LOCAL_BYTES_PER_SECOND // _DELETES_PER_SECOND,
+    )
+    deleted: list[list[Deleted]] = [[] for _ in batches]
+    for place, unit, result in zip(owners, units, results, strict=True):
+        deleted[place] += unpack_deleted(unit, result)
+    return deleted

@@ -36,15 +36,11 @@ from memwal.jobs.index_catchup.plan import (
     plan_index,
     plan_indexes,
 )
-from memwal.jobs.index_catchup.report import (
-    IndexCatchupReport,
-    IndexCatchupTableReport,
-    join_index_errors,
-)
+from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, describe_error, join_errors, sum_up
 from memwal.rows.progress import check_progress
 
 
@@ -251,7 +247,7 @@ class IndexCatchupJob:
             table=self.name,
             outcome=outcome,
             exit_code=code,
-            error=join_index_errors(indexes),
+            error=join_errors({i.name: i.error for i in indexes}),
             version_before=view.version,
             version_after=last.view.version,
             columns=view.describe_columns(),
@@ -412,13 +408,10 @@ class IndexCatchupJob:
 def _foresee(look: Look, plan: IndexPlan) -> IndexCatchupReport:
     """The report of one index in a dry run; a run would record what is merged now."""
     error = None if plan.refusal is None else Unsupported("MW-X01", plan.refusal)
-    outcome = DONE if plan.has_work else NOTHING_TO_DO
     merged, recorded = look.view.mem_wal.merged, look.recorded(plan.name)
     return IndexCatchupReport(
         name=plan.name,
-        outcome=outcome if error is None else error.outcome,
-        error=None if error is None else str(error),
-        exit_code=0 if error is None else error.exit_code,
+        **describe_error(error, DONE if plan.has_work else NOTHING_TO_DO),
         kind=plan.kind,
         method=plan.method,
         rows=plan.rows,
@@ -440,18 +433,14 @@ def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport
         error = LostRace(f"index {name!r}: other commits undid what was recorded; run again")
     index, recorded = last.table.index(name), last.recorded(name)
     changed = (index, recorded) != (first.table.index(name), first.recorded(name))
-    if error is None:
-        # The commit of another index may have recorded this one without a round of its own.
-        outcome = DONE if run.had_work and (changed or run.committed) else NOTHING_TO_DO
-    elif run.rounds and _has_advanced(first, last, name):
-        outcome = PARTIAL
-    else:
-        outcome = error.outcome
+    # The commit of another index may have recorded this one without a round of its own.
+    did = run.had_work and (changed or run.committed)
+    told = describe_error(error, DONE if did else NOTHING_TO_DO)
+    if error is not None and run.rounds and _has_advanced(first, last, name):
+        told["outcome"] = PARTIAL
     return IndexCatchupReport(
         name=name,
-        outcome=outcome,
-        error=None if error is None else str(error),
-        exit_code=0 if error is None else error.exit_code,
+        **told,
         kind=run.plan.kind,
         method=run.method,
         rows=run.rows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -49,8 +49,3 @@ class IndexCatchupTableReport(TableReport):
         known = [i for i in done if i.unindexed_rows_after is not None]
         rows = [max(0, i.unindexed_rows_before - (i.unindexed_rows_after or 0)) for i in known]
         return {"indexes": len(done), "rows_indexed": sum(rows)}
-
-
-def join_index_errors(indexes: Iterable[IndexCatchupReport]) -> str | None:
-    """The errors of a table's indexes in one line."""
-    return "; ".join(f"{i.name}: {i.error}" for i in indexes if i.error) or None

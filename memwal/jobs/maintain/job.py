@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import StandDown
+from memwal.errors import PartlyFailed, StandDown
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.plan import permit
@@ -17,6 +17,7 @@ from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
 from memwal.options import narrow
 from memwal.ports import Steps, no_steps
@@ -34,14 +35,15 @@ Run = Callable[[Sequence[ResolvedTable]], JobReport]
 
 @dataclass(frozen=True, kw_only=True)
 class MaintainOptions(RunOptions):
-    """The options of `maintain`. If `jobs` are given, only these run.
+    """The options of `maintain`. If `jobs` are given, only these run; `merge` bounds the merges.
 
-    `steps` is called with each job's name before it, and with steps within; if it raises StandDown,
-    that ends the chain.
+    `steps` is called with each job's name before it, and with steps within; if it raises StandDown
+    or PartlyFailed, the job does not run.
     """
 
     request: MaintainRequest = MaintainRequest()
-    jobs: Sequence[str] | None = None
+    jobs: Collection[str] | None = None
+    merge: MergeRequest = MergeRequest()
     steps: Steps = no_steps
 
 
@@ -68,7 +70,7 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
     started = clock.monotonic_seconds()
     done: list[list[JobOnTable]] = [[] for _ in options.tables]
     requests: list[Mapping[str, int]] = []
-    before = OpenedBefore()
+    before = options.opened_before or OpenedBefore()
     for name, run in _jobs(replace(options, opened_before=before), progress):
         if options.jobs is not None and name not in options.jobs:
             continue
@@ -116,7 +118,7 @@ def _run_job(name: str, run: Run, tables: Sequence[ResolvedTable], steps: Steps)
     try:
         steps(name)
         return run(tables)
-    except StandDown as error:  # what was done before is in other jobs' reports
+    except (StandDown, PartlyFailed) as error:  # what was done before is in other jobs' reports
         return job_report(name, [failed_report(table.name, error) for table in tables])
 
 
@@ -124,7 +126,7 @@ def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, R
     def run(job: Callable[..., JobReport], kind: Callable[..., RunOptions], **more: Any) -> Run:
         return lambda tables: job(options.for_job(kind, tables, **more), progress)
 
-    yield "merge", run(run_merge, MergeOptions)
+    yield "merge", run(run_merge, MergeOptions, request=options.merge)
     yield "index-catchup", run(run_index_catchup, IndexCatchupOptions, steps=options.steps)
     yield "compaction", run(run_compaction, CompactionOptions, steps=options.steps)
     yield "snapshot", run(run_snapshot, RunOptions)

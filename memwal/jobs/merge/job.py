@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from memwal.errors import MemWalError, WorkerDied
 from memwal.jobs.merge.apply.shard import foresee_shard
 from memwal.jobs.merge.plan import LeftShard, MergeLimits, choose_shards, size_work
-from memwal.jobs.merge.report import ShardReport, report_dry_run, report_merge
+from memwal.jobs.merge.report import ShardReport, report_merge
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import (
     MergeUnit,
@@ -128,8 +128,8 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
         planned = [
             foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work
         ]
-        warnings = list_policy_warnings(table.resolved, view)
-        return report_dry_run(name, view, merge.left, planned, warnings)
+        more = list_policy_warnings(table.resolved, view)
+        return report_merge(name, view, merge.left, planned, version_after=view.version, more=more)
     try:
         after = stores.tables.base().version if table.lease or merge.work else view.version
     except MemWalError:

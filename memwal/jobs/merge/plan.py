@@ -155,20 +155,9 @@ def check_table(view: TableView) -> None:
 class LeftShard:
     """A shard that a run leaves as it is, for lack of work or because of `error`."""
 
-    shard_id: str
+    shard_id: ShardId
     merged_generation: int = 0
     error: Exception | None = None
-    outcome: str = MemWalError.outcome
-
-
-def leave_shard(shard: ShardView, error: MemWalError | None = None) -> LeftShard:
-    """The LeftShard for a shard that could be read."""
-    return LeftShard(
-        shard_id=shard.shard_id,
-        merged_generation=shard.merged_generation,
-        error=error,
-        outcome=error.outcome if error else MemWalError.outcome,
-    )
 
 
 def choose_shards(
@@ -183,16 +172,17 @@ def choose_shards(
     known = set(view.shard_ids)
     chosen = {find_shard(shard, known, view.uri) for shard in asked} or known
     work = []
-    left = [LeftShard(shard_id=b.shard_id, error=b.error) for b in view.broken]
+    left = [LeftShard(shard_id=ShardId(b.shard_id), error=b.error) for b in view.broken]
     for shard in view.shards:
+        idle = LeftShard(shard_id=shard.shard_id, merged_generation=shard.merged_generation)
         try:
             check_shard(shard, request)
             if choose_generations(shard, request):
                 work.append(shard)
             else:
-                left.append(leave_shard(shard))
+                left.append(idle)
         except MemWalError as error:
-            left.append(leave_shard(shard, error))
+            left.append(replace(idle, error=error))
     return (
         tuple(shard for shard in work if shard.shard_id in chosen),
         tuple(shard for shard in left if shard.shard_id in chosen),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memwal.jobs.merge.plan import CommitShape, FoldFacts
-from memwal.model import FlushedGeneration, LeaseClaim, ShardId, SharedKey, TableView
+from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,20 +141,4 @@ class SharedFold(Protocol):
 
         Tombstoned keys are deleted in the same commit, never in a pass before.
         """
-        ...
-
-
-class Leases(Protocol):
-    """The lease of one table, as far as a merge reads it."""
-
-    def current(self) -> LeaseClaim | None:
-        """The newest claim, whatever its state; None when there never was one."""
-        ...
-
-    def is_live(self, claim: LeaseClaim) -> bool:
-        """Whether the claim holds the lease now, by this host's clock."""
-        ...
-
-    def check(self, token: int) -> None:
-        """Raise LeaseHeld when a newer claim exists."""
         ...

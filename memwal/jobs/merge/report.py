@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,7 +10,17 @@ from memwal.errors import Corruption, Refused, Unsupported
 from memwal.format import layout
 from memwal.jobs.merge.plan import LeftShard, NextCommit
 from memwal.model import ShardId, ShardView, TableView, sum_known
-from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Part, TableReport, sum_up
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    AuditItem,
+    Part,
+    Section,
+    TableReport,
+    describe_error,
+    join_errors,
+    sum_up,
+)
 
 _FROZEN = ConfigDict(frozen=True, defer_build=True)
 _NOT_MENDED_BY_A_RUN = frozenset(kind.exit_code for kind in (Refused, Unsupported, Corruption))
@@ -44,10 +53,29 @@ class ShardTotals(BaseModel):
     trace: str | None = Field(default=None, exclude=True)
 
 
+class PlannedCommit(Section):
+    """One commit that a dry run foresees."""
+
+    from_generation: int
+    to_generation: int
+    generations: int
+    in_memory_bytes: int | None
+
+
+class ShardPlan(Section):
+    """What a dry run would commit of a shard; None: not known."""
+
+    in_memory_bytes: int | None
+    physical_rows: int | None
+    commits: tuple[PlannedCommit, ...]
+
+
 class ShardReport(ShardTotals, Part):
-    """One shard of a merge."""
+    """One shard of a merge. `planned` is set in a dry run: the numbers then are what would be."""
 
     model_config = _FROZEN
+
+    planned: ShardPlan | None = None
 
 
 class MergeTableReport(TableReport):
@@ -76,7 +104,7 @@ class MergeTableReport(TableReport):
     def audited(self) -> Iterable[AuditItem]:
         """The generations that each shard's rows came from."""
         for shard in self.shards:
-            if shard.to_generation > shard.from_generation:
+            if shard.to_generation > shard.from_generation and shard.planned is None:
                 yield AuditItem(
                     action="merge",
                     kind="generation",
@@ -92,59 +120,18 @@ class MergeTableReport(TableReport):
         return {shard.shard_id: shard.to_generation for shard in self.shards}
 
 
-class PlannedCommit(BaseModel):
-    """One commit that a dry run foresees."""
-
-    model_config = _FROZEN
-
-    from_generation: int
-    to_generation: int
-    generations: int
-    in_memory_bytes: int | None
+def report_left(left: LeftShard) -> ShardReport:
+    """The report of a shard that the run leaves as it is."""
+    at = left.merged_generation
+    told = describe_error(left.error, NOTHING_TO_DO)
+    return ShardReport(shard_id=left.shard_id, from_generation=at, to_generation=at, **told)
 
 
-class PlannedShard(Part):
-    """One shard of a dry run."""
-
-    shard_id: str
-    from_generation: int
-    to_generation: int
-    generations: int = 0
-    in_memory_bytes: int | None = 0
-    physical_rows: int | None = 0
-    commits: tuple[PlannedCommit, ...] = ()
-
-
-class PlannedMergeReport(TableReport):
-    """One table of a merge's dry run."""
-
-    shards: tuple[PlannedShard, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-def left_fields(shard: LeftShard) -> dict[str, Any]:
-    """The fields of a shard that the run left as it was, in the report of a run or a dry run."""
-    error = shard.error
-    return {
-        "shard_id": shard.shard_id,
-        "from_generation": shard.merged_generation,
-        "to_generation": shard.merged_generation,
-        "outcome": NOTHING_TO_DO if error is None else shard.outcome,
-        "error": None if error is None else str(error),
-        "exit_code": 0 if error is None else getattr(error, "exit_code", 1),
-    }
-
-
-def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> PlannedShard:
+def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> ShardReport:
     """The report of what a run would commit of a shard."""
     generations = [g for commit in commits for g in commit.generations]
     marks = [shard.merged_generation, *(commit.mark for commit in commits)]
-    return PlannedShard(
-        shard_id=shard.shard_id,
-        outcome=DONE,
-        from_generation=marks[0],
-        to_generation=marks[-1],
-        generations=len(generations),
+    planned = ShardPlan(
         in_memory_bytes=sum_known(g.in_memory_bytes for g in generations),
         physical_rows=sum_known(g.physical_rows for g in generations),
         commits=tuple(
@@ -157,27 +144,14 @@ def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> PlannedSh
             for before, commit in zip(marks, commits, strict=False)
         ),
     )
-
-
-def report_dry_run(
-    name: str,
-    view: TableView,
-    left: Sequence[LeftShard],
-    planned: Sequence[PlannedShard],
-    warnings: Sequence[str],
-) -> PlannedMergeReport:
-    """The report of a table in a dry run."""
-    shards = (*(PlannedShard(**left_fields(shard)) for shard in left), *planned)
-    outcome, code = sum_up(shards)
-    return PlannedMergeReport(
-        table=name,
-        outcome=outcome,
-        exit_code=code,
-        error=_join_errors(shards),
-        version_before=view.version,
-        version_after=view.version,
-        shards=shards,
-        warnings=(*view.warnings, *warnings),
+    return ShardReport(
+        shard_id=shard.shard_id,
+        outcome=DONE,
+        from_generation=marks[0],
+        to_generation=marks[-1],
+        generations=len(generations),
+        commits=len(commits),
+        planned=planned,
     )
 
 
@@ -188,10 +162,14 @@ def report_merge(
     merged: Sequence[ShardReport],
     *,
     version_after: int | None,
-    otherwise: str,
+    otherwise: str = NOTHING_TO_DO,
+    more: Sequence[str] = (),
 ) -> MergeTableReport:
-    """The report of a merged table; `otherwise` is its outcome if no shard had anything to do."""
-    shards = [*(ShardReport(**left_fields(shard)) for shard in left), *merged]
+    """The report of a table that is merged, or would be. `more` are warnings of the whole table.
+
+    `otherwise` is its outcome if no shard had anything to do.
+    """
+    shards = [*map(report_left, left), *merged]
     shards.sort(key=lambda shard: shard.shard_id)
     outcome, code = sum_up(shards, otherwise)
     warnings = dict.fromkeys(shard.warning for shard in shards if shard.warning)
@@ -199,15 +177,10 @@ def report_merge(
         table=name,
         outcome=outcome,
         exit_code=code,
-        error=_join_errors(shards),
+        error=join_errors({s.shard_id: s.error for s in shards}),
         version_before=view.version,
         version_after=version_after,
         columns=view.describe_columns(),
         shards=tuple(shards),
-        warnings=(*view.warnings, *warnings),
+        warnings=(*view.warnings, *warnings, *more),
     )
-
-
-def _join_errors(shards: Sequence[ShardReport | PlannedShard]) -> str | None:
-    """The errors of all shards in one line; None if there are none."""
-    return "; ".join(f"{shard.shard_id}: {shard.error}" for shard in shards if shard.error) or None

@@ -16,7 +16,7 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
-from memwal.jobs.quiesce.plan import Kind, Obstacle, Stillness, find_obstacles
+from memwal.jobs.quiesce.plan import Obstacle, Stillness, find_obstacles
 from memwal.jobs.quiesce.report import find_claimed, find_kept, report_quiesce
 from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.rescue.job import Confirm, RescueOptions, run_rescue
@@ -143,5 +143,5 @@ def _record(stores: Stores, view: TableView) -> list[Obstacle]:
         record_merged(stores, view)
     except MemWalError as error:
         text = f"what is merged could not be recorded: {error}"
-        return [Obstacle(kind=Kind.RECORD, text=text, stays=False, exit_code=error.exit_code)]
+        return [Obstacle(kind="record", detail=text, stays=False, exit_code=error.exit_code)]
     return []

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+
+from pydantic import Field
 
 from memwal.errors import EXIT_REFUSED, MemWalError
 from memwal.format.layout import generation_folder
@@ -23,36 +24,27 @@ from memwal.jobs.rescue.plan import (
 )
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId, ShardStatus, ShardView, TableView
+from memwal.report import Section
 from memwal.rows.progress import find_holes, refuse_hole
 from memwal.text import count_of, name_some
 
 _NAMED_MAX = 5
 
 
-class Kind(Enum):
-    """The kinds of obstacles."""
+class Obstacle(Section):
+    """One thing in the way. `stays`: no further run of quiesce moves it, as far as it can tell.
 
-    LIVE_WRITER = "live_writer"
-    SEALED = "sealed"
-    WAL_ROWS = "wal_rows"
-    PENDING = "pending"
-    LISTED = "listed"
-    MISSING = "missing"
-    INDEX = "index"
-    BROKEN = "broken"
-    RECORD = "record"
+    `kind` is live_writer, wal_rows, sealed, pending (not merged), listed (merged, not dropped),
+    missing (neither), index (not caught up), broken (can't be read) or record (somebody committed
+    to the table, or the store failed, when it was to be recorded that all is merged).
+    """
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Obstacle:
-    """One thing in the way. `stays` means that, as far as can be told, no run removes it."""
-
-    kind: Kind
-    text: str
-    shard_id: ShardId | None = None
+    kind: str
+    detail: str
+    shard_id: str | None = None
     index: str | None = None
     stays: bool = True
-    exit_code: int = EXIT_REFUSED
+    exit_code: int = Field(default=EXIT_REFUSED, exclude=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,9 +69,9 @@ def find_obstacles(
     """All obstacles; `kept` has garbage's reasons for what it kept, by generation folder."""
     found = [
         Obstacle(
-            kind=Kind.BROKEN,
+            kind="broken",
             shard_id=ShardId(broken.shard_id),
-            text=str(broken.error),
+            detail=str(broken.error),
             exit_code=getattr(broken.error, "exit_code", 1),
         )
         for broken in view.broken
@@ -96,18 +88,18 @@ def _judge_wal(
     shard_id, where = shard.shard_id, f"shard {shard.shard_id}"
     if shard.manifest.status is ShardStatus.SEALED:
         yield Obstacle(
-            kind=Kind.SEALED, shard_id=shard_id, text=f"{where} is SEALED: no writer may claim it"
+            kind="sealed", shard_id=shard_id, detail=f"{where} is SEALED: no writer may claim it"
         )
     if still.error is not None or still.evidence is None:
         text = f"{where}: {still.error or 'its manifests are gone'}"
         code = 1 if still.error is None else still.error.exit_code
-        yield Obstacle(kind=Kind.BROKEN, shard_id=shard_id, text=text, exit_code=code)
+        yield Obstacle(kind="broken", shard_id=shard_id, detail=text, exit_code=code)
         return
     plan = plan_rescue(still.evidence, request, now_nanos)
     if plan.action is not RescueAction.NOTHING:
         yield _find_wal_rows(plan)
     elif writer := suspect_writer(still.evidence, still.claimed_by_us, request, now_nanos):
-        yield Obstacle(kind=Kind.LIVE_WRITER, shard_id=shard_id, text=f"{where}: {writer}")
+        yield Obstacle(kind="live_writer", shard_id=shard_id, detail=f"{where}: {writer}")
 
 
 def _find_wal_rows(plan: ShardRescue) -> Obstacle:
@@ -115,9 +107,9 @@ def _find_wal_rows(plan: ShardRescue) -> Obstacle:
     if plan.error is not None:
         text = f"{text}: {plan.error}" if plan.entries else str(plan.error)
     return Obstacle(
-        kind=Kind.WAL_ROWS,
+        kind="wal_rows",
         shard_id=plan.shard_id,
-        text=f"shard {plan.shard_id}: {text}",
+        detail=f"shard {plan.shard_id}: {text}",
         stays=plan.error is not None,
         exit_code=EXIT_REFUSED if plan.error is None else plan.error.exit_code,
     )
@@ -128,11 +120,11 @@ def _judge_generations(
 ) -> Iterator[Obstacle]:
     shard_id, where = shard.shard_id, f"shard {shard.shard_id}"
     for hole in find_holes(shard):
-        yield Obstacle(kind=Kind.MISSING, shard_id=shard_id, text=str(refuse_hole(shard, hole)))
+        yield Obstacle(kind="missing", shard_id=shard_id, detail=str(refuse_hole(shard, hole)))
     pending = [g.generation for g in shard.pending]
     if pending:
         text = f"{where}: not merged from generation {pending[0]} on ({len(pending)} pending)"
-        yield Obstacle(kind=Kind.PENDING, shard_id=shard_id, text=text, stays=False)
+        yield Obstacle(kind="pending", shard_id=shard_id, detail=text, stays=False)
     # Generations that only wait for an index are dropped once it has caught up.
     ready = view.mem_wal.caught_up_to(shard_id, covering_indexes(view.manifest, view.mem_wal))
     reasons: dict[str | None, list[int]] = {}
@@ -144,7 +136,7 @@ def _judge_generations(
     for reason, numbers in reasons.items():
         named = name_some([str(n) for n in numbers], _NAMED_MAX, "generations")
         text = f"{where} still lists {', '.join(named)}: {reason or 'they were not dropped yet'}"
-        yield Obstacle(kind=Kind.LISTED, shard_id=shard_id, text=text, stays=reason is not None)
+        yield Obstacle(kind="listed", shard_id=shard_id, detail=text, stays=reason is not None)
 
 
 def _judge_indexes(view: TableView) -> Iterator[Obstacle]:
@@ -156,4 +148,4 @@ def _judge_indexes(view: TableView) -> Iterator[Obstacle]:
         ]
         if behind:
             text = f"index {name!r} has not caught up with {count_of(len(behind), 'shard')}"
-            yield Obstacle(kind=Kind.INDEX, index=name, text=text, stays=False)
+            yield Obstacle(kind="index", index=name, detail=text, stays=False)

@@ -22,7 +22,6 @@ from memwal.report import (
     AuditItem,
     JobOnTable,
     Part,
-    Section,
     sum_up,
 )
 from memwal.run.reports import sum_up_jobs
@@ -33,21 +32,6 @@ _NAMED_MAX = 3
 _SHOWN_MAX = 20
 
 
-class ObstacleReport(Section):
-    """One thing in the way. `stays`: no further run of quiesce moves it, as far as it can tell.
-
-    `kind` is live_writer, wal_rows, sealed, pending (not merged), listed (merged, not dropped),
-    missing (neither), index (not caught up), broken (can't be read) or record (somebody committed
-    to the table, or the store failed, when it was to be recorded that all is merged).
-    """
-
-    kind: str
-    detail: str
-    shard_id: str | None = None
-    index: str | None = None
-    stays: bool = True
-
-
 class QuiesceTableReport(MaintainTableReport):
     """One table. `safe`: nothing is `in_the_way` of another write spec, when it was last looked at.
 
@@ -55,7 +39,7 @@ class QuiesceTableReport(MaintainTableReport):
     """
 
     safe: bool = False
-    in_the_way: tuple[ObstacleReport, ...] = ()
+    in_the_way: tuple[Obstacle, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def audited(self) -> Iterable[AuditItem]:
@@ -86,7 +70,7 @@ def report_quiesce(
             Part(outcome=HELD if o.exit_code == EXIT_HELD else REFUSED, exit_code=o.exit_code)
             for o in left
         ]
-        texts = name_some([o.text for o in left], _NAMED_MAX, "reasons (in_the_way)")
+        texts = name_some([o.detail for o in left], _NAMED_MAX, "reasons (in_the_way)")
         found["outcome"], found["exit_code"] = sum_up(parts or refused)
         errors = [f"{j.job}: {j.report.error}" for j in jobs if j.report in parts]
         text = f"not safe to change the write spec: {'; '.join((*errors, *texts))}"
@@ -95,12 +79,7 @@ def report_quiesce(
     return QuiesceTableReport(
         table=table,
         safe=not obstacles,
-        in_the_way=tuple(
-            ObstacleReport(
-                kind=o.kind.value, detail=o.text, shard_id=o.shard_id, index=o.index, stays=o.stays
-            )
-            for o in obstacles
-        ),
+        in_the_way=tuple(obstacles),
         **found,
     )
 

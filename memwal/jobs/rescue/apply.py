@@ -9,7 +9,7 @@ The mark keeps a rerun from waiting for its own traces to grow old (see `plan`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from memwal.errors import MemWalError, StoreUnavailable
@@ -22,10 +22,10 @@ from memwal.jobs.rescue.plan import (
     plan_rescue,
     still_unflushed,
 )
+from memwal.jobs.rescue.report import RescueShardReport, report_shard
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId
 from memwal.ports import Clock, Steps, no_steps
-from memwal.report import DONE, NOTHING_TO_DO
 
 
 class ShardWal(Protocol):
@@ -91,18 +91,6 @@ class ShardWriters(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RescuedShard:
-    """The result of one shard's rescue. `generations` are the numbers that it flushed."""
-
-    plan: ShardRescue
-    outcome: str
-    generations: tuple[int, ...] = ()
-    epoch_before: int = 0
-    epoch_after: int | None = None
-    error: MemWalError | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ShardRescuer:
     """Rescues one table's shards, one after the other."""
 
@@ -126,10 +114,10 @@ class ShardRescuer:
             return None
         return plan_rescue(found, self.request, self.clock.now_nanos())
 
-    def run(self, shard_id: ShardId) -> RescuedShard | None:
+    def run(self, shard_id: ShardId) -> RescueShardReport | None:
         """Rescue the shard if it is still abandoned; None for one without a manifest.
 
-        Errors of the shard are in the result. Raises LeaseHeld when `before_claim` does.
+        Errors of the shard are in the report. Raises LeaseHeld when `before_claim` does.
         """
         found = self.wal.read(shard_id)
         if found is None:
@@ -148,7 +136,7 @@ class ShardRescuer:
         try:
             self._drop_torn(plan)
         except MemWalError as error:
-            return _leave_alone(replace(plan, error=error), found)
+            return _leave_alone(plan, found, error)
         return self._claim(plan, found)
 
     def _drop_torn(self, plan: ShardRescue) -> None:
@@ -164,7 +152,7 @@ class ShardRescuer:
             self.steps("drop")
             self.wal.drop_torn(plan.shard_id, entry.position, plan.sentinel_epoch)
 
-    def _claim(self, plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
+    def _claim(self, plan: ShardRescue, found: RescueEvidence) -> RescueShardReport:
         before = found.manifest
         error: MemWalError | None = None
         try:
@@ -191,9 +179,10 @@ class ShardRescuer:
             # Even if an error came after the commit, or another writer flushed the same rows.
             error = None
             self.wal.unmark(plan.shard_id)
-        return RescuedShard(
-            plan=plan,
-            outcome=DONE if error is None else error.outcome,
+        return report_shard(
+            plan.shard_id,
+            plan,
+            error,
             generations=tuple(
                 sorted(
                     g.generation
@@ -201,15 +190,15 @@ class ShardRescuer:
                     if g.generation >= before.current_generation
                 )
             ),
-            epoch_before=before.writer_epoch,
-            epoch_after=after.manifest.writer_epoch,
-            error=error,
+            writer_epoch_before=before.writer_epoch,
+            writer_epoch_after=after.manifest.writer_epoch,
         )
 
 
-def _leave_alone(plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
+def _leave_alone(
+    plan: ShardRescue, found: RescueEvidence, error: MemWalError | None = None
+) -> RescueShardReport:
     epoch = found.manifest.writer_epoch
-    outcome = NOTHING_TO_DO if plan.error is None else plan.error.outcome
-    return RescuedShard(
-        plan=plan, outcome=outcome, epoch_before=epoch, epoch_after=epoch, error=plan.error
+    return report_shard(
+        plan.shard_id, plan, error, writer_epoch_before=epoch, writer_epoch_after=epoch
     )

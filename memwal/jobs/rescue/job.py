@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.errors import MemWalError, Refused
-from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
+from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.plan import RescueAction, ShardRescue, choose_shards
-from memwal.jobs.rescue.report import RescueTableReport, list_torn, report_rescue
+from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport, list_torn, report_rescue
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, TableView
@@ -63,7 +63,7 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
             for plan in plans.values()
             if isinstance(plan, ShardRescue) and plan.action is RescueAction.RESCUE
         ]
-        results: dict[ShardId, RescuedShard] = {}
+        results: dict[ShardId, RescueShardReport] = {}
         if due and not options.dry_run:
             if not options.confirm(table.resolved.name, due):
                 raise Refused("MW-R01", f"{stores.uri}: not confirmed; nothing was claimed")
@@ -100,9 +100,9 @@ def _plan(
 
 def _run(
     rescuer: ShardRescuer, due: Sequence[ShardRescue], progress: Progress
-) -> dict[ShardId, RescuedShard]:
+) -> dict[ShardId, RescueShardReport]:
     progress.start("shards", len(due))
-    results: dict[ShardId, RescuedShard] = {}
+    results: dict[ShardId, RescueShardReport] = {}
     for done, plan in enumerate(due, start=1):
         progress.say(f"shard {plan.shard_id}: {plan.entries} entries, {count_of(plan.rows, 'row')}")
         result = rescuer.run(plan.shard_id)

@@ -1,20 +1,28 @@
-"""What `memwal rescue` reports (a module of its own: `memwal/report.py` is full)."""
+"""What `memwal rescue` reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.errors import EXIT_DONE, MemWalError
+from memwal.errors import MemWalError
 from memwal.format import layout
 from memwal.grid import Column, build_table, format_generations, numbers, style_outcome, words
-from memwal.jobs.rescue.apply import RescuedShard
 from memwal.jobs.rescue.plan import RescueAction, ShardRescue
 from memwal.model import ShardId, TableView
-from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Part, TableReport, sum_up
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    AuditItem,
+    Part,
+    TableReport,
+    describe_error,
+    join_errors,
+    sum_up,
+)
 from memwal.text import format_age
 
 
@@ -90,12 +98,12 @@ def report_rescue(
     name: str,
     view: TableView,
     plans: Mapping[ShardId, ShardRescue | MemWalError],
-    results: Mapping[ShardId, RescuedShard],
+    results: Mapping[ShardId, RescueShardReport],
 ) -> RescueTableReport:
     """One table: what came of each planned shard, and those of the view that can't be read."""
-    shards = [_report_shard(shard, plan, results.get(shard)) for shard, plan in plans.items()]
+    shards = [results.get(shard) or report_shard(shard, plan) for shard, plan in plans.items()]
     shards += [
-        _report_failed(broken.shard_id, broken.error)
+        report_shard(broken.shard_id, broken.error)
         for broken in view.broken
         if isinstance(broken.error, MemWalError) and broken.shard_id not in plans
     ]
@@ -110,7 +118,7 @@ def report_rescue(
         table=name,
         outcome=outcome,
         exit_code=code,
-        error="; ".join(f"shard {s.shard_id}: {s.error}" for s in shards if s.error) or None,
+        error=join_errors({f"shard {s.shard_id}": s.error for s in shards}),
         version_before=view.version,
         version_after=view.version,
         shards=tuple(shards),
@@ -118,22 +126,17 @@ def report_rescue(
     )
 
 
-def _report_shard(
-    shard: ShardId, plan: ShardRescue | MemWalError, result: RescuedShard | None
+def report_shard(
+    shard_id: str, plan: ShardRescue | MemWalError, error: MemWalError | None = None, **done: Any
 ) -> RescueShardReport:
+    """One shard: its plan, or why there is none; `done` and `error` tell of a rescue that began."""
     if isinstance(plan, MemWalError):
-        return _report_failed(shard, plan)
-    error = plan.error
-    outcome = NOTHING_TO_DO if plan.action is RescueAction.NOTHING else DONE
-    if result is not None:
-        plan, error, outcome = result.plan, result.error, result.outcome
-    elif error is not None:
-        outcome = error.outcome
+        action = RescueAction.REFUSE.value
+        return RescueShardReport(shard_id=shard_id, action=action, **describe_error(plan))
+    does = plan.action is RescueAction.RESCUE
     return RescueShardReport(
-        outcome=outcome,
-        error=None if error is None else str(error),
-        exit_code=EXIT_DONE if error is None else error.exit_code,
-        shard_id=shard,
+        **describe_error(error or plan.error, DONE if does else NOTHING_TO_DO),
+        shard_id=shard_id,
         action=plan.action.value,
         entries=plan.entries,
         rows=plan.rows,
@@ -141,20 +144,8 @@ def _report_shard(
         idle_seconds=plan.idle_seconds,
         last_sign=None if plan.sign is None else plan.sign.what,
         torn_positions=tuple(sorted(entry.position for entry in plan.torn)),
-        torn_kept=layout.torn_folder(shard) if plan.torn and result is not None else None,
-        generations=() if result is None else result.generations,
-        writer_epoch_before=None if result is None else result.epoch_before,
-        writer_epoch_after=None if result is None else result.epoch_after,
-    )
-
-
-def _report_failed(shard: str, error: MemWalError) -> RescueShardReport:
-    return RescueShardReport(
-        outcome=error.outcome,
-        error=str(error),
-        exit_code=error.exit_code,
-        shard_id=shard,
-        action=RescueAction.REFUSE.value,
+        torn_kept=layout.torn_folder(ShardId(shard_id)) if plan.torn and done else None,
+        **done,
     )
 
 

@@ -180,7 +180,7 @@ def _find_unrest(
 
 
 def _refuse_unrest(uri: str, unrest: Sequence[Unrest]) -> Refused:
-    texts = [f"shard {one.shard_id}: {one.text}" for one in unrest]
+    texts = [f"shard {one.shard_id}: {one.detail}" for one in unrest]
     return Refused(
         "MW-K31",
         f"{uri}: columns change at rest only. {'; '.join(name_some(texts, 3, 'shards'))}. Close "

@@ -20,6 +20,7 @@ from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.jobs.schema.widen import is_exact
 from memwal.model import ColumnInfo, ShardId, TableView
+from memwal.report import Section
 from memwal.rows.expire import find_expire
 from memwal.rows.policy import parse_policy
 from memwal.text import count_of
@@ -379,12 +380,11 @@ def _is_rewritten(column: ColumnInfo, old: ColumnInfo) -> bool:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unrest:
+class Unrest(Section):
     """Why a shard is not at rest: its rows, or a writer that may go on with the former columns."""
 
-    shard_id: ShardId
-    text: str
+    shard_id: str
+    detail: str
 
 
 def find_unrest(
@@ -401,7 +401,9 @@ def find_unrest(
         shard_id = shard.manifest.shard_id
         plan = plan_rescue(shard, request, now_nanos)
         if plan.action is not RescueAction.NOTHING:
-            found.append(Unrest(shard_id=shard_id, text=f"{count_of(plan.rows, 'row')} in its WAL"))
+            found.append(
+                Unrest(shard_id=shard_id, detail=f"{count_of(plan.rows, 'row')} in its WAL")
+            )
         elif text := suspect_writer(shard, own_epochs.get(shard_id), request, now_nanos):
-            found.append(Unrest(shard_id=shard_id, text=text))
+            found.append(Unrest(shard_id=shard_id, detail=text))
     return found

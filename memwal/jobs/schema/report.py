@@ -26,13 +26,6 @@ class ColumnReport(Section):
     indexes: tuple[str, ...] = ()
 
 
-class UnrestReport(Section):
-    """A shard that is not at rest, and why."""
-
-    shard_id: str
-    detail: str
-
-
 class SchemaTableReport(TableReport):
     """One table's columns, as they are at the end. `steps` are the changes: made, or to be made.
 
@@ -51,7 +44,7 @@ class SchemaTableReport(TableReport):
     indexes_rebuilt: tuple[str, ...] = ()
     indexes_dropped: tuple[str, ...] = ()
     pending: int = 0
-    in_the_way: tuple[UnrestReport, ...] = ()
+    in_the_way: tuple[Unrest, ...] = ()
     fenced: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -103,7 +96,7 @@ def report_schema(
         indexes_rebuilt=tuple(dict.fromkeys((*owed, *rebuilt))) if done is None else done.indexes,
         indexes_dropped=tuple(dict.fromkeys(dropped)) if done is None else done.dropped,
         pending=sum(len(shard.pending) for shard in view.shards) if plan.has_work else 0,
-        in_the_way=tuple(UnrestReport(shard_id=u.shard_id, detail=u.text) for u in unrest),
+        in_the_way=tuple(unrest),
         fenced=tuple(fenced),
         warnings=plan.warnings,
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
+
+from pydantic import Field
 
 from memwal import invariants
-from memwal.errors import MemWalError
 from memwal.format import layout
 from memwal.format.replay import WalEntry, replay
 from memwal.model import (
@@ -19,6 +21,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
+from memwal.report import Section
 from memwal.rows.progress import find_holes, first_due, is_at_rest, refuse_hole
 from memwal.text import count_of, iso_time, name_some
 
@@ -44,19 +47,19 @@ _SNAPSHOT_FIELDS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """One verdict. `ok` is None when there was nothing to judge by, or the check was not made.
+class Check(Section):
+    """One line of `verify`. `invariant` is the number of one, None for other checks.
 
-    `refused` is set when a limit forbade it, `error` when looking failed.
+    `ok` is None when there was nothing to judge by, or the check was not made. `refused` is set
+    when a limit forbade it, `error` when looking failed.
     """
 
     invariant: int | None
     name: str
     ok: bool | None
     detail: str
-    refused: bool = False
-    error: MemWalError | None = None
+    refused: bool = Field(default=False, exclude=True)
+    error: Any = Field(default=None, exclude=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,7 +267,7 @@ def limit_to_readable(checks: Sequence[Check], view: TableView) -> Sequence[Chec
         return checks
     lacking = f"not of {count_of(len(view.broken), 'shard')} that can't be read; of the others: "
     return [
-        replace(check, ok=None, detail=lacking + check.detail)
+        check.model_copy(update={"ok": None, "detail": lacking + check.detail})
         if check.ok and check.name in _OF_SHARDS
         else check
         for check in checks

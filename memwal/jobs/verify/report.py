@@ -9,21 +9,9 @@ from rich.text import Text
 
 from memwal.errors import Corruption, MemWalError, Refused
 from memwal.jobs.verify.plan import Check
-from memwal.report import DONE, Section, TableReport
+from memwal.report import TableReport, describe_error
 
 _MARKS = {True: ("ok", "green"), False: ("BROKEN", "red"), None: ("not checked", "yellow")}
-
-
-class CheckReport(Section):
-    """One line of `verify`. `invariant` is the number of one, None for other checks.
-
-    `ok` is None for a check that could not be made here.
-    """
-
-    invariant: int | None
-    name: str
-    ok: bool | None
-    detail: str
 
 
 class VerifyTableReport(TableReport):
@@ -32,7 +20,7 @@ class VerifyTableReport(TableReport):
     `read_bytes` is the size of what a deep look read.
     """
 
-    checks: tuple[CheckReport, ...] = ()
+    checks: tuple[Check, ...] = ()
     warnings: tuple[str, ...] = ()
     read_bytes: int = 0
 
@@ -50,17 +38,10 @@ def report_checks(
         error = next((check.error for check in checks if check.error is not None), None)
     return VerifyTableReport(
         table=name,
-        outcome=DONE if error is None else error.outcome,
-        exit_code=0 if error is None else error.exit_code,
-        error=None if error is None else str(error),
+        **describe_error(error),
         version_before=version,
         version_after=version,
-        checks=tuple(
-            CheckReport(
-                invariant=check.invariant, name=check.name, ok=check.ok, detail=check.detail
-            )
-            for check in checks
-        ),
+        checks=tuple(checks),
         warnings=tuple(warnings),
         read_bytes=read_bytes,
     )
@@ -79,6 +60,6 @@ def show_table(report: VerifyTableReport) -> list[RenderableType]:
     return [_format_check(check) for check in report.checks]
 
 
-def _format_check(check: CheckReport) -> Text:
+def _format_check(check: Check) -> Text:
     mark, style = _MARKS[check.ok]
     return Text.assemble("  ", (f"{mark:<6}", style), f" {check.name}: {check.detail}")

@@ -1,48 +1,35 @@
-"""What a backfill begins with, and how it goes through tables that are numbers."""
+"""How a backfill goes through tables that are numbers."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from memwal.config import ResolvedTable, Settings
-from memwal.jobs.backfill.plan import Backlog, sort_largest_first
-from memwal.jobs.backfill.report import BackfillReport, TableBackfill
-from memwal.jobs.backfill.workers import Backfill, choose_merge_engine
-from memwal.jobs.merge.plan import MergeLimits
-from memwal.report import EngineReport, JobReport, TableReport
-from memwal.run.lease import ChainLeases
+from memwal.errors import PartlyFailed
+from memwal.jobs.backfill.plan import weigh
+from memwal.jobs.backfill.report import BackfillReport
+from memwal.jobs.backfill.workers import Backfill, Chain
+from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.merge.request import MergeRequest
+from memwal.model import ShardId
+from memwal.ports import Steps
+from memwal.report import JobOnTable, JobReport, TableReport, failed_report
 from memwal.run.progress import Silent
+from memwal.run.reports import job_report, sum_up_jobs
 from memwal.run.workers import cancel
 from memwal.testing import ManualClock
+from tests.support.views import make_generation, make_shard, make_view
 
-
-def test_bytes_count_before_generations_before_rows() -> None:
-    backlogs = [
-        Backlog(unindexed_rows=10**6),
-        Backlog(generations=1, in_memory_bytes=10),
-        Backlog(generations=9, in_memory_bytes=10),
-        Backlog(),
-        Backlog(generations=1, in_memory_bytes=11),
-        Backlog(indexes_behind=1),
-        Backlog(),
-    ]
-    assert sort_largest_first(backlogs) == [4, 2, 1, 0, 5, 3, 6]
+SHARD = ShardId("0" * 32)
 
 
 def test_a_size_that_is_not_known_may_be_large() -> None:
-    unknown = Backlog(generations=1, in_memory_bytes=None)
-    assert sort_largest_first([Backlog(generations=9, in_memory_bytes=10**12), unknown]) == [1, 0]
-    for bytes_max, engine in ((1_000, "local"), (2**40, "spark")):  # counts as a whole commit
-        limits = MergeLimits(bytes_per_commit_max=bytes_max)
-        table = begin("t", backlog=unknown, limits=limits)
-        assert choose_merge_engine([table], "auto").name == engine
-
-
-def begin(name: str, **facts: Any) -> TableBackfill:
-    where = {"uri": f"/{name}", "settings": Settings(), "storage_options": {}}
-    return TableBackfill(resolved=ResolvedTable(name=name, **where), **facts)
+    known, unknown = (
+        make_view(make_shard(SHARD, [make_generation(n, size) for n in (1, 2)]))
+        for size in (10**12, None)
+    )
+    weights = [weigh(view, (), MergeRequest()) for view in (known, unknown)]
+    assert weights == [(2 * 10**12, 2), (float("inf"), 2)]
 
 
 def run(
@@ -55,29 +42,35 @@ def run(
 ) -> BackfillReport:
     """Run merges and catch-ups on these tables, one letter each."""
 
-    def run_job(name: str, table: TableBackfill) -> JobReport:
-        job(name, table.resolved.name)
-        done = TableReport(table=table.resolved.name, outcome="done")
-        return JobReport(job=name, outcome="done", tables=(done,))
+    def chain(table: str) -> Chain:
+        def run(steps: Steps) -> JobReport:
+            jobs = []
+            for name in ("merge", "index-catchup"):
+                report = TableReport(table=table, outcome="done")
+                try:
+                    steps(name)
+                    job(name, table)
+                except PartlyFailed as error:
+                    report = failed_report(table, error)
+                jobs.append(JobOnTable(job=name, report=report))
+            return job_report("maintain", [MaintainTableReport(table=table, **sum_up_jobs(jobs))])
+
+        return run
 
     cancel.begin()
     clock = clock or ManualClock()
     return Backfill(
-        tables=[begin(name) for name in tables],
-        jobs=("merge", "index-catchup"),
-        run_job=run_job,
-        forget=lambda table: None,
-        leases=ChainLeases("backfill"),
+        chains=[(name, chain(name)) for name in tables],
+        unread=[],
         stop_engines=lambda: None,
         show_report=lambda report: None,
-        engine=EngineReport(name="local", reason="asked for"),
         clock=clock,
         started=clock.monotonic_seconds(),
         progress=Silent(),
         dry_run=False,
         concurrency=concurrency,
         deadline_seconds=deadline_seconds,
-        requests={},
+        requests=[],
     ).run()
 
 
@@ -124,5 +117,5 @@ def test_an_error_nobody_expected_stays_with_its_table() -> None:
 
     report = run("abc", job)
     assert (report.outcome, report.exit_code) == ("partial", 6)
-    assert report.tables[1].error == "merge: unexpected PanicError: index out of bounds"
-    assert outcomes(report) == [["done", "done"], ["failed"], ["done", "done"]]
+    assert report.tables[1].error == "unexpected PanicError: index out of bounds"
+    assert outcomes(report) == [["done", "done"], [], ["done", "done"]]

@@ -12,8 +12,8 @@ from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
 from memwal.jobs.garbage.apply.deletions import Deleter
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.model import FlushedGeneration
+from memwal.run.progress import SILENT
 from memwal.testing import ManualClock
-from tests.simulation.actors import Unwatched
 from tests.simulation.sim_ports import SimExpiry, data_path
 from tests.store.race_worlds import LakeWorld
 
@@ -85,7 +85,7 @@ class World(LakeWorld):
             prove_store=lambda: None,
             take_lease=lambda: calls.append("take the lease"),
             before_commit=check,
-            progress=Unwatched(),
+            progress=SILENT,
             **{
                 "evidence": evidence,
                 "clock": self._actor.clock,

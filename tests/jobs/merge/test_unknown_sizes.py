@@ -102,7 +102,7 @@ def test_a_merge_groups_them_and_needs_no_jvm(table: Table, run: Run) -> None:
     forget_sizes(table)
     as_full = GENERATIONS * MergeLimits().bytes_per_commit_max
     assert as_full / LOCAL_BYTES_PER_SECOND > JVM_SECONDS, "which would start one"
-    (planned,) = run("merge", "--dry-run")["shards"]
+    planned = run("merge", "--dry-run")["shards"][0]["planned"]
     (commit,) = planned["commits"]
     assert (commit["generations"], planned["physical_rows"]) == (GENERATIONS, GENERATIONS * ROWS)
     report = run("merge")

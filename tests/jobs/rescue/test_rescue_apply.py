@@ -8,8 +8,9 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.format.replay import WalEntry
-from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
+from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, StoredShardFile
+from memwal.jobs.rescue.report import RescueShardReport
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.testing import ManualClock
@@ -90,7 +91,7 @@ def rescuer(shard: FakeShard) -> ShardRescuer:
     )
 
 
-def rescue(shard: FakeShard) -> RescuedShard:
+def rescue(shard: FakeShard) -> RescueShardReport:
     done = rescuer(shard).run(SHARD)
     assert done is not None
     return done
@@ -98,7 +99,7 @@ def rescue(shard: FakeShard) -> RescuedShard:
 
 def test_the_mark_comes_before_the_claim_and_goes_after_the_flush(shard: FakeShard) -> None:
     done = rescue(shard)
-    assert (done.outcome, done.generations, done.epoch_after) == ("done", (1,), 2)
+    assert (done.outcome, done.generations, done.writer_epoch_after) == ("done", (1,), 2)
     assert shard.log == ["mark", "lease", "claim", "flush", "unmark"]
 
 
@@ -131,7 +132,7 @@ def test_a_lost_lease_claims_nothing(shard: FakeShard) -> None:
 def test_a_flush_that_shows_nothing_is_not_believed(shard: FakeShard) -> None:
     shard.flushes = False
     done = rescue(shard)
-    assert isinstance(done.error, StoreUnavailable)
+    assert done.outcome == StoreUnavailable.outcome
     assert shard.log == ["mark", "lease", "claim", "flush"]
 
 
@@ -144,5 +145,5 @@ def test_an_error_after_the_commit_does_not_matter(shard: FakeShard) -> None:
 def test_a_failed_flush_leaves_the_mark(shard: FakeShard) -> None:
     shard.error, shard.flushes = StoreUnavailable("down"), False
     done = rescue(shard)
-    assert (done.outcome, done.error) == ("failed", shard.error)
+    assert (done.outcome, done.error) == ("failed", str(shard.error))
     assert shard.log[-1] == "flush"

@@ -15,8 +15,7 @@ from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.jobs.snapshot.plan import Storage
 from memwal.jobs.verify.job import run_verify
-from memwal.jobs.verify.plan import CatchUpFacts, check_catch_up
-from memwal.jobs.verify.report import CheckReport
+from memwal.jobs.verify.plan import CatchUpFacts, Check, check_catch_up
 from memwal.model import FlushedGeneration, MemWalState, ShardId
 from memwal.run.options import RunOptions
 from tests.support import snapshot_files
@@ -235,7 +234,7 @@ def test_a_reused_spec_id(table: Table) -> None:
     assert "gives spec id 1 to another spec" in found.detail
 
 
-def check_of(table: Table, name: str) -> CheckReport:
+def check_of(table: Table, name: str) -> Check:
     (report,) = run_verify(RunOptions(tables=[resolved(table)]), Quiet()).tables
     [check] = [c for c in report.checks if c.name == name]
     assert (report.exit_code == 8) == (check.ok is False)

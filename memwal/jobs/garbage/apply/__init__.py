@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from memwal.errors import MemWalError, NotATable
 from memwal.invariants import InvariantBroken
@@ -51,16 +52,14 @@ from memwal.jobs.garbage.plan import (
     note_sweep,
     plan_garbage,
 )
-from memwal.jobs.garbage.ports import (
-    DropProgress,
-    Expired,
-    GarbageEvidence,
-    GarbageViews,
-    VersionExpiry,
-)
+from memwal.jobs.garbage.ports import Expired, GarbageViews, VersionExpiry
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 from memwal.report import AuditItem
+
+if TYPE_CHECKING:
+    from memwal.jobs.garbage.store import StoredGarbageEvidence
+    from memwal.run.progress import Progress
 
 # A smaller difference is none: S3 timestamps are whole seconds, and a listing takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
@@ -95,7 +94,7 @@ class TableGarbage:
 
     uri: str
     views: GarbageViews
-    evidence: GarbageEvidence
+    evidence: StoredGarbageEvidence
     expiry: VersionExpiry
     manifests: ShardCommits
     objects: Objects
@@ -111,7 +110,7 @@ class TableGarbage:
     """Whether anything may be written; if not, the table is only looked at once."""
     retention_seconds: float | None
     """Versions older than this expire unless something refers to them; None expires none."""
-    progress: DropProgress
+    progress: Progress
     steps: Steps = no_steps
     intend: Callable[[Sequence[AuditItem]], None] | None = None
     """Called with all that is to go before any of it goes; raises StoreUnavailable where it can't

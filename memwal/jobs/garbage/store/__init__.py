@@ -128,9 +128,9 @@ def _swept(next_generation: int, waits_since_nanos: int, merged_generation: int)
 
 
 class StoredGarbageEvidence:
-    """The GarbageEvidence port over an object store.
+    """Reads the evidence that decides what may go, after the view was read.
 
-    Everything is read after the view. What happens in between can only add folders at or above the
+    What happens in between can only add folders at or above the
     view's current generation, and versions that have merged more, or (restores) as much as a
     retained version had.
     """
@@ -167,7 +167,18 @@ class StoredGarbageEvidence:
         listed: Mapping[ShardId, Sequence[StoredFile]] | None = None,
         beside: Evidence | None = None,
     ) -> Evidence:
-        """Read versions, shard folders, and what lies beside them (see the port)."""
+        """Read the retained versions, the shard folders, and what lies beside them.
+
+        What can't be read is noted as a problem in the evidence. Raises StoreUnavailable and
+        BadCredentials.
+
+        `manifests` are those of the view. With `verified`, nothing is taken from a cache that
+        another process wrote; a plan that is carried out needs that. `whole_shards` keeps every
+        file of a shard. `find_deciding` gets evidence with WAL entries as the cache has them, and
+        returns the position in each shard from which on they have to be read; lower ones count as
+        unread. `only` restricts the look to some shards; `listed` are files of theirs that were
+        listed a moment ago, and `beside` is everything else that was read then.
+        """
         with self._make_pool() as pool:
             if beside is None:
                 beside = self._read_beside(pool, verified=verified)
@@ -252,32 +263,36 @@ class StoredGarbageEvidence:
         return list(pool.map(settle, shards)) if said else list(shards)
 
     def list_files(self, shards: Iterable[ShardId]) -> Mapping[ShardId, Sequence[StoredFile]]:
-        """List the files of these shards (see the port)."""
+        """List the files of these shards."""
         with self._make_pool() as pool:
             return self._shards.list_files(pool, shards)
 
     def recall_sweep(self) -> Sweep | None:
-        """The sweep that former passes stored (see the port)."""
+        """The sweep that former passes stored; None where there is none that can be used."""
         return self._sweeps.found
 
     def remember_sweep(self, sweep: Sweep, before_write: Callable[[], None]) -> None:
-        """Store the sweep for the next pass (see the port)."""
+        """Store the sweep for the next pass; a failure to store it is ignored."""
         self._sweeps.remember(sweep, before_write)
 
     def store_now_nanos(self, name: str) -> int:
-        """The store's own time (see the port)."""
+        """The store's own time, read off a file that is written under this name for the purpose."""
         return read_store_time(self._objects, name)
 
     def referenced_versions(self) -> frozenset[int]:
-        """Versions of main that tags name or branches start from (see the port)."""
+        """Versions of main that tags name or branches start from, which no expiry removes.
+
+        It only tells whether expiring is worth a try, so references that can't be read are left
+        out.
+        """
         return self._versions.read_referenced()
 
     def cursors(self) -> Sequence[Cursor]:
-        """The cursors over the table's changes (see the port)."""
+        """The cursors of those who follow the table's changes. Raises Corruption."""
         return StoredCursors(self._objects).list()
 
     def claimed_versions(self) -> frozenset[int] | None:
-        """As `referenced_versions`, without tags of checkpoints (see the port)."""
+        """As `referenced_versions`, without tags of checkpoints; None if one can't be read."""
         return self._versions.read_claimed()
 
     def oldest_claim(
@@ -286,12 +301,20 @@ class StoredGarbageEvidence:
         evidence: Evidence,
         before_nanos: int,
     ) -> WriterClaim | None:
-        """The oldest writer claim that still holds a shard (see the port)."""
+        """The oldest writer claim that still holds a shard and was made before `before_nanos`.
+
+        None without one; what can't be read is left out. It works on the listing in `evidence`, and
+        reads few manifests: those that tell where a shard's present epoch began.
+        """
         with self._make_pool() as pool:
             return self._shards.find_oldest_claim(pool, manifests, evidence.shards, before_nanos)
 
     def remember(self, before_write: Callable[[], None]) -> None:
-        """Store what is known of versions and WAL entries, for the next run (see the port)."""
+        """Store what is known of versions and WAL entries, so that the next run reads less.
+
+        `before_write` is called if there is anything new to store; where it raises MemWalError,
+        nothing is stored.
+        """
         self._versions.remember(before_write)
         self._heads.remember(before_write)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from memwal.errors import (
     Corruption,
@@ -37,30 +38,32 @@ from memwal.jobs.merge.plan import (
     CommitShape,
     Deletes,
     JoinCosts,
+    LeftShard,
     MergeLimits,
     NextCommit,
     bound_request,
     check_next,
     check_table,
     foresee,
-    leave_shard,
     plan_commit,
     shape_commit,
 )
-from memwal.jobs.merge.ports import CommitStats, Fold, Leases, MergeTable, NoTurns, Turns
+from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable, NoTurns, Turns
 from memwal.jobs.merge.report import (
-    PlannedShard,
     ShardReport,
     ShardTotals,
-    left_fields,
+    report_left,
     report_planned,
 )
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import ShardId, ShardView, TableView
 from memwal.ports import LOWERING_JOB, Clock, Steps, Views, back_off, no_steps
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, describe_error
 from memwal.rows.progress import check_lineage
 from memwal.text import count_of
+
+if TYPE_CHECKING:
+    from memwal.store.records.lease import StoredLeases
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,7 +73,7 @@ class RefreshWatch:
     `lease_token` is that of the merge's own lease, if it holds one: no refresh runs meanwhile.
     """
 
-    leases: Leases
+    leases: StoredLeases
     lease_token: int | None = None
     _seen_token: int = field(default=0, init=False)
 
@@ -147,19 +150,11 @@ class ShardRun(ShardTotals):
     def report(self, error: MemWalError | None = None) -> ShardReport:
         """The report at the end of the run; `error` is what ended it early."""
         advanced = self.to_generation > self.from_generation
-        if error is None:
-            outcome = DONE if advanced else NOTHING_TO_DO
-        else:
-            outcome = PARTIAL if advanced else error.outcome
-        return ShardReport.model_validate(
-            {
-                **dict(self),
-                "outcome": outcome,
-                "error": None if error is None else str(error),
-                "exit_code": 0 if error is None else error.exit_code,
-                "seconds": round(self.seconds, 3),
-            }
-        )
+        told = describe_error(error, DONE if advanced else NOTHING_TO_DO)
+        if error is not None and advanced:
+            told["outcome"] = PARTIAL
+        seconds = round(self.seconds, 3)
+        return ShardReport.model_validate({**dict(self), **told, "seconds": seconds})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -424,14 +419,16 @@ def _is_next(plan: NextCommit, shard: ShardView) -> bool:
 
 def foresee_shard(
     views: Views, view: TableView, shard: ShardView, request: MergeRequest, limits: MergeLimits
-) -> PlannedShard:
+) -> ShardReport:
     """Report what a run would commit of a shard, or why it would not; commits nothing."""
     try:
         if not request.allow_reinitialised:
             check_shard_lineage(views, view, shard)
         return report_planned(shard, foresee(shard, request, limits))
     except MemWalError as error:
-        return PlannedShard(**left_fields(leave_shard(shard, error)))
+        at = shard.merged_generation
+        left = LeftShard(shard_id=shard.shard_id, merged_generation=at, error=error)
+        return report_left(left)
 
 
 def check_shard_lineage(views: Views, view: TableView, shard: ShardView) -> None:
