@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from memwal.config.names import suggest
-from memwal.errors import MemWalError, Unsupported, Usage
+from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.ingest.check import Check, Forecast, look_first
 from memwal.ingest.plan import (
     IngestOptions,
@@ -21,7 +21,7 @@ from memwal.ingest.plan import (
     make_plan,
     plan_round,
 )
-from memwal.ingest.progress.identity import add_digests, check_unchanged, select_new, settle_sources
+from memwal.ingest.progress.identity import add_digests, check_unchanged, select_new
 from memwal.ingest.progress.pace import Backlog, Pace, show_reading, show_tracks
 from memwal.ingest.report import (
     IngestTableReport,
@@ -125,6 +125,12 @@ class Ingester:
             self.view = self.stores.views.table()
         before = self.rounds.read_latest()
         unfinished = before if before is not None and not is_finished(*before) else None
+        if unfinished is not None and self._is_given_up(unfinished[1]):
+            # None of its files counts as ingested; those of earlier rounds do.
+            before = unfinished[0], unfinished[1].model_copy(update={"sources": ()})
+            unfinished = None
+            request = replace(self.options.request, again=False)
+            self.options = replace(self.options, request=request)
         if self.options.dry_run:
             return self._forecast(before, unfinished)
         staged = self.options.staged
@@ -197,6 +203,16 @@ class Ingester:
         """The files of a plan. Raises Refused when they have changed."""
         check_unchanged(self._files, plan.sources, self._find_files())
         return plan.sources
+
+    def _is_given_up(self, plan: PlanRecord) -> bool:
+        """Whether an unfinished plan is not carried out: with `again`, if its files changed."""
+        if not self.options.request.again or plan.staged is not None:
+            return False
+        try:
+            self._find_planned(plan)
+        except Refused:
+            return True
+        return False
 
     def _forecast(self, before: Begun | None, unfinished: Begun | None) -> IngestTableReport:
         """The report of a dry run, from the columns that decide a row's shard or may not fit."""
@@ -273,11 +289,7 @@ class Ingester:
         self.prove_store()  # a round that goes on was begun by another process
         if plan.staged is not None:
             return self._write_staged(found, plan)
-        # While no shard was written to, files may change freely.
-        allowed = self.options.request.resume_corrected or not found.list_shards()
-        there, shape = self._find_files(), self._shape_of(plan)
-        plan = settle_sources(self._files, shape, found, plan, there, allowed=allowed)
-        files = plan.sources
+        files = self._find_planned(plan)
         self.stay_here("one process writes what it reads itself; --engine spark fans out")
         backlog = self._make_backlog()
         track = self._make_track(found, plan, files, backlog)

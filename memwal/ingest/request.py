@@ -73,7 +73,10 @@ class IngestRequest:
             parse=parse_ingest_id,
         ),
     ] = None
-    again: Annotated[bool, Option(meaning="Ingest completely ingested files again.")] = False
+    again: Annotated[
+        bool,
+        Option(meaning="Ingest files again: ingested ones, or those that changed in between."),
+    ] = False
     skip_unknown_columns: Annotated[bool, Option(meaning="Leave out columns the table lacks.")] = (
         False
     )
@@ -97,10 +100,6 @@ class IngestRequest:
         Option(meaning="Set rows aside that can't be written: JSON lines.", metavar="FILE"),
     ] = None
     bad_rows_max: Annotated[int, Option(meaning="Stop if there are more.", least=0)] = 1000
-    resume_corrected: Annotated[
-        bool,
-        Option(meaning="Continue with files corrected after the rows already written."),
-    ] = False
     merge: Annotated[
         bool,
         Option(meaning="Merge at the start, when too many generations wait, and at the end."),

@@ -22,7 +22,6 @@ from memwal.errors import Corruption, Usage
 from memwal.ingest.coordinator.blocking import BlockingCoordinator
 from memwal.ingest.coordinator.core import WriteCoordinator
 from memwal.ingest.coordinator.ports import CoordinatorLimits, FlushFailed
-from memwal.ingest.progress.identity import add_to_read
 from memwal.ingest.progress.pace import Backlog
 from memwal.ingest.progress.resume import ResumedShard, ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
@@ -41,7 +40,6 @@ from memwal.store.records.ingests import (
     START,
     PlanRecord,
     ProgressRecord,
-    ReadRecord,
     RejectRecord,
     Round,
 )
@@ -125,15 +123,12 @@ class Track:
             self.records,
             began.tips,
             self.shape.key,
-            self.plan.corrected,
             self.steps,
         )
         self._opened = writers.opened
         limits = HandlerLimits(rows_per_entry_max=self.plan.rows_per_entry_max)
         handler = ShardHandler(writers, limits=limits, join=False)
         try:
-            if self.plan.corrected:
-                self._check_written(handler, writers, began)
             self._write_all(handler, began)
             writers.check_all_used()
             writers.check_positions()
@@ -151,28 +146,6 @@ class Track:
     def count_written(self) -> dict[ShardId, ShardCounts]:
         """What this run did to each shard; also valid after an error."""
         return {shard_id: shard.counts for shard_id, shard in self._opened.items()}
-
-    def _check_written(
-        self, handler: ShardHandler, writers: ResumingWriters, began: ProgressRecord
-    ) -> None:
-        """Find what was written after the recorded progress in a corrected source.
-
-        Done before more is written. Raises Refused when the source no longer has those rows.
-        """
-        for shard_id in self.records.list_shards():
-            handler.open(Place(shard_id=shard_id, values=ShardValues(spec_id=0)))
-        probes = {shard_id: shard.probe() for shard_id, shard in writers.opened.items()}
-
-        def any_left() -> bool:
-            return any(probe.entries_left for probe in probes.values())
-
-        for *_, delta in self._route_chunks(began) if any_left() else ():
-            for place, todo in delta.by_place.items():
-                for call in todo if place.shard_id in probes else ():
-                    probes[place.shard_id].is_done(call.kind, call.rows)
-            if not any_left():
-                break
-        writers.check_all_used(probes)
 
     def _read_clock(self) -> float:
         return self.table.stores.clock.monotonic_seconds()
@@ -224,18 +197,8 @@ class Track:
                 "rows": before.rows + len(chunk) + len(find_marks(chunk).left_out),
                 "rows_deleted": before.rows_deleted + deleted,
                 "rows_rejected": before.rows_rejected + len(sifted.rejects),
-                "read": self._extend_read(before, place, chunk, sifted),
             }
         )
-
-    def _extend_read(
-        self, before: ProgressRecord, place: int, chunk: pa.Table, sifted: Sifted
-    ) -> tuple[ReadRecord, ...]:
-        """What was read, by split; empty for staged rows, or if a build without digests began."""
-        if self.plan.staged is not None or (before.rows and not before.read):
-            return ()
-        known = (*before.read, *[ReadRecord()] * (place + 1 - len(before.read)))
-        return (*known[:place], add_to_read(known[place], len(chunk), sifted))
 
     def _show(self, epoch: int) -> None:
         mark = None
