@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from memwal.config.names import suggest
-from memwal.errors import MemWalError, Refused, Unsupported, Usage
+from memwal.errors import MemWalError, Refused, Usage
 from memwal.ingest.check import Check, Forecast, look_first
 from memwal.ingest.plan import (
     IngestOptions,
@@ -75,7 +74,7 @@ class Ingester:
     prove_store: Callable[[], None]
     merge: Callable[[], bool]
     """Merges what is pending; False when another run holds the table."""
-    stage: Callable[[IngestTable, Shape, Round, Sequence[SourceFile] | None], PlanRecord]
+    stage: Callable[[IngestTable, Shape, Round, Sequence[SourceFile]], PlanRecord]
     """Stores the source's rows for a round with Spark; returns the plan that names them."""
     write_units: Callable[[Sequence[IngestUnit]], Sequence[IngestResult]]
     stay_here: Callable[[str], None]
@@ -176,17 +175,8 @@ class Ingester:
 
     # ---- sources
 
-    def _is_ours(self) -> bool:
-        """Whether our own reader, not Spark's, reads the sources; on any engine."""
-        return self.options.request.format in (None, *Format)
-
     def _find_files(self) -> list[SourceFile]:
         request = self.options.request
-        if not self._is_ours():
-            text = f"what --format {request.format} holds is not known beforehand: Spark reads it"
-            raise Unsupported("MW-I30", text)
-        if request.source_options:
-            raise Usage("--option is for formats that only Spark reads, and would not be heeded")
         wanted = None if request.format is None else Format(request.format)
         files = self._files.find(request.sources, wanted)
         if any(file.uri == self.stores.uri for file in files):
@@ -252,20 +242,16 @@ class Ingester:
         request, table = self.options.request, self._table
         if self.options.staged is not None:
             return self._begin_staged(before, self.options.staged)
-        files = self._find_new(before) if self._is_ours() else None
-        if files == [] or (files is None and before and not request.again):
+        files = self._find_new(before)
+        if not files:
             return None
         table.check_shards()
         self.prove_store()
-        if files is not None:
-            look_first(self._files, self._shape, files, rows=self.options.request.bad_rows is None)
+        look_first(self._files, self._shape, files, rows=request.bad_rows is None)
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
-            if files is not None:  # the digests have to be of what was staged
-                check_unchanged(self._files, plan.sources, self._find_files())
-        elif files is None:
-            why = f"is read by Spark only: --engine spark{suggest(str(request.format), Format)}"
-            raise Unsupported("MW-I30", f"--format {request.format} {why}")
+            # The digests have to be of what was staged.
+            check_unchanged(self._files, plan.sources, self._find_files())
         else:
             plan = make_plan(
                 request,

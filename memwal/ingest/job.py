@@ -58,7 +58,7 @@ def _make_ingester(
     fanout: Fanout,
 ) -> Ingester:
     def stage(
-        known: IngestTable, shape: Shape, records: Round, files: Sequence[SourceFile] | None
+        known: IngestTable, shape: Shape, records: Round, files: Sequence[SourceFile]
     ) -> PlanRecord:
         # Imported lazily: it brings a JVM.
         from memwal.ingest.spark.staging import stage_plan
@@ -66,15 +66,7 @@ def _make_ingester(
         engine = fanout.spark()
         progress.start("tasks that stage rows", 0)
         with engine.watch(progress.done):
-            return stage_plan(
-                options.request,
-                known,
-                shape,
-                engine.session,
-                records,
-                files,
-                options.request.rejects_max,
-            )
+            return stage_plan(options.request, known, shape, engine.session, records, files)
 
     def write_units(units: Sequence[IngestUnit]) -> Sequence[IngestResult]:
         return fanout.run_for(

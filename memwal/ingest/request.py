@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from memwal.format.layout import parse_ingest_id, parse_shard
 from memwal.options import Option
@@ -28,16 +28,9 @@ class IngestRequest:
     sources: tuple[str, ...] = ()
     spooled: SpooledInput | None = None
     format: Annotated[
-        str | None,
-        Option(
-            meaning="Default: by the files' names. With --engine spark: any that Spark reads.",
-            metavar="parquet|arrow|csv|jsonl|lance",
-        ),
+        Literal["parquet", "arrow", "csv", "jsonl", "lance"] | None,
+        Option(meaning="Default: by the files' names."),
     ] = None
-    source_options: Annotated[
-        Pairs,
-        Option(meaning="For Spark's reader.", flag="option", metavar="KEY=VALUE"),
-    ] = ()
     renamed: Annotated[
         Pairs,
         Option(

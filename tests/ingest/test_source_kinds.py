@@ -386,13 +386,6 @@ def test_another_separator_is_told(tmp_path, sign) -> None:
     assert (report["exit_code"], f"separated by {sign!r}" in report["error"]) == (2, True)
 
 
-def test_an_option_that_only_spark_would_heed_is_refused(tmp_path) -> None:
-    make_table(tmp_path / "t")
-    (tmp_path / "a.csv").write_text("id\n1\n")
-    report = run("ingest", tmp_path / "t", tmp_path / "a.csv", "--option", "sep=;")
-    assert (report["exit_code"], "--option is for formats" in report["error"]) == (2, True)
-
-
 def test_what_a_folder_holds_besides_is_told(tmp_path) -> None:
     make_table(tmp_path / "t")
     folder = tmp_path / "in"

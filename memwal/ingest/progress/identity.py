@@ -120,15 +120,6 @@ def add_digest(
     return file.model_copy(update={"digest": files.read_digest(file, on_read)})
 
 
-def read_digests_of(
-    files: SourceFiles, found: Sequence[SourceFile], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Numbers of files -> the files with their digests, as JSON records."""
-    for place in (n for batch in batches for n in batch.column("id").to_pylist()):
-        file = add_digest(files, found[place]).model_dump_json()
-        yield pa.record_batch({"place": [place], "file": [file]})
-
-
 def is_same(files: SourceFiles, before: SourceFile, now: SourceFile) -> bool:
     """Whether a file's content is unchanged."""
     if before.size_bytes != now.size_bytes:

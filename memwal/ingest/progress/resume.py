@@ -254,7 +254,7 @@ class ResumedShard:
 
 
 def _is_same(stored: pa.Table, call: _Call, columns: tuple[str, ...]) -> bool:
-    """Whether an entry is what the call would write: as many rows, with equal values in `columns`."""
+    """Whether an entry is what the call would write: as many rows, equal in `columns`."""
     if stored.num_rows != call.rows.num_rows:
         return False
     if layout.TOMBSTONE in stored.column_names:

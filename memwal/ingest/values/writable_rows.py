@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.plan import normalise_source
 from memwal.ingest.sources.paths import does_match
 from memwal.ingest.sources.splits import FindPlace, RowPlace
 from memwal.ingest.sources.text_files import convert_text, show_row
@@ -25,6 +24,7 @@ from memwal.ingest.values.numbered_chunks import Finding, find_bad, is_marked
 from memwal.ingest.values.shape import Shape
 from memwal.rows.pairs import Lenience
 from memwal.run.process.whole_file import whole_file
+from memwal.store.objects.opening import normalise_uri
 from memwal.store.records.ingests import WHOLE, PlanRecord, RejectRecord, Round
 
 
@@ -202,7 +202,7 @@ class RejectsFile:
         hidden = path.name.startswith(("_", "."))  # folders and patterns skip such names
         places = [] if hidden else [place.parts for place in (path, *path.parents)]
         for source in sources:
-            named = Path(normalise_source(source))
+            named = Path(normalise_uri(source))
             asked = (named.resolve().parts, named.parts)
             within = any(place in asked or does_match(place, asked[1]) for place in places)
             if within or path.parts in asked:

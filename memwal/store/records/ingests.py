@@ -141,6 +141,11 @@ class RejectRecord(_Stored):
     data: dict[str, Any] | None = None
 
 
+def encode_rejects(rejects: Iterable[RejectRecord]) -> bytes:
+    """Rows that can't be written, as they are stored."""
+    return "".join(f"{reject.model_dump_json()}\n" for reject in rejects).encode()
+
+
 class ProgressRecord(_Stored):
     """Rows before row `row` of split `split` are durable; `tips` is where that left the WALs."""
 
@@ -198,8 +203,7 @@ class Round:
     def add_rejects(self, track: str, number: int, rejects: Iterable[RejectRecord]) -> str:
         """Store rows that can't be written, for the progress of that number; the object's path."""
         path = f"{self.folder}/rejects/{track}/{number}-{self.run_id}.jsonl"
-        lines = (f"{reject.model_dump_json()}\n" for reject in rejects)
-        self._objects.put(path, "".join(lines).encode())
+        self._objects.put(path, encode_rejects(rejects))
         return path
 
     def read_rejects(self, paths: Iterable[str]) -> Iterator[RejectRecord]:
