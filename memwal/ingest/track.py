@@ -19,9 +19,7 @@ from functools import partial
 import pyarrow as pa
 
 from memwal.errors import Corruption, Usage
-from memwal.ingest.coordinator.blocking import BlockingCoordinator
-from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import CoordinatorLimits, FlushFailed
+from memwal.ingest.coordinator import CoordinatorLimits, FlushFailed, WriteCoordinator
 from memwal.ingest.progress.pace import Backlog
 from memwal.ingest.progress.resume import ResumedShard, ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
@@ -43,6 +41,8 @@ from memwal.store.records.ingests import (
     RejectRecord,
     Round,
 )
+
+Coordinator = WriteCoordinator[ShardOperations, Tips]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,11 +154,7 @@ class Track:
         limits = CoordinatorLimits(
             pending_bytes_max=self.limits.pending_bytes_max, flush_interval_seconds=0.0
         )
-        with BlockingCoordinator[ShardOperations, Tips](
-            lambda: WriteCoordinator(handler, began.tips, limits=limits)
-        ) as coordinator:
-            # What the handler flushes is durable, so its snapshots cover durable rows only.
-            coordinator.follow(lambda published: self._show(published.epoch))
+        with Coordinator(handler, began.tips, limits=limits) as coordinator:
             try:
                 self._write_chunks(coordinator, began)
             except Usage:
@@ -166,14 +162,10 @@ class Track:
                 coordinator.flush()
                 self._store(coordinator)
                 raise
-            last = coordinator.flush()
+            self._show(coordinator.flush())
             self._store(coordinator)
-        # The follower has ended; an epoch may have been flushed before its mark was added.
-        self._show(last)
 
-    def _write_chunks(
-        self, coordinator: BlockingCoordinator[ShardOperations, Tips], began: ProgressRecord
-    ) -> None:
+    def _write_chunks(self, coordinator: Coordinator, began: ProgressRecord) -> None:
         progress = began.model_copy(update={"number": 0, "run_id": "", "tips": {}})
         for place, row, chunk, sifted, delta in self._route_chunks(began):
             progress = self._mark(progress, place, row, chunk, sifted)
@@ -181,6 +173,7 @@ class Track:
             mark = _Mark(epoch=epoch, progress=progress, rejects=sifted.rejects)
             self._marks.append(mark)
             self._shown.append(mark)
+            self._show(coordinator.durable_epoch)
             if self._read_clock() - self._stored_at_seconds >= self.limits.progress_seconds:
                 self._store(coordinator)
             self.between()
@@ -239,7 +232,7 @@ class Track:
             if shard_id not in handler.open_shards:
                 handler.open(Place(shard_id=shard_id, values=ShardValues(spec_id=0)))
 
-    def _store(self, coordinator: BlockingCoordinator[ShardOperations, Tips]) -> None:
+    def _store(self, coordinator: Coordinator) -> None:
         """Store the progress up to the snapshot's epoch, all of which is durable."""
         published = coordinator.snapshot
         marks = []
