@@ -17,6 +17,7 @@ from memwal.ingest.plan import (
     StagedRound,
     check_same,
     check_turn,
+    make_id,
     make_plan,
     plan_round,
 )
@@ -37,14 +38,17 @@ from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import make_splits
 from memwal.ingest.target import IngestTable, list_unfinished_places, make_place
-from memwal.ingest.track import IngestResult, IngestUnit, Track, TrackResult
+from memwal.ingest.track import IngestUnit, Track, TrackResult, run_ingest_unit
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal.rows.conversions import read_conversions
+from memwal.run.fanout import Fanout
+from memwal.run.policy_choice import settle_policy
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.store.records.ingests import (
     WHOLE,
     Begun,
@@ -63,28 +67,30 @@ BACKLOG_WITH_MERGE = 64
 class Ingester:
     """One table's ingest. What needs an engine, another job or the terminal is passed in."""
 
-    name: str
-    """The table's name in the report."""
     options: IngestOptions
+    table: OpenTable
     stores: Stores
     view: TableView
-    rounds: Rounds
-    settle_policy: Callable[[], bool]
-    """Stores the configured policy; True when it did, which makes the view stale."""
-    prove_store: Callable[[], None]
+    fanout: Fanout
     merge: Callable[[], bool]
     """Merges what is pending; False when another run holds the table."""
     stage: Callable[[IngestTable, Shape, Round, Sequence[SourceFile]], PlanRecord]
     """Stores the source's rows for a round with Spark; returns the plan that names them."""
-    write_units: Callable[[Sequence[IngestUnit]], Sequence[IngestResult]]
-    stay_here: Callable[[str], None]
-    """Called with the reason why this process writes by itself, without units."""
     progress: Progress
     _merges: int = field(default=0, init=False)
     _unmerged: tuple[str, ...] = field(default=(), init=False)
     _rows_known: dict[str, int | None] = field(default_factory=dict, init=False)
     _known: Sequence[SourceFile] = field(default=(), init=False)
     """The files that finished rounds ingested."""
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """What is remembered of this ingest."""
+        return Rounds(
+            objects=self.stores.objects,
+            ingest_id=make_id(self.options.request),
+            run_id=self.stores.clock.new_id(),
+        )
 
     @cached_property
     def _table(self) -> IngestTable:
@@ -120,7 +126,7 @@ class Ingester:
             return self._check()
         place, sources = self.options.request.bad_rows, self.options.request.sources
         rejects = None if place is None else RejectsFile(place, sources)
-        if self.settle_policy():
+        if settle_policy(self.table, self.options):  # stored it, which makes the view stale
             self.view = self.stores.views.table()
         before = self.rounds.read_latest()
         unfinished = before if before is not None and not is_finished(*before) else None
@@ -246,7 +252,7 @@ class Ingester:
         if not files:
             return None
         table.check_shards()
-        self.prove_store()
+        self.table.prove_store()
         look_first(self._files, self._shape, files, rows=request.bad_rows is None)
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
@@ -268,15 +274,15 @@ class Ingester:
             return None
         plan = plan_round(staged, self.options.request, self._table)
         self._table.check_shards([make_place(record, staged.spec_id) for record in staged.records])
-        self.prove_store()
+        self.table.prove_store()
         return self.rounds.begin(before, plan, staged.number)
 
     def _write(self, found: Round, plan: PlanRecord) -> IngestTableReport:
-        self.prove_store()  # a round that goes on was begun by another process
+        self.table.prove_store()  # a round that goes on was begun by another process
         if plan.staged is not None:
             return self._write_staged(found, plan)
         files = self._find_planned(plan)
-        self.stay_here("one process writes what it reads itself; --engine spark fans out")
+        self.fanout.stay_here("one process writes what it reads itself; --engine spark fans out")
         backlog = self._make_backlog()
         track = self._make_track(found, plan, files, backlog)
         began = found.read_progress(WHOLE)
@@ -337,7 +343,10 @@ class Ingester:
         ]
         # Concurrent units must not merge: this process does.
         with backlog.watch(), show_tracks(self.progress, found, plan):
-            results = [result.made for result in self.write_units(units)]
+            # What they write is shown as rows, not as units.
+            tables = [self.table] * len(units)
+            made = self.fanout.run_for(tables, run_ingest_unit, units, what="", in_memory_bytes=0)
+            results = [result.made for result in made]
         self._merges += backlog.merges
         pairs = zip(units, results, strict=True)
         failed = {unit.shard: made for unit, made in pairs if isinstance(made, MemWalError)}
@@ -371,7 +380,7 @@ class Ingester:
     def _merge_first(self) -> None:
         """With `--merge`, merge what is pending in any shard before new rows come."""
         if self.options.request.merge and any(shard.pending for shard in self.view.shards):
-            self.prove_store()
+            self.table.prove_store()
             self._merges += self.merge()
             self.view = self.stores.views.table()
 
@@ -400,7 +409,7 @@ class Ingester:
     ) -> IngestTableReport:
         return IngestTableReport.model_validate(
             {
-                "table": self.name,
+                "table": self.table.resolved.name,
                 "outcome": outcome,
                 "version_before": self.view.version,
                 "version_after": self.view.version,

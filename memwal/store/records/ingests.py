@@ -140,6 +140,19 @@ class RejectRecord(_Stored):
     reason: str
     data: dict[str, Any] | None = None
 
+    def __str__(self) -> str:
+        at = "" if self.row is None else f" {self.show_place()}:"
+        return f"{self.source}:{at} {self.explain()}"
+
+    def show_place(self) -> str:
+        """The line, or the row and its group."""
+        group = "" if self.row_group is None else f" (row group {self.row_group})"
+        return f"row {self.row}{group}" if self.line is None else f"line {self.line}"
+
+    def explain(self) -> str:
+        """What is wrong, without the place."""
+        return self.reason if self.column is None else f"column {self.column!r} {self.reason}"
+
 
 def encode_rejects(rejects: Iterable[RejectRecord]) -> bytes:
     """Rows that can't be written, as they are stored."""
