@@ -74,8 +74,9 @@ class CoordinatorLimits:
 class Closed(Refused):
     """The coordinator was shut down and takes no more commands."""
 
-    def __init__(self) -> None:
-        super().__init__("MW-I02", "the write coordinator was shut down")
+
+def _make_closed() -> Closed:
+    return Closed("MW-I02", "the write coordinator was shut down")
 
 
 class FlushFailed(MemWalError):
@@ -210,7 +211,7 @@ class WriteCoordinator(
         if error[0] is None:
             self.shutdown()
         elif os.getpid() == self._made_in:
-            self._end(Closed())  # what is pending is left out
+            self._end(_make_closed())  # what is pending is left out
 
     def _end(self, error: BaseException | None) -> None:
         with self._changed:
@@ -222,7 +223,7 @@ class WriteCoordinator(
     def _check_open(self) -> None:
         self._check_alive()
         if self._is_closed:
-            raise Closed
+            raise _make_closed()
 
     def _check_alive(self) -> None:
         if self._error is not None:
