@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+DOLLARS = {"list": 0.005 / 1000, "put": 0.005 / 1000, "get": 0.0004 / 1000}
+"""What object stores charge for a request, as in the dashboard."""
 
 
 @dataclass(frozen=True, kw_only=True)

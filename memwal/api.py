@@ -312,14 +312,11 @@ class Table:
     def audit(self, request: AuditRequest) -> AuditTableReport:
         """What the audit trail says was done to the table, newest first.
 
-        `key` has pairs of a column and its value as a text. Raises Usage without a trail.
+        Raises Usage without a trail.
         """
         from memwal.jobs.audit.job import run_audit
-        from memwal.read.job import find_other_shards
 
-        table = self._table
-        others = {table.name: find_other_shards(table, request.key)} if request.key else {}
-        return take_report(run_audit([table], request, others), AuditTableReport)
+        return take_report(run_audit([self._table], request), AuditTableReport)
 
     @takes(VerifyRequest)
     def verify(self, request: VerifyRequest) -> VerifyTableReport:
@@ -337,8 +334,8 @@ class Table:
     def repair(self, request: _Repair) -> RepairTableReport:
         """List what is damaged and from what it can be mended, or mend it with `execute`.
 
-        Where mending it claims shards, it takes `yes`. Raises Corruption as long as something is
-        damaged, and when something was lost; the error's report has the `items`.
+        Where mending it fences a writer, it takes `yes`. Raises Corruption as long as something is
+        damaged; the error's report has the `items`.
         """
         from memwal.jobs.repair.job import RepairOptions, run_repair
 

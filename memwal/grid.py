@@ -78,7 +78,7 @@ def words(name: str, value: Callable[[Row], str | Text]) -> Column[Row]:
     return Column(name=name, value=value)
 
 
-def prose(name: str, value: Callable[[Row], str]) -> Column[Row]:
+def prose(name: str, value: Callable[[Row], str | Text]) -> Column[Row]:
     """Make a column of sentences, in which a long one wraps over several lines."""
     return Column(name=name, value=value, folds=True)
 

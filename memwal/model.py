@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal, NewType
+from typing import Any, Literal, NewType
 
 # A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`.
 ShardId = NewType("ShardId", str)
@@ -355,14 +355,16 @@ class ErasureMark:
 class Erasure:
     """Where an erasure of rows stands. It names no key.
 
-    Tombstones go to the shards in `planned`, and are in those of `written`. What holds a key and
-    lies above a shard's mark was written since. `rebuilt` are the indexes that were built anew,
-    `not_rebuilt` those that could not be, with the reason. `clean_version` is the first version of
-    which no file and no index holds an erased row. `left` counts the objects that still held a key
-    at the last look; `until` is when they can be gone, where that is known.
+    `state` is open or done. Tombstones go to the shards in `planned`, and are in those of
+    `written`. What holds a key and lies above a shard's mark was written since. `rebuilt` are the
+    indexes that were built anew, `not_rebuilt` those that could not be, with the reason.
+    `clean_version` is the first version of which no file and no index holds an erased row. `left`
+    counts the objects that still held a key at the last look; `until` is when they can be gone,
+    where that is known.
     """
 
     erasure_id: str
+    state: str = "open"
     keys: int
     began_at: str
     holder: str
@@ -379,11 +381,6 @@ class Erasure:
     left: int | None = None
     until: str | None = None
     ended_at: str | None = None
-
-    @property
-    def state(self) -> str:
-        """open or done."""
-        return "open" if self.ended_at is None else "done"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -527,39 +524,56 @@ class TableView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CursorGauge:
-    """How many versions a cursor is behind the table, and when it was last moved."""
+class TableState:
+    """How a table stands, taken from a view, with what a watch adds. None means unknown, never 0.
 
-    lag_versions: int
-    moved_at_nanos: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableGauges:
-    """The state of a table, for metrics. None means unknown, and is not shown as 0.
-
-    `oldest_pending_at_nanos` is when the oldest generation was flushed that is not merged yet,
-    `oldest_unindexed_at_nanos` the same of a merged one that an index lacks; None if there is none.
-    `reason` says why `failures` rounds failed, `lease_held_at_nanos` since when others have held
-    the lease, `last_backup_at_nanos` of when the newest backup is: 0 if there should be one.
+    All is of the shards that could be read, which are all but the `broken_shards`. The oldest
+    pending generation was flushed at `oldest_pending_at_nanos`, the oldest merged one that an index
+    lacks at `oldest_unindexed_at_nanos`; None if there is none. `unflushed_seconds` is for how long
+    the most silent shard with rows in no generation has got no WAL entry. `reason` says why
+    `failures` rounds failed, `lease_held_at_nanos` since when others have held the lease,
+    `last_backup_at_nanos` of when the newest backup is: 0 if there should be one.
     """
 
-    looked_at_nanos: int
+    looked_at_nanos: int = 0
+    version: int = 0
+    shards: int = 0
+    broken_shards: int = 0
     pending_generations: int | None = None
     pending_bytes: int | None = None
     oldest_pending_at_nanos: int | None = None
     oldest_unindexed_at_nanos: int | None = None
     index_lag_generations: Mapping[str, int] = field(default_factory=dict)
+    reclaimable_generations: int | None = None
     reclaimable_bytes: int | None = None
-    freshness_target_seconds: float | None = None
     abandoned_shards: int | None = None
+    unflushed_seconds: float | None = None
+    freshness_target_seconds: float | None = None
     lease_held_at_nanos: int | None = None
     last_backup_at_nanos: int | None = None
-    cursors: Mapping[str, CursorGauge] = field(default_factory=dict)
+    cursors: Sequence[Cursor] = ()
     failures: int = 0
     reason: str | None = None
     queue_place: int | None = None
     merged_rows: int | None = None
+
+    @property
+    def oldest_pending_seconds(self) -> float | None:
+        """The age of the oldest pending generation at the look; 0 if nothing is pending."""
+        if self.pending_generations == 0:
+            return 0.0
+        at = self.oldest_pending_at_nanos
+        return None if at is None else round(max(0, self.looked_at_nanos - at) / 1e9, 1)
+
+    def known(self) -> dict[str, Any]:
+        """What is known of the whole table: with a broken shard, only how far indexes are."""
+        names = (
+            *("pending_generations", "pending_bytes", "oldest_pending_seconds"),
+            *("reclaimable_bytes", "abandoned_shards", "unflushed_seconds"),
+        )
+        lag = max(self.index_lag_generations.values(), default=0)
+        of_shards = () if self.broken_shards else names
+        return {"index_lag_generations": lag, **{name: getattr(self, name) for name in of_shards}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -19,9 +19,6 @@ from pydantic import (
 
 from memwal.errors import EXIT_PARTIAL, MemWalError, Unreachable
 from memwal.text import one_line
-
-if TYPE_CHECKING:
-    from memwal.model import TableGauges
 
 DONE = "done"
 NOTHING_TO_DO = "nothing_to_do"
@@ -77,12 +74,16 @@ class AuditItem(Section):
 
 
 class TableReport(Part):
-    """One table of any job. `unreachable`: nothing was done, since its store did not answer."""
+    """One table of any job. `unreachable`: nothing was done, since its store did not answer.
+
+    `state` is how the table stands, as metrics have it, from a job that tells.
+    """
 
     table: str
     version_before: int | None = None
     version_after: int | None = None
     unreachable: bool = False
+    state: Any = Field(default=None, exclude=True, repr=False)
 
     SUMMARISED: ClassVar[tuple[str, ...]] = ()
     """The few numbers of a run that people compare over time."""
@@ -95,10 +96,6 @@ class TableReport(Part):
         """The rows that the run committed, by what was done with them."""
         found = self.summary().items()
         return {name[5:]: rows for name, rows in found if rows and name.startswith("rows_")}
-
-    def gauges(self, looked_at_nanos: int) -> TableGauges | None:
-        """How the table stands; None for a job that does not tell."""
-        return None
 
     def stuck(self) -> Mapping[str, tuple[int, str | None]]:
         """Shards that no further run mends: the generation that each is left at, and why."""

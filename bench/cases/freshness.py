@@ -19,9 +19,8 @@ import numpy as np
 
 from bench.counted_s3 import CountedS3
 from bench.flushing import BASE_ROWS, DIM, ROWS, Flushing
-from bench.harness import Bench, run_memwal
+from bench.harness import DOLLARS, Bench, run_memwal
 from bench.tables import make_base, new_shards, pending
-from memwal.jobs.top.plan import DOLLARS
 from memwal.run.stores import open_stores
 from tests.support.freshness import Times, lag_over_time, read_times
 from tests.support.sick_tables import SickTables

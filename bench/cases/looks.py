@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.counted_s3 import CountedS3, Seen
-from bench.harness import Bench, run_memwal
+from bench.harness import DOLLARS, Bench, run_memwal
 from bench.tables import flush, make_base, new_shards, pending, rows_of
 from memwal.config import Config, resolve_table
 from memwal.format import codec, layout
-from memwal.jobs.top.plan import DOLLARS
 from memwal.jobs.watch.plan import Look
 from memwal.jobs.watch.store import StoredLooks
 from memwal.model import ShardId

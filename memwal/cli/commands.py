@@ -21,7 +21,7 @@ from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
-    "Look": "status top runs audit wait verify shard inspect",
+    "Look": "status runs audit verify inspect",
     "Data": "read changes checkpoint backup restore ingest rescue erase",
     "Operate": "init doctor repair explain help submit lease config schema demo",
 }

@@ -36,14 +36,7 @@ def erase(table: OneTable, *, request: EraseRequest, flags: JobFlags) -> Job:
     """
     from memwal.jobs.erase.job import EraseOptions, run_erase
 
-    return flags.job(
-        run_erase,
-        EraseOptions,
-        table,
-        request=request,
-        confirm=_confirm,
-        find_table=flags.table,
-    )
+    return flags.job(run_erase, EraseOptions, table, request=request, confirm=_confirm)
 
 
 @erase_app.command()
@@ -53,9 +46,9 @@ def resume(tables: Tables, *, request: ResumeRequest, flags: JobFlags) -> Job:
 
     Where none is open there is nothing to do (exit code 0). What must still wait stays open.
     """
-    from memwal.jobs.erase.job import ResumeOptions, run_resume
+    from memwal.jobs.erase.job import EraseOptions, run_resume
 
-    return flags.job(run_resume, ResumeOptions, tables, request=request, confirm=_confirm)
+    return flags.job(run_resume, EraseOptions, tables, request=request, confirm=_confirm)
 
 
 def _confirm(name: str, shards: Sequence[str]) -> bool:
@@ -74,16 +67,9 @@ def verify(table: OneTable, erasure: ErasureId, *, request: KeysRequest, flags: 
     Exit code 6: one holds an erased key, or may. Once an erasure is done its keys are forgotten,
     and have to be named again.
     """
-    from memwal.jobs.erase.job import ProofOptions, run_verify
+    from memwal.jobs.erase.job import EraseOptions, run_verify
 
-    return flags.job(
-        run_verify,
-        ProofOptions,
-        table,
-        erasure_id=erasure,
-        request=request,
-        find_table=flags.table,
-    )
+    return flags.job(run_verify, EraseOptions, table, erasure_id=erasure, request=request)
 
 
 @erase_app.command("list")

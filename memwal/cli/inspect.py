@@ -13,6 +13,14 @@ from memwal.cli.output import Document
 from memwal.format.layout import parse_shard
 
 Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this shard.")]
+Key = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="K=V",
+        help="A column that the shard depends on, and its value; repeatable. Bytes as 0x….",
+    ),
+]
 EntriesMax = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, help="The newest N entries of a shard.")
 ]
@@ -37,10 +45,20 @@ def inspect_manifest(table: OneTable, *, version: Version = None, flags: ReadFla
 @inspect_app.command("shard")
 @command(job="inspect shard")
 def inspect_shard(
-    table: OneTable, *, shard: Shard = None, version: Version = None, flags: ReadFlags
+    table: OneTable,
+    *,
+    shard: Shard = None,
+    key: Key = None,
+    version: Version = None,
+    flags: ReadFlags,
 ) -> Document:
-    """Shard manifests, next to the table's merge progress."""
-    return _inspect("shard", table, flags, shard=shard, version=version)
+    """Shard manifests, next to merge progress; of a key's shard.
+
+    With --key, `shard_id` is where the key's rows go, and what pylance's `mem_wal_writer` takes;
+    without a manifest, no writer has made it yet. For many keys: `memwal.shard_of` in Python.
+    """
+    of_key = _find_shard(table, key, flags) if key else None
+    return _inspect("shard", table, flags, shard=shard, version=version, of_key=of_key)
 
 
 @inspect_app.command("wal")
@@ -68,3 +86,19 @@ def _inspect(
         **more,
     )
     return Document(content=found.to_json())
+
+
+def _find_shard(table: str, key: list[str], flags: ReadFlags) -> str:
+    """The shard that an ingest would write the row to."""
+    from memwal.ingest.target import IngestTable
+    from memwal.ingest.values.python_rows import read_rows
+    from memwal.read.table import parse_keys
+    from memwal.rows.pairs import Lenience
+    from memwal.run.stores import check_lance_version, open_stores
+
+    check_lance_version(flags.allow_untested_lance)
+    found = flags.table(table)
+    stores = open_stores(found.find_uri(), found.storage_options)
+    looked = IngestTable.read(stores, stores.views.table(), None)
+    row = read_rows([parse_keys(key, looked.schema)], looked.schema, None, Lenience(missing=True))
+    return str(looked.find_shards(row)[0])

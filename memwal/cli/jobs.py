@@ -210,14 +210,11 @@ def audit(tables: Trails, *, request: AuditRequest, flags: AuditFlags) -> JobRep
     are missing or were changed.
     """
     from memwal.jobs.audit.job import run_audit, run_audit_verify, run_audit_verify_place
-    from memwal.read.job import find_other_shards
 
     if tables[:1] != [_VERIFY]:
-        found = flags.tables(tables)
-        others = {t.name: find_other_shards(t, request.key) for t in found if request.key}
-        return run_audit(found, request, others)
+        return run_audit(flags.tables(tables), request)
     if request != AuditRequest():
-        raise Usage("audit verify checks whole trails: it takes no --path, --run, --key or --limit")
+        raise Usage("audit verify checks whole trails: it takes no --path, --run or --limit")
     if len(tables) > 1 or flags.everything:
         return run_audit_verify(flags.tables(tables[1:]))
     config, options = load(flags.config, flags.storage_option)
@@ -298,9 +295,9 @@ def quiesce(tables: Tables, *, request: QuiesceRequest, flags: JobFlags) -> Job:
 def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job:
     """Say what is damaged; with --execute, mend it.
 
-    Of each thing it says from what it can be mended, and what is lost. Nothing is deleted: what is
-    replaced goes to _maintenance/quarantine/. Mending some of it claims shards, which fences their
-    writers, and asks first. Exit code 8 as long as something is damaged.
+    Of each thing it says from what it can be mended, or what to do instead and what is lost then.
+    Nothing is deleted: what is replaced goes to _maintenance/quarantine/. Mending a shard's
+    manifest fences its writer, and asks first. Exit code 8 as long as something is damaged.
     """
     from memwal.jobs.repair.job import RepairOptions, run_repair
 
@@ -314,21 +311,6 @@ def repair(tables: Tables, *, request: RepairRequest, flags: RescueFlags) -> Job
     )
 
 
-def ask_repair(table: str, damages: Sequence[Damage]) -> bool:
-    """Ask the user whether the shards of these damages may be claimed."""
-    check_terminal()
-    typer.echo(f"{table}: to be claimed, which fences a writer that is alive:", err=True)
-    for damage in damages:
-        typer.echo(f"  shard {damage.shard_id}: {damage.finding}", err=True)
-        typer.echo(f"    {damage.evidence}", err=True)
-        for text in damage.lost:
-            typer.echo(f"    lost: {text}", err=True)
-    try:
-        return typer.confirm("Claim?", default=False, err=True)
-    except typer.Abort:
-        return False
-
-
 def check_terminal() -> None:
     """Raise Usage where nobody can be asked."""
     if not sys.stdin.isatty():
@@ -337,15 +319,27 @@ def check_terminal() -> None:
 
 def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
     """Ask the user whether these shards may be claimed."""
-    typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
+    lines = []
     for plan in shards:
-        typer.echo(
+        lines.append(
             f"  shard {plan.shard_id}: {count_of(plan.rows, 'row')} in {plan.entries} WAL entries "
-            f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}",
-            err=True,
+            f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}"
         )
-        for text in plan.warnings:
-            typer.echo(f"    warning: {text}", err=True)
+        lines += [f"    warning: {text}" for text in plan.warnings]
+    return _ask_to_claim(table, lines)
+
+
+def ask_repair(table: str, damages: Sequence[Damage]) -> bool:
+    """Ask the user whether the shards of these damages may be claimed."""
+    check_terminal()
+    lines = [f"  shard {d.shard_id}: {d.finding}\n    {d.evidence}" for d in damages]
+    return _ask_to_claim(table, lines)
+
+
+def _ask_to_claim(table: str, lines: Sequence[str]) -> bool:
+    typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
+    for line in lines:
+        typer.echo(line, err=True)
     try:
         return typer.confirm("Claim?", default=False, err=True)
     except typer.Abort:

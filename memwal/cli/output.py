@@ -82,7 +82,7 @@ class ReportPlace:
 _LOOKING = frozenset(
     (
         *("audit", "doctor", "explain", "inspect", "read", "runs"),
-        *("shard", "status", "top", "verify", "wait"),
+        *("status", "verify"),
     )
 )
 """Commands that commit nothing."""

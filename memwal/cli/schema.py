@@ -28,8 +28,8 @@ _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
 REPORTS = (
     *_CHAINED,
     *("status", "maintain", "watch", "ingest", "backfill", "verify", "rescue", "quiesce", "runs"),
-    *("wait", "doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
-    *("audit", "demo", "top", "schema-table"),
+    *("doctor", "init", "checkpoint", "backup", "restore", "lease", "repair", "erase"),
+    *("audit", "demo", "schema-table"),
 )
 """The documents that are reports of jobs."""
 OTHERS = {
@@ -39,7 +39,6 @@ OTHERS = {
     "inspect-manifest": "memwal.jobs.inspect.report.ManifestDocument",
     "inspect-shard": "memwal.jobs.inspect.report.ShardsDocument",
     "inspect-wal": "memwal.jobs.inspect.report.WalDocument",
-    "shard": "memwal.cli.shard.ShardDocument",
     "watch-event": "memwal.jobs.watch.report.EventDocument",
     "config": "memwal.cli.config.ConfigDocument",
     "explain": "memwal.cli.explain.ExplainDocument",

@@ -63,6 +63,8 @@ DETACHED_BIT = 1 << 63
 # 64 bits have at most 20 digits; int() refuses thousands of them with an error of its own.
 _GENERATION_FOLDER = re.compile(r"[0-9a-f]{8}_gen_(0|[1-9][0-9]{0,19})")
 _BITS = re.compile(r"[01]{64}")
+# What pylance writes on a local disk, before it takes the name of an entry or a manifest.
+_STAGED = re.compile(r"[01]{64}\.(arrow|binpb)\.tmp\.[0-9a-f]{32}(#[0-9]+)?")
 _DECIMAL = re.compile(r"(0|[1-9][0-9]{0,19})")
 _V2 = re.compile(r"[0-9]{20}")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -153,6 +155,11 @@ def is_shard_folder(name: str) -> bool:
 def is_leaving(name: str) -> bool:
     """Whether an operating system or an editor leaves files of that name in folders."""
     return _LEAVING.fullmatch(name) is not None
+
+
+def is_staged(name: str) -> bool:
+    """Whether a file of that name is yet to become a WAL entry or a shard's manifest."""
+    return _STAGED.fullmatch(name) is not None
 
 
 def shard_folder(shard_id: ShardId) -> str:

@@ -140,13 +140,27 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
     """One table of a status document."""
     shards = [shard(n) for n in range(3)] if shards is None else shards
     due = [f"shard {s['shard_id'][:8]}: {r}" for s in shards for r in s["due_reasons"]]
-    sums = {key: sum(s[key] or 0 for s in shards) for key in ("pending_bytes", "wal_bytes")}
+    broken = [f"shard {s['shard_id']}: {s['error']}" for s in shards if s["error"]]
+    waiting = [s for s in shards if s["oldest_pending_flushed_at"]]
+    flushed = [datetime.fromisoformat(s["oldest_pending_flushed_at"]) for s in waiting]
+    idle = [s["idle_seconds"] for s in shards if s["unflushed_wal_entries"]]
+    known: Json = {
+        "pending_generations": sum(len(s["pending_generations"]) for s in shards),
+        "pending_bytes": sum(s["pending_bytes"] or 0 for s in shards),
+        "oldest_pending_seconds": (NOW - min(flushed, default=NOW)).total_seconds(),
+        "abandoned_shards": sum(s["abandoned"] for s in shards),
+        "unflushed_seconds": max(idle, default=0.0),
+    }
+    sums = {"wal_bytes": sum(s["wal_bytes"] or 0 for s in shards)}
     found: Json = {
         "table": name,
         "uri": f"s3://lake/{name}",
+        "error": "; ".join(broken) or None,
+        **({} if broken else known),
         "due": bool(due),
         "due_reasons": due,
-        "storage": {"base_bytes": 812 * MIB, "reclaimable_bytes": 36 * MIB, **sums},
+        "storage": {"base_bytes": 812 * MIB, **sums},
+        "reclaimable_bytes": 36 * MIB,
         "shards": shards,
         "snapshot": {"taken_at": ago(minutes=6), "num_shards": len(shards)},
     }

@@ -40,6 +40,11 @@ def told(**table: Any) -> dict[str, Any]:
     return {"tables": {"orders": {"table": "orders", "outcome": "done", **table}}}
 
 
+def waited(**until: Any) -> dict[str, Any]:
+    """A look that waits for something."""
+    return told(until=until)
+
+
 @EACH_PLACE
 def test_until_a_table_is_due(
     airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
@@ -58,20 +63,20 @@ def test_until_it_is_merged(
     airflow_home: InProcessAirflow, stand_in: StandIn, deferrable: bool
 ) -> None:
     """What was there at the first look: later flushes don't move the target away."""
-    first = told(reached=False, target={SHARD: 2}, missing={SHARD: 1})
-    stand_in.answer(first, told(reached=True, target={SHARD: 2}))
+    first = waited(reached=False, target={SHARD: 2}, missing={SHARD: 1})
+    stand_in.answer(first, waited(reached=True, target={SHARD: 2}))
     ran = sense(airflow_home, until="merged", deferrable=deferrable)
     assert ran.state == "success"
     assert ran.xcom("job") == {"target": {SHARD: 2}, "missing": {}}
     looks = [words[: words.index("--json")] for words in stand_in.words]
-    look = ["wait", "--until=merged", "--timeout=0s"]
+    look = ["status", "--until=merged", "--timeout=0s"]
     assert looks == [look, [*look, f"--generation={SHARD}=2"]]
 
 
 def test_until_a_generation_that_is_named(
     airflow_home: InProcessAirflow, stand_in: StandIn
 ) -> None:
-    stand_in.answer(told(reached=True, target={SHARD: 7}))
+    stand_in.answer(waited(reached=True, target={SHARD: 7}))
     named = {"until": "merged", "generations": json.dumps({SHARD: 7}), "mode": "reschedule"}
     assert sense(airflow_home, **named).state == "success"
     assert f"--generation={SHARD}=7" in stand_in.words[0]
@@ -132,7 +137,7 @@ def test_what_stands_in_for_a_document_is_one_line_without_secrets(tmp_path: Pat
 
 
 def test_the_wait_has_an_end(airflow_home: InProcessAirflow, stand_in: StandIn) -> None:
-    stand_in.answer(told(reached=False))
+    stand_in.answer(waited(reached=False))
     ran = sense(airflow_home, until="indexed", timeout=0, soft_fail=True)
     assert ran.states == {("job", -1): "skipped"}
 

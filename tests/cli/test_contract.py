@@ -30,11 +30,12 @@ pytestmark = pytest.mark.integration
 
 # In this order, on one table. T is its address, D its folder.
 RUNS = [
-    "top T D/none --every 100ms",
+    "status T D/none --live",
     "status T", "status T D/none", "merge T --dry-run", "merge T D/none", "index-catchup T",
     "snapshot T", "garbage T", "garbage T --execute", "compaction T", "maintain T",
-    "backfill T", "backfill T --dry-run", "verify T", "repair T", "runs T", "wait T --until merged",
-    "wait T --until merged --timeout 0s", "doctor T", "init T", "init T --spec manual --dry-run",
+    "backfill T", "backfill T --dry-run", "verify T", "repair T", "runs T",
+    "status T --until merged", "status T --until merged --timeout 0s", "doctor T", "init T",
+    "init T --spec manual --dry-run",
     "init T --spec unsharded", "checkpoint create T monday", "checkpoint list T",
     "checkpoint drop T monday --audit D/audit", "checkpoint drop T none",
     "backup T D/copies --name a",
@@ -48,13 +49,13 @@ RUNS = [
     "read T --limit 1 --output D/out.csv", "changes T --since 1 --before",
     "changes T --cursor mart --commit 1", "changes T --cursor mart --drop",
     "inspect index T", "inspect manifest T", "inspect shard T", "inspect wal T", "config",
-    "shard T --key k=1", "erase T --key k=1", "erase list T", "erase resume T",
+    "inspect shard T --key k=1", "erase T --key k=1", "erase list T", "erase resume T",
     "config --explain", "schema", "schema T", "schema T --add z:int8 --apply",
     "explain", "explain MW-W01 w02", "demo D/demo",
 ]  # fmt: skip
 FAILING = [
     "status", "merge", "index-catchup", "snapshot", "garbage", "compaction", "maintain", "backfill",
-    "verify", "runs", "audit --audit D/audit", "wait --until merged", "doctor", "init",
+    "verify", "runs", "audit --audit D/audit", "status --until merged", "doctor", "init",
     "checkpoint list", "rescue --yes", "quiesce --yes", "read", "inspect index", "inspect wal",
 ]  # fmt: skip
 LOCAL = {

@@ -64,12 +64,12 @@ ingest T ROW --dry-run
 ingest T ROW
 ingest T ROW
 status T
-top T --once --every 100ms
+status T --live
 inspect index T
 inspect wal T
 runs T
 verify T
-wait T --until merged --timeout 1s
+status T --until merged --timeout 1s
 merge T --engine local --dry-run
 merge T --engine local
 merge T --engine local
@@ -80,7 +80,7 @@ snapshot T --dry-run
 snapshot T
 compaction T --engine local --dry-run
 compaction T --engine local
-wait T --until indexed
+status T --until indexed
 ingest T OTHER
 read T
 read T --filter id=2 --explain

@@ -7,7 +7,7 @@
    compare epochs before it updates the manifest, and go on where the stored one is lower than its
    own.
 
-   The restore does what memwal/jobs/restore/restorer.py and plan.py do: the manifest with the new
+   The restore does what memwal/jobs/restore/apply.py and plan.py do: the manifest with the new
    epoch, a sentinel, rows, the manifest that starts after them. It may be killed once and run again.
    The old shard was moved away before. A leap is taken to be more than the old writer ever puts or
    claims.

@@ -22,7 +22,7 @@ import pytest
 import memwal
 from memwal.clock import SystemClock
 from memwal.jobs.watch.probes import Endpoint, Pages, Pulse
-from memwal.model import Cursor, CursorGauge, TableGauges
+from memwal.model import Cursor, TableState
 from memwal.report import DONE, FAILED, TableReport
 from memwal.run.metrics.catalogue import METRICS
 from memwal.run.metrics.sink import Counts, Metrics
@@ -46,7 +46,7 @@ def fill(metrics: Metrics) -> None:
     """Something of everything, as a watch that has seen all kinds of trouble."""
     now = SystemClock().now_nanos()
     for table in ("orders", "s3://lake/events"):
-        gauges = TableGauges(
+        gauges = TableState(
             looked_at_nanos=now,
             pending_generations=3,
             pending_bytes=3_000_000,
@@ -58,13 +58,14 @@ def fill(metrics: Metrics) -> None:
             abandoned_shards=1,
             lease_held_at_nanos=now - 4000 * 10**9,
             last_backup_at_nanos=now - 3 * 86_400 * 10**9,
-            cursors={"mart": CursorGauge(lag_versions=4, moved_at_nanos=now - 2 * 10**14)},
+            version=9,
+            cursors=[Cursor(name="mart", version=5, moved_at_nanos=now - 2 * 10**14, holder="me")],
             failures=3,
             reason="Corruption",
             queue_place=2,
             merged_rows=70,
         )
-        metrics.record_gauges(table, gauges)
+        metrics.record_state(table, gauges)
     for stage in ("merged", "indexed"):
         metrics.record_freshness(stage, 1.5)
     requests = {"list": 5, "get": 7, "put": 2, "delete": 1, "retries": 1}

@@ -15,7 +15,7 @@ from memwal.ingest.report import IngestShardReport, IngestTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
-from memwal.model import CursorGauge, ShardId, TableGauges
+from memwal.model import Cursor, ShardId, TableState
 from memwal.report import JobOnTable, JobReport, TableReport
 from memwal.run.metrics.catalogue import METRICS
 from memwal.run.metrics.sink import NO_METRICS, count_report, name_failure
@@ -53,16 +53,17 @@ def merged(**fields: object) -> MergeTableReport:
 
 
 def test_a_known_sequence_reads_as_it_is_specified(metrics: Telemetry) -> None:
-    gauges = TableGauges(
+    gauges = TableState(
         looked_at_nanos=NOW - SECOND, pending_generations=2, pending_bytes=64,
         oldest_pending_at_nanos=NOW - 90 * SECOND, oldest_unindexed_at_nanos=NOW - 100 * SECOND,
         index_lag_generations={"i": 3}, reclaimable_bytes=0, freshness_target_seconds=60.0,
         abandoned_shards=1, lease_held_at_nanos=NOW - 7 * SECOND,
         last_backup_at_nanos=NOW - 3 * SECOND,
-        cursors={"mart": CursorGauge(lag_versions=2, moved_at_nanos=NOW - 50 * SECOND)},
+        version=9,
+        cursors=[Cursor(name="mart", version=7, moved_at_nanos=NOW - 50 * SECOND, holder="me")],
         failures=4, reason="LostRace", queue_place=6, merged_rows=12,
     )  # fmt: skip
-    metrics.record_gauges("t", gauges)
+    metrics.record_state("t", gauges)
     requests = {"get": 4, "retries": 1}
     done = JobReport(job="merge", outcome="done", tables=(merged(),), requests=requests)
     metrics.record_report(done)
@@ -98,6 +99,14 @@ memwal_worker_replacements_total{reason="died"} 1.0
     assert shown == {m.name for m in METRICS} - {"memwal_freshness_seconds"}
 
 
+def test_a_cursor_that_is_read_after_the_table_is_not_ahead_of_it(metrics: Telemetry) -> None:
+    ahead = Cursor(name="mart", version=3, moved_at_nanos=NOW, holder="me")
+    metrics.record_state("t", TableState(version=2, cursors=[ahead]))
+    assert 'memwal_cursor_lag_versions{cursor="mart",table="t"} 0.0' in (
+        metrics.exposition().decode()
+    )
+
+
 def test_freshness_has_buckets_from_a_tenth_of_a_second_to_a_day(metrics: Telemetry) -> None:
     for seconds in (0.05, 0.3, 59.0, 7200.0, 1e6, -5.0):
         metrics.record_freshness("merged", seconds)
@@ -111,31 +120,31 @@ def test_freshness_has_buckets_from_a_tenth_of_a_second_to_a_day(metrics: Teleme
     [('a "b"\nback\\slash {x=1,y} €', None), ("", None), ("no\udcfftext", "no\\udcfftext")],
 )
 def test_any_table_name_is_a_label(metrics: Telemetry, name: str, label: str | None) -> None:
-    metrics.record_gauges(name, TableGauges(looked_at_nanos=SECOND, pending_generations=1))
+    metrics.record_state(name, TableState(looked_at_nanos=SECOND, pending_generations=1))
     assert samples(metrics)["memwal_pending_generations", (label or name,)] == 1
 
 
 def test_what_is_not_known_is_not_shown_as_nothing(metrics: Telemetry) -> None:
-    never = TableGauges(looked_at_nanos=0, failures=1, reason="NotATable")
-    metrics.record_gauges("t", never)
+    never = TableState(looked_at_nanos=0, failures=1, reason="NotATable")
+    metrics.record_state("t", never)
     assert samples(metrics) == {
         ("memwal_consecutive_failures", ("NotATable", "t")): 1,
         ("memwal_last_look_timestamp_seconds", ("t",)): 0,
     }
-    metrics.record_gauges("t", TableGauges(looked_at_nanos=SECOND, pending_generations=3))
+    metrics.record_state("t", TableState(looked_at_nanos=SECOND, pending_generations=3))
     names = {name for name, _ in samples(metrics)}
     assert "memwal_pending_bytes" not in names
     assert "memwal_oldest_pending_seconds" not in names, "something waits, nobody knows since when"
-    metrics.record_gauges("t", TableGauges(looked_at_nanos=SECOND, pending_generations=0))
+    metrics.record_state("t", TableState(looked_at_nanos=SECOND, pending_generations=0))
     assert samples(metrics)["memwal_oldest_pending_seconds", ("t",)] == 0
 
 
 def test_gauges_of_a_table_end_with_its_watch_and_follow_its_reason(metrics: Telemetry) -> None:
-    failing = TableGauges(looked_at_nanos=SECOND, failures=1, reason="Refused")
-    metrics.record_gauges("t", failing)
-    metrics.record_gauges("u", failing)
+    failing = TableState(looked_at_nanos=SECOND, failures=1, reason="Refused")
+    metrics.record_state("t", failing)
+    metrics.record_state("u", failing)
     assert ("memwal_consecutive_failures", ("Refused", "t")) in samples(metrics)
-    metrics.record_gauges("t", TableGauges(looked_at_nanos=SECOND))
+    metrics.record_state("t", TableState(looked_at_nanos=SECOND))
     metrics.forget_table("u")
     metrics.forget_table("never seen")
     assert {labels for _, labels in samples(metrics)} == {("t",)}
@@ -145,9 +154,9 @@ def test_many_tables_have_a_series_each_and_counters_have_none_of_a_table(
     metrics: Telemetry,
 ) -> None:
     """OpenTelemetry adds up what is above 2,000 under no name, unless it is told otherwise."""
-    gauges = TableGauges(looked_at_nanos=SECOND, pending_generations=1)
+    gauges = TableState(looked_at_nanos=SECOND, pending_generations=1)
     for number in range(2_100):
-        metrics.record_gauges(f"t{number}", gauges)
+        metrics.record_state(f"t{number}", gauges)
     metrics.record_table("merge", merged(table="counted"), {"get": 1})
     text = metrics.exposition().decode()
     assert text.count("memwal_pending_generations{") == 2_100

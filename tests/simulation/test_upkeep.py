@@ -9,7 +9,7 @@ import pytest
 
 from memwal.jobs.garbage import apply, look
 from memwal.jobs.rescue import plan as rescue
-from memwal.jobs.wait import apply as wait
+from memwal.jobs.status import until as wait
 from tests.simulation import checkpoint_actors, simulate
 from tests.simulation.lake import Lake, Version
 from tests.simulation.scheduler import FaultRates

@@ -22,8 +22,7 @@ from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.status.plan import WalSize
 from memwal.jobs.status.report import StatusTableReport, report_status
-from memwal.jobs.wait.apply import Waiter
-from memwal.jobs.wait.plan import Until, choose_target
+from memwal.jobs.status.until import Step, Waiter, choose_target
 from memwal.model import Cursor, ShardId, TableView
 from memwal.read.store.wal_rows import StoredWalRows
 from memwal.store.objects.opening import read_store_time
@@ -347,9 +346,9 @@ class Upkeep:
         def wal(shard: ShardId) -> WalSize:
             entries = [(position, info.size_bytes) for position, info in listed[shard]]
             return WalSize(
-                entries=len(entries),
-                size_bytes=sum(size for _, size in entries),
-                unflushed=count_unflushed(manifests[shard], entries),
+                wal_entries=len(entries),
+                wal_bytes=sum(size for _, size in entries),
+                unflushed_wal_entries=count_unflushed(manifests[shard], entries),
             )
 
         report = report_status(
@@ -386,9 +385,9 @@ class Upkeep:
                 )
 
     def wait(self, actor: Actor) -> None:
-        """`memwal wait`: what it says is there is there, and what it misses was missing."""
+        """What `status --until` says is there is there, and what it misses was missing."""
         stores, dice = self.jobs.open(actor), actor.scheduler.dice
-        until = dice.choice(list(Until))
+        until = dice.choice(list(Step))
         faults, started = actor.scheduler.injected.total(), actor.scheduler.now_nanos()
         try:
             target = dict(choose_target(stores.table(), {}))
@@ -403,7 +402,7 @@ class Upkeep:
         except OUTCOMES as error:
             self._not_by_itself("wait", actor, faults, error)
             return
-        if until is Until.COLLECTED:
+        if until is Step.COLLECTED:
             reached = {s: g for s, g in target.items() if s not in waited.missing}
             self._check_collected(stores, reached, started)
             return
@@ -413,9 +412,9 @@ class Upkeep:
             if said != min(found, wanted):
                 raise Violation(f"wait: {until.value} up to {said}, where {found} was the truth")
 
-    def _reached(self, stores: SimStores, until: Until, shard: ShardId, version: int) -> int:
+    def _reached(self, stores: SimStores, until: Step, shard: ShardId, version: int) -> int:
         """How far the shard was at that version, by the lake's own record."""
-        if until is Until.MERGED:
+        if until is Step.MERGED:
             return stores.lake.progress[version].get(shard, 0)
         return stores.lake.indexed_to(version, shard)
 

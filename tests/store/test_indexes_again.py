@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from memwal.store.tables.indexes import build_again, find_index
+from memwal.store.tables.indexes import build_index, find_index, read_recipe
 
 pytestmark = pytest.mark.integration
 
@@ -25,7 +25,7 @@ def dataset(tmp_path: Path) -> lance.LanceDataset:
 
 def test_a_graph_keeps_its_parameters(dataset: lance.LanceDataset) -> None:
     before = find_index(dataset, "near")
-    build_again(dataset, "near")
+    build_index(dataset, read_recipe(dataset, "near"))
     after = find_index(dataset, "near")
     assert after.segments[0].uuid != before.segments[0].uuid
     assert after.details["hnsw"] == before.details["hnsw"]
@@ -43,5 +43,5 @@ def test_an_index_whose_statistics_lance_panics_over(
     with pytest.raises(BaseException, match="range start must not be greater") as caught:
         torn.stats.index_stats("near")
     assert caught.type.__name__ == "PanicException"
-    build_again(torn, "near")
+    build_index(torn, read_recipe(torn, "near"))
     assert find_index(torn, "near").details["hnsw"]["max_connections"] == 12

@@ -47,7 +47,7 @@ FINDINGS = frozenset(
 OTHERS = ("base", "latest", "wal")
 """What is read without memwal."""
 _TELL = range(2, 9)
-_MEND = ("--execute", "--accept-loss", "--yes", "--idle", "0s")
+_MEND = ("--execute", "--yes")
 # An error of Lance's with a zero byte in its text, which Arrow's interface for C can't hand on
 # (pylance 14.0.2): the process aborts, before it has returned a row.
 _ABORTED = "Error string has a null byte in it"
@@ -113,10 +113,9 @@ class Outcome:
             return "crashed in repair"
         if self.repair.result == RIGHT:
             return self._judge_mended(beyond)
-        says_mended = "MW-J03" in self.repair.said  # though not without loss
-        if says_mended != (after.verify.result == RIGHT):
+        if after.verify.result == RIGHT:
             return "verify disagrees with repair"
-        if after.are(WRONG) - before.are(WRONG) and not beyond and not says_mended:
+        if after.are(WRONG) - before.are(WRONG) and not beyond:
             return "worse after repair"
         return "told what is lost or left"
 

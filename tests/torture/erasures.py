@@ -70,21 +70,15 @@ class Erasures:
                 break
 
     def end(self) -> None:
-        """Nothing else is at work: each is done, can tell when, or names what is in the way.
+        """Nothing else is at work: each is done, or can tell when, as of what a killed one staged.
 
         Of keys whose erasure is done, nothing is stored.
         """
-        for again in (False, True):
-            code, text = self.world.command(self.place, f"erase resume {_AT_ONCE}")
-            left = {one["erasure_id"]: one for one in self._list() if one["state"] != "done"}
-            waits = all(one["until"] for one in left.values())
-            if not waits if code == 0 else again or not left or _IN_THE_WAY not in text:
-                detail = f"exit {code}: {left}, {text[-900:]}"
-                self.world.fault("erasure that does not end", detail)
-            # What who was killed was about to put in place is nobody's: the message says so.
-            for pattern in ("_mem_wal/*/*/*.tmp.*", "_maintenance/tmp/*"):
-                for file in Path(self.place.uri).glob(pattern):
-                    file.unlink()
+        code, text = self.world.command(self.place, f"erase resume {_AT_ONCE}")
+        left = {one["erasure_id"]: one for one in self._list() if one["state"] != "done"}
+        if code or not all(one["until"] for one in left.values()):
+            detail = f"exit {code}: {left}, {text[-900:]}"
+            self.world.fault("erasure that does not end", detail)
         for key in range(_FIRST, _FIRST + self.erased):
             found = [*self._find_marker(key)]
             if found and not any(

@@ -192,7 +192,8 @@ class World:
         facts = {"table": place.name, "begin": begin, "exit": code, "final": final}
         if words[0] != "read":
             told = (said or text if code else "")[-1500:]
-            self.history.add("job", **facts, name=words[0], args=words[1:], said=told)
+            name = "wait" if "--until" in words else words[0]
+            self.history.add("job", **facts, name=name, args=words[1:], said=told)
             return code, text
         rows, marks, moment, keys, level = [], [], None, None, "latest"
         if code == 0:

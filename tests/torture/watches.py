@@ -87,7 +87,7 @@ class Watches:
 
     def _be_in_time(self, fault: str) -> None:
         until = "indexed" if self.world.scenario.indexed else "merged"
-        line = f"wait --until {until} --timeout {_LATE_SECONDS_MAX}s"
+        line = f"status --until {until} --timeout {_LATE_SECONDS_MAX}s"
         if self.world.command(self.place, line)[0] != 0:
             said = [watch.stderr()[-500:] for watch in self.watches]
             self.world.fault("late", f"after {fault}: {said}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,36 +16,10 @@ from memwal_airflow.hooks.redaction import Redactor
 from memwal_airflow.processes.process import Output, read_messages
 
 SHARDS_KEPT_MAX = 5_000
-NAMED_MAX = 20
 WELL = (DONE, NOTHING_TO_DO)
 
 # A run record in JSON's form, checked by RunRecord.
 Run = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pending:
-    """Sums over shards; `partly` says that they leave out shards whose values are unknown."""
-
-    generations: int
-    bytes: int | None
-    rows: int | None
-    partly: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Totals:
-    """All shards of a table, summed up once because the sums are shown often.
-
-    `broken` and `abandoned` hold a sentence for each of the first such shards.
-    """
-
-    shards: int
-    pending: Pending
-    oldest_pending_at: datetime | None
-    broken: tuple[str, ...]
-    abandoned: tuple[str, ...] = ()
-    abandoned_since: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +31,7 @@ class Look:
     the current row of failures. `unreadable`: memwal answered that the table can't be read.
     `unreachable_since`: its store has not answered since then. `next_try_at`: the table is left
     alone until then. `broken_since` is the time of the first look that found a broken shard.
+    `num_shards` counts those that `status` leaves out, too.
     `freshness_seconds` is the configured freshness target.
     """
 
@@ -64,7 +39,7 @@ class Look:
     uri: str | None = None
     status: StatusTableReport | None = None
     status_at: datetime | None = None
-    totals: Totals | None = None
+    num_shards: int | None = None
     runs: tuple[Run, ...] = ()
     runs_unreadable: int = 0
     runs_error: str | None = None
@@ -77,6 +52,15 @@ class Look:
     next_try_at: datetime | None = None
     looking: bool = False
     freshness_seconds: float | None = None
+
+    @property
+    def oldest_pending_at(self) -> datetime | None:
+        """When the oldest pending generation was flushed; None if there is none, or if unknown."""
+        return self.find_time(self.status and self.status.oldest_pending_seconds)
+
+    def find_time(self, seconds: float | None) -> datetime | None:
+        """When it was that many seconds before the last good look; None for nothing."""
+        return self.status_at - timedelta(seconds=seconds) if seconds and self.status_at else None
 
 
 class Unclear(Exception):
@@ -119,7 +103,6 @@ def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Red
         if status.unreachable:
             return add_unreachable(look, text, now, secrets)
         return replace(add_error(look, text, now, secrets), unreadable=True)
-    totals = _totals(status.shards, now, secrets)
     kept = status.shards[:SHARDS_KEPT_MAX]
     cleaned = {
         "shards": tuple(s.model_copy(update={"error": secrets.clean(s.error)}) for s in kept),
@@ -132,12 +115,12 @@ def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Red
         look,
         status=status.model_copy(update=cleaned),
         status_at=now,
-        totals=totals,
+        num_shards=len(status.shards),
         uri=secrets.clean(status.uri) or look.uri,
         error=None,
         error_at=None,
         error_since=None,
-        broken_since=(look.broken_since or now) if totals.broken else None,
+        broken_since=(look.broken_since or now) if status.error else None,
         unreadable=False,
         unreachable_since=None,
     )
@@ -164,42 +147,6 @@ def parse_time(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return time if time is not None and time.tzinfo is not None else None
-
-
-def _totals(shards: Sequence[ShardStatusReport], now: datetime, secrets: Redactor) -> Totals:
-    broken = [shard for shard in shards if is_broken(shard)]
-    whole = [shard for shard in shards if not is_broken(shard)]
-    sizes = [shard.pending_bytes for shard in whole]
-    rows = [shard.pending_rows for shard in whole]
-    abandoned = [shard for shard in whole if shard.abandoned]
-    idle = [shard.idle_seconds for shard in abandoned if shard.idle_seconds is not None]
-    times = [parse_time(shard.oldest_pending_flushed_at) for shard in whole]
-    return Totals(
-        shards=len(shards),
-        pending=Pending(
-            generations=sum(len(shard.pending_generations) for shard in whole),
-            bytes=_sum(sizes),
-            rows=_sum(rows),
-            partly=bool(broken) or None in sizes or None in rows,
-        ),
-        oldest_pending_at=min((time for time in times if time is not None), default=None),
-        broken=tuple(
-            f"shard {shard.shard_id[:8]}: {secrets.clean(shard.error) or shard.outcome}"
-            for shard in broken[:NAMED_MAX]
-        ),
-        abandoned=tuple(
-            f"shard {shard.shard_id[:8]} looks abandoned: {shard.unflushed_wal_entries} WAL "
-            "entries are in no generation, so no merge will see them"
-            for shard in abandoned[:NAMED_MAX]
-        ),
-        abandoned_since=now - timedelta(seconds=max(idle)) if idle else None,
-    )
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    """Return the sum of the known values; None if none is known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known or not values else None
 
 
 def add_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:

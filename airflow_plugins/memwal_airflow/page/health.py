@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from memwal.errors import EXIT_REFUSED, EXIT_USAGE, PASSING_EXITS
 from memwal.jobs.status.report import StatusTableReport, find_late_backup
+from memwal.text import count_of
 from memwal_airflow.page.answers import WELL, Look, Run, parse_time, read_lease
 
 OK = "ok"
@@ -89,7 +90,7 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
     held     nothing is wrong and a job holds the lease right now
     ok       none of these
     """
-    status, totals = look.status, look.totals
+    status = look.status
     if look.unreachable_since is not None:
         why = look.error or "the store gives no answer"
         return _find_one(UNREACHABLE, why, look.unreachable_since)
@@ -102,9 +103,13 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
         why = look.error or "nobody has looked since"
         return _find_one(UNKNOWN, f"the data are old: {why}", look.status_at)
     found = [*_name_failed_runs(look.runs), *_describe_late(look, status, now, limits)]
-    if totals:
-        found = [*_name(BROKEN, totals.broken, look.broken_since, "failing"), *found]
-        found += _name(LAGGING, totals.abandoned, totals.abandoned_since, "abandoned")
+    if status.error:
+        found = [*_name(BROKEN, [status.error], look.broken_since, "failing"), *found]
+    if status.abandoned_shards:
+        shards = count_of(status.abandoned_shards, "shard")
+        text = f"{shards} with rows in no generation looks abandoned: no merge will see them"
+        since = look.find_time(status.unflushed_seconds)
+        found += _name(LAGGING, [text], since, "abandoned")
     found += _name(LAGGING, filter(None, [find_late_backup(status)]))
     found += _name(DUE, [*status.due_reasons, *_name_lags(status)])
     if status.due and not any(finding.state == DUE for finding in found):
@@ -157,7 +162,7 @@ def _describe_late(
     look: Look, status: StatusTableReport, now: datetime, limits: HealthLimits
 ) -> Iterator[Finding]:
     minutes = limits.overdue // timedelta(minutes=1)
-    oldest = look.totals.oldest_pending_at if look.totals else None
+    oldest = look.oldest_pending_at
     if status.due and oldest is not None and now - oldest > limits.overdue:
         text = f"a generation has been waiting for a merge for more than {minutes} min"
         yield Finding(state=LAGGING, text=text, since=oldest, mark="late")
@@ -173,7 +178,7 @@ def _describe_late(
 
 def find_late_since(look: Look, now: datetime) -> datetime | None:
     """Return when the oldest generation exceeded the freshness target; None if it has not."""
-    oldest = look.totals.oldest_pending_at if look.totals else None
+    oldest = look.oldest_pending_at
     if oldest is None or look.freshness_seconds is None:
         return None
     since = oldest + timedelta(seconds=look.freshness_seconds)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from memwal_airflow.page.answers import Pending, Run
+from memwal_airflow.page.answers import Run
 
 POINTS_MAX = 200
 TREND_POINTS_MAX = 24
 
 
-def backlog(runs: Sequence[Run], now: str | None, pending: Pending | None) -> list[Any]:
+def backlog(runs: Sequence[Run], now: str | None, pending: Mapping[str, Any] | None) -> list[Any]:
     """Return the backlog before and after each run, oldest first, then the present one.
 
     A point is {"at", "generations", "bytes", "label"}; an unknown value is None.
@@ -30,8 +30,7 @@ def backlog(runs: Sequence[Run], now: str | None, pending: Pending | None) -> li
             if point["generations"] is not None or point["bytes"] is not None:
                 points.append(point)
     if now is not None and pending is not None:
-        last = {"generations": pending.generations, "bytes": pending.bytes}
-        points.append({"at": now, **last, "label": "now"})
+        points.append({"at": now, **pending, "label": "now"})
     points.sort(key=lambda point: str(point["at"]))
     return points[-POINTS_MAX:]
 

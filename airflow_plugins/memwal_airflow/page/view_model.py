@@ -45,7 +45,7 @@ def show_overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
     lines.sort(
         key=lambda line: (
             rank[line["health"]["state"]],
-            -line["pending"]["generations"] if line["pending"] else 0,
+            -((line["pending"] or {}).get("generations") or 0),
             line["name"],
         )
     )
@@ -73,17 +73,18 @@ def _looked_at(seen: Seen) -> datetime | None:
 
 def show_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
     """Show one table as a line of the overview."""
-    status, totals = look.status or _NOTHING, look.totals
+    status = look.status or _NOTHING
     lease = read_lease(status, now)
     return {
         "name": look.name,
         "uri": look.uri,
         **_show_freshness(look, judge_health(look, now, limits)),
-        "pending": asdict(totals.pending) if totals else None,
-        "oldest_pending_at": iso(totals.oldest_pending_at) if totals else None,
-        "shards": totals.shards if totals else None,
+        "pending": _show_pending(status) if look.status else None,
+        "oldest_pending_at": iso(look.oldest_pending_at),
+        "shards": look.num_shards,
         "index_lag": _show_index_lag(status),
-        **status.model_dump(include={"storage", "reclaimable"}),
+        **status.model_dump(include={"reclaimable"}),
+        "storage": _show_storage(status),
         "snapshot_at": status.snapshot.taken_at if status.snapshot else None,
         "lease": lease.model_dump() if lease else None,
         "last_run": show_run(look.runs[0]) if look.runs else None,
@@ -155,7 +156,19 @@ def _show_freshness(look: Look, health: Health) -> Json:
 
 def _backlog(look: Look, runs_max: int | None = None) -> list[Any]:
     runs = look.runs[:runs_max]
-    return plots.backlog(runs, iso(look.status_at), look.totals.pending if look.totals else None)
+    return plots.backlog(runs, iso(look.status_at), look.status and _show_pending(look.status))
+
+
+def _show_pending(status: StatusTableReport) -> Json:
+    return {"generations": status.pending_generations, "bytes": status.pending_bytes}
+
+
+def _show_storage(status: StatusTableReport) -> Json | None:
+    """Show bytes by kind: stored ones, and those of generations in memory."""
+    if status.storage is None:
+        return None
+    sizes = status.model_dump(include={"pending_bytes", "reclaimable_bytes"})
+    return {**status.storage.model_dump(), **sizes}
 
 
 def _show_index_lag(status: StatusTableReport) -> Json | None:
@@ -175,7 +188,7 @@ def _show_index_lag(status: StatusTableReport) -> Json | None:
 def shard_page(look: Look, query: ShardQuery) -> Json:
     """Return one page of the shards that match the query, and how many match."""
     shards = look.status.shards if look.status else ()
-    total = look.totals.shards if look.totals else 0
+    total = look.num_shards or 0
     text = query.text.strip().lower()
     only = _ONLY.get(query.only, _ONLY["all"])
     fitting = [s for s in shards if only(s) and text in f"{s.shard_id} {s.status or ''}".lower()]

@@ -43,20 +43,18 @@ async def check_progress(
 
     What was seen is {"due_reasons"} or {"target", "missing"}. Raises NoAnswer, TableBroken.
     """
-    if until == DUE:
-        found = _read_table(
-            await query(jobs, "status", [table], seconds_max=_LOOK_SECONDS_MAX), table
-        )
-        # Does nothing in the triggerer, where Airflow does not set up metrics.
-        measure_backlog(table, found, {})
-        return bool(found.get("due")), {"due_reasons": list(found.get("due_reasons") or [])[:20]}
     wanted = [f"--generation={shard}={n}" for shard, n in generations.items()]
-    options = [f"--until={until}", "--timeout=0s", *wanted]
+    options = [] if until == DUE else [f"--until={until}", "--timeout=0s", *wanted]
     found = _read_table(
-        await query(jobs, "wait", [table], options, seconds_max=_LOOK_SECONDS_MAX), table
+        await query(jobs, "status", [table], options, seconds_max=_LOOK_SECONDS_MAX), table
     )
-    seen = {"target": found.get("target") or {}, "missing": found.get("missing") or {}}
-    return bool(found.get("reached")), seen
+    # Does nothing in the triggerer, where Airflow does not set up metrics.
+    measure_backlog(table, found, {})
+    if until == DUE:
+        return bool(found.get("due")), {"due_reasons": list(found.get("due_reasons") or [])[:20]}
+    ended = found.get("until") or {}
+    seen = {"target": ended.get("target") or {}, "missing": ended.get("missing") or {}}
+    return bool(ended.get("reached")), seen
 
 
 def _read_table(answer: Answer, table: str) -> Mapping[str, Any]:

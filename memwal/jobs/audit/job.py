@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Usage
 from memwal.format import layout
-from memwal.jobs.audit.plan import Wanted, clean_path
+from memwal.jobs.audit.plan import Chain, Finding, Line, clean_path, is_about
+from memwal.jobs.audit.report import (
+    AuditDocumentReport,
+    AuditTableReport,
+    AuditVerifyReport,
+    FindingReport,
+    UnfinishedReport,
+)
 from memwal.jobs.audit.request import AuditRequest
-from memwal.jobs.audit.store import search_trail, verify_trail
 from memwal.ports import Clock, Objects
-from memwal.report import DONE, JobReport, TableReport, failed_report
+from memwal.report import DONE, AuditItem, JobReport, TableReport, failed_report
 from memwal.run.records import RUNS_KEPT_MAX
 from memwal.run.reports import job_report
 from memwal.run.trail import open_trail
 from memwal.store.objects.opening import find_address, normalise_uri, open_objects
 from memwal.store.records.audit import StoredTrail
+from memwal.store.records.process import is_gone
 from memwal.store.records.runs import StoredRunRecords
 from memwal.store.tables.manifests import check_table_folder
+from memwal.text import name_some
+
+_ERRORS_NAMED_MAX = 3
 
 
-def run_audit(
-    tables: Sequence[ResolvedTable],
-    request: AuditRequest,
-    other_shards: Mapping[str, Set[str]] | None = None,
-) -> JobReport:
-    """Report what the trails say. `other_shards` has, by table, shards that can't hold the key."""
+def run_audit(tables: Sequence[ResolvedTable], request: AuditRequest) -> JobReport:
+    """Report what the trails say."""
 
     def search(table: ResolvedTable, uri: str, clock: Clock) -> tuple[TableReport, Objects]:
         trail = open_trail(table, uri, clock)
-        others = (other_shards or {}).get(table.name)
-        wanted = Wanted(
-            path=None if request.path is None else clean_path(request.path, uri),
-            run_id=request.run,
-            other_shards=others or frozenset(),
-        )
-        report = search_trail(table.name, trail, wanted, others, request.limit)
+        report = search_trail(table.name, trail, request, uri)
         if not report.searched:
             # A trail outlives its table, so that is looked at only now.
             check_table_folder(open_objects(uri, table.storage_options, clock))
@@ -102,3 +102,103 @@ def _run(
             reports.append(failed_report(table.name, error))
     seconds = clock.monotonic_seconds() - started
     return job_report("audit", reports, seconds=seconds, requests=requests, otherwise=DONE)
+
+
+# ---- what a trail says
+
+
+def search_trail(
+    name: str, trail: StoredTrail, request: AuditRequest, uri: str
+) -> AuditTableReport:
+    """What the trail of a table says, newest first."""
+    path = None if request.path is None else clean_path(request.path, uri)
+    documents: list[AuditDocumentReport] = []
+    unreadable: list[int] = []
+    closed, failed, searched = set[int](), set[int](), 0
+    for document in trail.read(trail.numbers()[::-1]):
+        searched += 1
+        entry = document.entry
+        if entry is None:
+            unreadable.append(document.number)
+            continue
+        # An outcome without items is of a run that failed as a whole: its intents tell more.
+        (closed if document.items else failed).update(entry.intents)
+        if entry.number in closed or request.run not in (None, entry.run_id):
+            continue
+        items = [item for item in document.items if path is None or _is_about(item, path)]
+        if path is not None and not items:
+            continue
+        left = "failed" if entry.number in failed else "unfinished"
+        documents.append(
+            AuditDocumentReport(
+                **entry.model_dump(),
+                state=left if entry.phase == "intent" else "outcome",
+                items=tuple(items),
+                items_in_all=len(document.items),
+            )
+        )
+        if len(documents) >= request.limit:
+            break
+    return AuditTableReport(
+        table=name,
+        outcome=DONE,
+        trail=trail.uri,
+        searched=searched,
+        documents=tuple(documents),
+        unreadable=tuple(unreadable),
+    )
+
+
+def _is_about(item: AuditItem, path: str) -> bool:
+    line = Line(
+        action=item.action, path=item.path, generations=item.generations, version=item.version
+    )
+    return is_about(line, path)
+
+
+# ---- whether it is whole
+
+
+def verify_trail(
+    name: str, trail: StoredTrail, recorded: Mapping[int, str] | None
+) -> AuditVerifyReport:
+    """Check a trail. `recorded` has the digests that run records in its table name, by number."""
+    chain = Chain(recorded=recorded or {})
+    findings: list[Finding] = []
+    intents: dict[int, UnfinishedReport] = {}
+    newest = None
+    for document in trail.read(trail.numbers()):
+        entry, newest = document.entry, document.link
+        findings += chain.follow(
+            document.number,
+            digest=None if document.link is None else document.link.sha256,
+            previous=None if entry is None else entry.previous,
+            problem=document.problem,
+        )
+        if entry is None:
+            continue
+        if entry.phase == "intent":
+            intents[entry.number] = UnfinishedReport(
+                **entry.model_dump(), items=len(document.items), ended=is_gone(entry.holder)
+            )
+        for closed in entry.intents:
+            intents.pop(closed, None)
+    findings += chain.end()
+    error = None
+    if findings:
+        texts = name_some([found.error.text for found in findings], _ERRORS_NAMED_MAX, "findings")
+        error = findings[0].error.say(f"{trail.uri}: {'; '.join(texts)}")
+    return AuditVerifyReport(
+        table=name,
+        outcome=DONE if error is None else error.outcome,
+        exit_code=0 if error is None else error.exit_code,
+        error=None if error is None else str(error),
+        trail=trail.uri,
+        documents=chain.documents,
+        newest=newest,
+        recorded=None if recorded is None else len(recorded),
+        findings=tuple(
+            FindingReport(code=f.error.code, number=f.number, detail=f.error.text) for f in findings
+        ),
+        unfinished=tuple(intents.values()),
+    )

@@ -8,7 +8,7 @@ document which the trail does not have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from memwal.errors import Corruption
@@ -19,26 +19,11 @@ _REWRITTEN = frozenset(("data", "_deletions"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """What to look for: all there is, if nothing is set. `other_shards` can't hold the key."""
-
-    path: str | None = None
-    run_id: str | None = None
-    other_shards: Set[str] = frozenset()
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether it asks for some items only."""
-        return self.path is not None or bool(self.other_shards)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """What decides of an item of a trail: see `memwal.report.AuditItem`."""
 
     action: str
     path: str
-    shard_id: str | None = None
     generations: tuple[int, int] | None = None
     version: int | None = None
 
@@ -48,14 +33,8 @@ def clean_path(path: str, table: str) -> str:
     return path.removeprefix(table.rstrip("/")).strip("/")
 
 
-def is_wanted(line: Line, wanted: Wanted) -> bool:
-    """Whether the item is about what is asked for, or may be."""
-    if line.shard_id is not None and line.shard_id in wanted.other_shards:
-        return False
-    return wanted.path is None or _is_about(line, wanted.path)
-
-
-def _is_about(line: Line, path: str) -> bool:
+def is_about(line: Line, path: str) -> bool:
+    """Whether the item is about that object or folder, or may be."""
     if line.path == path or line.path.startswith(f"{path}/"):
         return True
     folder, _, name = path.rpartition("/")

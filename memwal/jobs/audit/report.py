@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import Column, build_table, format_size, numbers, prose, words
-from memwal.report import AuditItem, AuditLink, Section, StoredAirflowTask, TableReport
+from memwal.report import AuditEntry, AuditItem, AuditLink, Section, TableReport
 from memwal.text import count_of, name_some
 
 _ITEMS_SHOWN_MAX = 20
 _FINDINGS_SHOWN_MAX = 20
 
 
-class AuditDocumentReport(Section):
+class AuditDocumentReport(AuditEntry):
     """A document of the trail. `items` are those asked for; `items_in_all` counts all it has.
 
     `state` is outcome; of an intent, unfinished (no outcome closes it: the run was killed, or goes
     on) or failed (its outcome does not say what of it was done).
     """
 
-    number: int
     state: str
-    at: str
-    run_id: str
-    job: str
-    holder: str
-    airflow: StoredAirflowTask = None
-    memwal: str
-    asked: dict[str, Any]
-    outcome: str | None
-    exit_code: int | None
-    error: str | None
-    version_before: int | None
-    version_after: int | None
     items: tuple[AuditItem, ...]
     items_in_all: int
 
@@ -44,15 +30,13 @@ class AuditDocumentReport(Section):
 class AuditTableReport(TableReport):
     """One table of `audit`, newest first. `searched` counts the documents that were read.
 
-    `unreadable` are the numbers of those that could not be. `shards_left_out` can't hold the key;
-    None if none was asked for.
+    `unreadable` are the numbers of those that could not be.
     """
 
     trail: str
     searched: int = 0
     documents: tuple[AuditDocumentReport, ...] = ()
     unreadable: tuple[int, ...] = ()
-    shards_left_out: tuple[str, ...] | None = None
 
 
 class FindingReport(Section):
@@ -63,14 +47,9 @@ class FindingReport(Section):
     detail: str
 
 
-class UnfinishedReport(Section):
+class UnfinishedReport(AuditEntry):
     """An intent that no outcome closes. `ended`: its process ran on this host, and is gone."""
 
-    number: int
-    at: str
-    run_id: str
-    job: str
-    holder: str
     items: int
     ended: bool
 
@@ -109,13 +88,6 @@ def show_table(report: AuditTableReport | AuditVerifyReport) -> list[RenderableT
     if not report.documents:
         there = count_of(report.searched, "document")
         parts.append(Text(f"  nothing in {there} of {report.trail}", style="dim"))
-    if report.shards_left_out is not None:
-        left = count_of(len(report.shards_left_out), "shard")
-        text = (
-            f"  The trail has no keys. {left} that can't hold this one are left out; whether a row "
-            "of it was in the others' items, or in the base's, it can't say"
-        )
-        parts.append(Text(text, style="dim"))
     if report.unreadable:
         numbers_ = ", ".join(map(str, report.unreadable[:_FINDINGS_SHOWN_MAX]))
         text = f"  documents that can't be read: {numbers_} (memwal audit verify)"

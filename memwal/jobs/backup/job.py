@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
+from functools import partial
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import Refused
-from memwal.jobs.backup.apply import BackupMaker, Dropper, compare_objects, name_backup
-from memwal.jobs.backup.report import (
-    BackupTableReport,
-    report_dropped,
-    report_listed,
-    report_made,
-    report_place,
-    report_planned,
-    report_verified,
-)
+from memwal.errors import MemWalError, Refused
+from memwal.jobs.backup.apply import BackupMaker, Check, Dropper, compare_objects, name_backup
+from memwal.jobs.backup.plan import name_damage
+from memwal.jobs.backup.report import BackupTableReport, describe_backup
 from memwal.jobs.backup.request import BackupRequest, read_keep
-from memwal.jobs.backup.store import (
-    LanceSource,
-    PlaceClaim,
-    StoredDestination,
-    check_apart,
-    choose_place,
-    open_existing,
-    open_place,
-)
+from memwal.jobs.backup.store import BackupSource, StoredDestination, check_apart, choose_place
 from memwal.model import TableView
-from memwal.ports import Objects, Steps, no_steps
-from memwal.report import JobReport, TableReport
+from memwal.ports import Steps, no_steps
+from memwal.report import DONE, FAILED, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
+from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
+from memwal.run.reports import job_report
 from memwal.run.runner import JobRunner
-from memwal.run.stores import Stores
+from memwal.run.stores import Stores, open_stores
 from memwal.run.tables import OpenTable
-from memwal.store.records.backups import StoredBackups
+from memwal.text import iso_time
 
 NAME = "backup"
 
@@ -61,30 +48,25 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
 
     def one(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         place, keep = choose_place(options.dest, asked.keep, table.resolved)
-        objects = open_place(place, stores.clock, asked.dest_storage_options)
+        given = {**place.storage_options, **dict(asked.dest_storage_options)}
+        opened = open_stores(place.uri, given, clock=stores.clock, run_id=options.run_id)
+        objects, name = opened.objects, table.resolved.name
         check_apart(stores.objects, objects)
-        dest = StoredDestination(objects=objects, source=stores.objects)
-        name, table_name = asked.name or name_backup(stores.clock), table.resolved.name
-        try:
-            with PlaceClaim(objects, stores.clock, options.run_id, table.warn) as claim:
-                maker = BackupMaker(
-                    source=LanceSource(stores=stores, dest=objects.uri),
-                    dest=dest,
-                    documents=dest.backups,
-                    clock=stores.clock,
-                    memwal_version=str(import_module("memwal").__version__),
-                    show=progress,
-                    take_lease=claim.take,
-                    before_step=claim.check,
-                    verify=asked.verify,
-                    steps=steps,
-                )
-                if options.dry_run:
-                    report = report_planned(table_name, dest.uri, *maker.plan(name))
-                else:
-                    report = report_made(table_name, dest.uri, maker.make(name, keep))
-        finally:
-            table.unit_requests.append(objects.counts.as_dict())
+        with ChainLeases(NAME, table.warn) as leases:
+            maker = BackupMaker(
+                name=asked.name or name_backup(stores.clock),
+                source=BackupSource(name=name, stores=stores, dest=objects.uri),
+                dest=StoredDestination(name=name, objects=objects, source=stores.objects),
+                clock=stores.clock,
+                show=progress,
+                claim=partial(claim_place, opened, leases, table.warn),
+                verify=asked.verify,
+                steps=steps,
+            )
+            try:
+                report = maker.plan() if options.dry_run else maker.make(keep)
+            finally:
+                table.unit_requests.append(objects.counts.as_dict())
         return report.model_copy(update={"requests_dest": objects.counts.as_dict()})
 
     runner = JobRunner(
@@ -93,17 +75,33 @@ def run_backup(options: BackupOptions, progress: Progress, steps: Steps = no_ste
     return runner.run_each(options, one, progress)
 
 
+def claim_place(place: Stores, leases: ChainLeases, warn: Callable[[str], None]) -> Check:
+    """Prove a place's store, and claim it, once there is something to write."""
+    place.prove_store()
+    return leases.take(place.uri, place.leases, NAME, warn).check
+
+
 # ---- a place, without its table
 
 
 def run_list(dest: ResolvedTable) -> JobReport:
     """List the backups of a place, oldest first."""
 
-    def look(objects: Objects) -> BackupTableReport:
-        there = StoredBackups(objects)
-        return report_listed(dest.name, objects.uri, there.list(), there.read_mark())
+    def look(place: StoredDestination) -> BackupTableReport:
+        found, mark = place.backups.list(), place.backups.read_mark()
+        unfinished = mark and (
+            f"a backup of {mark.source} was begun {iso_time(mark.begun_at_nanos)} and is not "
+            "finished: it is under way, or was killed, and the next one goes on from there"
+        )
+        return BackupTableReport(
+            table=place.name,
+            outcome=DONE if found else NOTHING_TO_DO,
+            dest=place.uri,
+            backups=tuple(describe_backup(backup, "kept") for backup in found),
+            unfinished=unfinished or None,
+        )
 
-    return report_place(dest.name, lambda: open_existing(dest), look)
+    return _report_place(dest, lambda place, stores: look(place))
 
 
 def run_verify(
@@ -111,15 +109,27 @@ def run_verify(
 ) -> JobReport:
     """Read every object that the backups need, or the one of that name, and compare its digest."""
 
-    def verify(objects: Objects) -> BackupTableReport:
-        place = StoredDestination(objects=objects)
+    def verify(place: StoredDestination) -> BackupTableReport:
         chosen = place.backups.list() if name is None else [place.backups.find(name)]
         needed = {backup.name: place.backups.objects_of(backup) for backup in chosen}
-        return report_verified(
-            dest.name, objects.uri, chosen, *compare_objects(place, needed, progress)
+        read, damaged = compare_objects(place, needed, progress)
+        spoiled = {name for damage in damaged for name in damage.backups}
+        error = name_damage(place.uri, damaged) if damaged else None
+        return BackupTableReport(
+            table=place.name,
+            outcome=FAILED if error else DONE if chosen else NOTHING_TO_DO,
+            exit_code=error.exit_code if error else 0,
+            error=str(error) if error else None,
+            cause=error,
+            dest=place.uri,
+            backups=tuple(
+                describe_backup(b, "damaged" if b.name in spoiled else "sound") for b in chosen
+            ),
+            objects_read=read,
+            damaged=tuple(damaged),
         )
 
-    return report_place(dest.name, lambda: open_existing(dest), verify)
+    return _report_place(dest, lambda place, stores: verify(place))
 
 
 def run_drop(
@@ -134,15 +144,33 @@ def run_drop(
 ) -> JobReport:
     """Drop backups of these names and, with `keep`, those that it does not keep."""
 
-    def drop(objects: Objects) -> BackupTableReport:
-        place = StoredDestination(objects=objects)
-        with PlaceClaim(objects, SystemClock(), run_id, progress.warn) as claim:
-            dropper = Dropper(
-                dest=place, documents=place.backups, before_step=claim.check, steps=steps
-            )
+    def drop(place: StoredDestination, stores: Stores) -> BackupTableReport:
+        with ChainLeases(NAME, progress.warn) as leases:
+            claim = None if dry_run else partial(claim_place, stores, leases, progress.warn)
             stay = None if keep is None else read_keep(keep)
-            take = None if dry_run else claim.take
-            chosen, paths = dropper.run(names, stay, SystemClock().now_nanos(), take)
-        return report_dropped(dest.name, objects.uri, chosen, len(paths), dry_run=dry_run)
+            dropper = Dropper(dest=place, steps=steps)
+            return dropper.run(names, stay, SystemClock().now_nanos(), claim)
 
-    return report_place(dest.name, lambda: open_existing(dest), drop, dry_run=dry_run)
+    return _report_place(dest, drop, dry_run=dry_run, run_id=run_id)
+
+
+def _report_place(
+    dest: ResolvedTable,
+    work: Callable[[StoredDestination, Stores], BackupTableReport],
+    *,
+    dry_run: bool = False,
+    run_id: str | None = None,
+) -> JobReport:
+    """The document of work on a place, which may be no table, or fail."""
+    clock = SystemClock()
+    started, counts = clock.monotonic_seconds(), dict[str, int]()
+    report: TableReport
+    try:
+        stores = open_stores(dest.find_uri(), dest.storage_options, clock=clock, run_id=run_id)
+        report = work(StoredDestination(name=dest.name, objects=stores.objects), stores)
+        counts = stores.objects.counts.as_dict()
+        report = report.model_copy(update={"requests_dest": counts})
+    except MemWalError as error:
+        report = failed_report(dest.name, error)
+    seconds = clock.monotonic_seconds() - started
+    return job_report(NAME, [report], seconds=seconds, requests=[counts], dry_run=dry_run)

@@ -22,7 +22,6 @@ from memwal.model import (
     ShardId,
     ShardManifest,
     ShardView,
-    TableView,
 )
 from memwal.text import count_of, iso_time, name_some
 
@@ -53,21 +52,6 @@ class Needed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cut:
-    """One moment of a table: a version of the base, with the shards and their WALs.
-
-    `wal` has the first and the last position of each shard's entries, (0, 0) without any. For
-    `mem_wal_since_nanos` see the Backup.
-    """
-
-    view: TableView
-    manifest_path: str
-    needed: tuple[Needed, ...]
-    wal: Mapping[ShardId, tuple[int, int]]
-    mem_wal_since_nanos: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
     """What is at the destination: backups, what they need, and all objects with their sizes.
 
@@ -87,30 +71,13 @@ class Place:
 class CopyPlan:
     """What a backup still has to do.
 
-    `kept` is there, as a list says. `looked_at` is there, left by a killed run, and has to be read
-    for its digest; `compared` may be something else under the same number.
+    `kept` is there, as a list says. What is `there` has to be read: it was left by a killed run, or
+    may be something else under the same number.
     """
 
     kept: tuple[BackupObject, ...]
+    there: tuple[Needed, ...]
     copied: tuple[Needed, ...]
-    compared: tuple[Needed, ...]
-    looked_at: tuple[Needed, ...]
-
-    @property
-    def num_bytes(self) -> int:
-        """How much has to be copied."""
-        return sum(needed.size_bytes for needed in self.copied)
-
-    @property
-    def bytes_there(self) -> int:
-        """How much is there already."""
-        listed = sum(known.size_bytes for known in self.kept)
-        return listed + sum(n.size_bytes for n in (*self.compared, *self.looked_at))
-
-    @property
-    def num_objects(self) -> int:
-        """How many objects the backup needs."""
-        return sum(map(len, (self.kept, self.copied, self.compared, self.looked_at)))
 
 
 def check_place(place: Place, source: str) -> None:
@@ -180,13 +147,12 @@ def check_history(place: Place, source: str, version: int, former_at_nanos: int 
         )
 
 
-def plan_copies(place: Place, cut: Cut) -> CopyPlan:
+def plan_copies(place: Place, wanted: Iterable[Needed]) -> CopyPlan:
     """Choose what to copy. Raises Refused for another object under one of the paths."""
     kept: list[BackupObject] = []
+    there: list[Needed] = []
     copied: list[Needed] = []
-    compared: list[Needed] = []
-    looked_at: list[Needed] = []
-    for needed in sorted(cut.needed, key=lambda n: (n.phase, n.path)):
+    for needed in sorted(wanted, key=lambda n: (n.phase, n.path)):
         size, known = place.sizes.get(needed.path), place.known.get(needed.path)
         if size is None:
             copied.append(needed)
@@ -196,18 +162,11 @@ def plan_copies(place: Place, cut: Cut) -> CopyPlan:
                 f"{place.uri}: {needed.path} is there with {size} bytes, and the table has "
                 f"{needed.size_bytes}: it is another table's, or damaged (`memwal backup verify`)",
             )
-        elif needed.phase in NUMBERED:
-            compared.append(needed)
-        elif known is not None and known.size_bytes == size:
-            kept.append(known)
+        elif needed.phase in NUMBERED or known is None or known.size_bytes != size:
+            there.append(needed)
         else:
-            looked_at.append(needed)
-    return CopyPlan(
-        kept=tuple(kept),
-        copied=tuple(copied),
-        compared=tuple(compared),
-        looked_at=tuple(looked_at),
-    )
+            kept.append(known)
+    return CopyPlan(kept=tuple(kept), there=tuple(there), copied=tuple(copied))
 
 
 def check_same(where: str, there: BackupObject, ours: BackupObject) -> None:
@@ -220,24 +179,8 @@ def check_same(where: str, there: BackupObject, ours: BackupObject) -> None:
         )
 
 
-def describe_cut(
-    cut: Cut, *, name: str, source: str, made_at_nanos: int, memwal_version: str
-) -> Backup:
-    """The document of a cut, without its list's sums."""
-    return Backup(
-        name=name,
-        source=source,
-        made_at_nanos=made_at_nanos,
-        version=cut.view.version,
-        version_at_nanos=cut.view.manifest.timestamp_nanos,
-        manifest_path=cut.manifest_path,
-        shards=tuple(_describe_shard(shard, cut.wal[shard.shard_id]) for shard in cut.view.shards),
-        memwal_version=memwal_version,
-        mem_wal_since_nanos=cut.mem_wal_since_nanos,
-    )
-
-
-def _describe_shard(shard: ShardView, wal: tuple[int, int]) -> BackupShard:
+def describe_shard(shard: ShardView, wal: Sequence[int]) -> BackupShard:
+    """A shard in a backup's document; `wal` has the positions of the entries that it needs."""
     manifest = shard.manifest
     return BackupShard(
         shard_id=shard.shard_id,
@@ -246,8 +189,8 @@ def _describe_shard(shard: ShardView, wal: tuple[int, int]) -> BackupShard:
         replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
         current_generation=manifest.current_generation,
         merged_generation=shard.merged_generation,
-        wal_first=wal[0],
-        wal_last=wal[1],
+        wal_first=wal[0] if wal else 0,
+        wal_last=wal[-1] if wal else 0,
     )
 
 
@@ -300,15 +243,6 @@ class Damage:
     path: str
     problem: str
     backups: tuple[str, ...]
-
-
-def find_damage(listed: BackupObject, found: BackupObject | None) -> str | None:
-    """What is wrong with an object; None if nothing is. `found` is None for one that is gone."""
-    if found is None:
-        return "it is gone"
-    if found.size_bytes != listed.size_bytes:
-        return f"it has {found.size_bytes} bytes instead of {listed.size_bytes}"
-    return None if found.sha256 == listed.sha256 else "it has other bytes than were copied"
 
 
 def name_damage(dest: str, damaged: Sequence[Damage]) -> Corruption:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from typing import Any
 
-from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import (
     Corruption,
@@ -19,32 +20,38 @@ from memwal.errors import (
 )
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
-from memwal.jobs.backup.plan import Cut, Needed, Phase, Place, check_there, choose_entries
+from memwal.jobs.backup.plan import (
+    Needed,
+    Phase,
+    Place,
+    check_there,
+    choose_entries,
+    describe_shard,
+)
 from memwal.jobs.backup.request import Keep, read_keep
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.model import (
+    Backup,
     BackupObject,
-    Checkpoint,
+    BackupShard,
     ShardId,
     ShardManifest,
     ShardView,
     StoredFile,
     TableView,
 )
-from memwal.ports import Clock, Objects, check_object_path
-from memwal.run.lease import HeldLease
+from memwal.ports import Objects, check_object_path
 from memwal.run.stores import Stores
 from memwal.store.objects.copying import copy_object, digest_object
-from memwal.store.objects.opening import ensure_put_if_absent, is_in_bucket, open_objects
+from memwal.store.objects.opening import is_in_bucket
 from memwal.store.records.backups import StoredBackups
 from memwal.store.records.checkpoints import LanceTags
-from memwal.store.records.lease import StoredLeases
 from memwal.store.records.process import this_holder
 from memwal.store.tables.indexes import list_index_folders
 from memwal.threads import side_by_side
 
-PIN_SECONDS = 2 * 86_400.0
+_PIN_SECONDS = 7 * 86_400.0
 _READERS_MAX = 16
 
 
@@ -64,9 +71,10 @@ class _Seen:
 
 
 @dataclass(kw_only=True)
-class LanceSource:
-    """The Source port over a table's stores. `dest` is named as the holder of the pin."""
+class BackupSource:
+    """The table of a name that is backed up. `dest` is named as the holder of the pin."""
 
+    name: str
     stores: Stores
     dest: str
 
@@ -86,8 +94,8 @@ class LanceSource:
             raise broken.error
         return view
 
-    def pin(self, name: str) -> tuple[Checkpoint, TableView]:
-        """Make a checkpoint, and return it with its view. It works without the table's lease:
+    def pin(self, name: str) -> TableView:
+        """Make a checkpoint that expires, and return its view. It works without the table's lease:
         that only saves work, and jobs need not wait for a backup.
         """
         seen = _Seen(self.stores)
@@ -103,20 +111,11 @@ class LanceSource:
         )
         holder = f"backup to {self.dest} by {this_holder().partition(':')[0]}"[:200]
         made = maker.create(
-            CheckpointRequest(name=name, holder=holder, expires_seconds=PIN_SECONDS)
+            CheckpointRequest(name=name, holder=holder, expires_seconds=_PIN_SECONDS)
         )
         if seen.last is None or seen.last.version != made.version:
             raise MemWalError(f"{stores.uri}: the pinned version was not looked at")
-        return made, seen.last
-
-    def renew_pin(self, pin: Checkpoint) -> Checkpoint:
-        """Push its expiry out, if half of it has passed."""
-        now, length = self.stores.clock.now_nanos(), round(PIN_SECONDS * 1e9)
-        if pin.expires_at_nanos is None or pin.expires_at_nanos - now > length // 2:
-            return pin
-        renewed = replace(pin, expires_at_nanos=now + length)
-        self.stores.checkpoints.put(renewed)
-        return renewed
+        return seen.last
 
     def let_go(self, name: str) -> None:
         """Remove the checkpoint of that name, if it is there."""
@@ -135,17 +134,24 @@ class LanceSource:
         """Read an object for its digest. Raises Missing if it is not of that size (any more)."""
         return digest_object(self.stores.objects, path, size_bytes=size_bytes)
 
-    def cut(self, view: TableView) -> Cut:
-        """All that a copy of the view needs. Raises Refused for a hole, Corruption for a loss."""
-        manifest_path, base = self._list_base(view)
+    def cut(self, view: TableView, name: str) -> tuple[Backup, list[Needed]]:
+        """All that a copy of the view needs, and the document of that backup, without its list's
+        sums. Raises Refused for a hole, Corruption for a loss.
+        """
+        manifest_path, needed = self._list_base(view)
         parts = side_by_side(self._cut_shard, view.shards, _READERS_MAX)
-        return Cut(
-            view=view,
+        backup = Backup(
+            name=name,
+            source=self.uri,
+            made_at_nanos=self.stores.clock.now_nanos(),
+            version=view.version,
+            version_at_nanos=view.manifest.timestamp_nanos,
             manifest_path=manifest_path,
-            needed=(*base, *(needed for part, _ in parts for needed in part)),
-            wal={s.shard_id: wal for s, (_, wal) in zip(view.shards, parts, strict=True)},
+            shards=tuple(shard for shard, _ in parts),
+            memwal_version=str(import_module("memwal").__version__),
             mem_wal_since_nanos=self._find_since(view),
         )
+        return backup, [*needed, *(one for _, part in parts for one in part)]
 
     def _find_since(self, view: TableView) -> int:
         """Since when the MemWAL index provably exists to which pending generations belong.
@@ -212,7 +218,7 @@ class LanceSource:
 
     # ---- shards
 
-    def _cut_shard(self, shard: ShardView) -> tuple[list[Needed], tuple[int, int]]:
+    def _cut_shard(self, shard: ShardView) -> tuple[BackupShard, list[Needed]]:
         manifest, objects = shard.manifest, self.stores.objects
         where = f"{self.uri}: shard {shard.shard_id}"
         needed: list[Needed] = []
@@ -234,8 +240,7 @@ class LanceSource:
         positions = choose_entries(where, manifest, stored.keys(), sentinels)
         needed += [_need(stored[position], Phase.WAL) for position in positions]
         needed += self._list_manifests(shard)
-        wal = (positions[0], positions[-1]) if positions else (0, 0)
-        return needed, wal
+        return describe_shard(shard, positions), needed
 
     def _find_sentinels(
         self, manifest: ShardManifest, stored: Mapping[int, StoredFile]
@@ -314,15 +319,16 @@ def _check_name(uri: str, path: str) -> str:
 
 @dataclass(kw_only=True)
 class StoredDestination:
-    """The Destination port. `source` is None where nothing is copied."""
+    """A place of backups, by its name. `source` is None where nothing is copied."""
 
+    name: str
     objects: Objects
     source: Objects | None = None
-    backups: StoredBackups = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Open the documents."""
-        self.backups = StoredBackups(self.objects)
+    @cached_property
+    def backups(self) -> StoredBackups:
+        """The documents."""
+        return StoredBackups(self.objects)
 
     @property
     def uri(self) -> str:
@@ -359,6 +365,16 @@ class StoredDestination:
     def digest(self, path: str) -> BackupObject:
         """Read an object for its digest. Raises Missing."""
         return digest_object(self.objects, path)
+
+    def find_problem(self, listed: BackupObject) -> str | None:
+        """What is wrong with an object that a list has; None if nothing is."""
+        try:
+            digest_object(self.objects, listed.path, expected=listed)
+        except Missing:
+            return "it is gone"
+        except Corruption as error:
+            return error.text.rpartition(" is damaged: ")[2]
+        return None
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, in that order as far as batches go. Raises StoreUnavailable."""
@@ -404,47 +420,3 @@ def choose_place(
         dest = table.find_backup_place()
         keep = keep or (None if table.backup is None else table.backup.keep)
     return dest, None if keep is None else read_keep(keep)
-
-
-def open_place(dest: ResolvedTable, clock: Clock, more: Sequence[tuple[str, str]] = ()) -> Objects:
-    """Open a place of backups, with storage options of its own over those of every table."""
-    return open_objects(dest.uri, {**dest.storage_options, **dict(more)}, clock)
-
-
-def open_existing(dest: ResolvedTable) -> Objects:
-    """Open a place that has backups. Raises NotATable for a name that leads nowhere."""
-    return open_objects(dest.find_uri(), dest.storage_options, SystemClock())
-
-
-class PlaceClaim:
-    """The lease of a place, taken once there is something to write."""
-
-    def __init__(
-        self, objects: Objects, clock: Clock, run_id: str | None, warn: Callable[[str], None]
-    ) -> None:
-        self._objects = objects
-        self._clock = clock
-        self._run_id = run_id
-        self._warn = warn
-        self._held: HeldLease | None = None
-
-    def take(self) -> None:
-        """Prove the store, and claim the place. Raises LeaseHeld, Unsupported."""
-        ensure_put_if_absent(self._objects, self._clock)
-        leases = StoredLeases(self._objects, self._clock, run_id=self._run_id)
-        self._held = HeldLease(leases, "backup", self._warn)
-
-    def check(self) -> None:
-        """Raise LeaseHeld if the claim was lost."""
-        if self._held is not None:
-            self._held.check()
-
-    def __enter__(self) -> PlaceClaim:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._held is not None:
-            try:
-                self._held.release()
-            except MemWalError as failed:
-                self._warn(str(failed))

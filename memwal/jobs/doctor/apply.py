@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Barrier, BrokenBarrierError
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from memwal.errors import AlreadyExists, Corruption, MemWalError, Missing, Unsupported
 from memwal.jobs.doctor.plan import (
-    CHECKS,
     CREATE,
     DELETE,
     LIST,
@@ -40,16 +39,6 @@ _LISTED = 6
 _TAIL_BYTES = 40
 _START_SECONDS_MAX = 30.0
 _SOME = bytes(range(256)) * 4
-
-
-@runtime_checkable
-class TellsTime(Protocol):
-    """A store whose replies have the time, besides the times of objects in listings."""
-
-    @property
-    def told_nanos(self) -> int | None:
-        """The time in the reply to the last put; None if it had none."""
-        ...
 
 
 class Scratch(Protocol):
@@ -102,21 +91,21 @@ class Doctor:
         return complete(self.found, "not tried"), error
 
     def _examine(self) -> MemWalError | None:
-        work: dict[str, Callable[[str], Check]] = {
-            "permissions": lambda name: self._try_permissions(),
+        tries: dict[str, Callable[[], Check | str]] = {
+            "permissions": self._try_permissions,
             "put_if_absent": self._put_twice,
-            "put_race": lambda name: self._race(),
+            "put_race": self._race,
             "read_after_put": self._read_back,
             "list_after_put": self._list_back,
             "range_read": self._read_ranges,
             "delete": self._delete,
-            "clock": lambda name: self._compare_clocks(),
+            "clock": self._compare_clocks,
             "lance": self._use_lance,
         }
-        for name in sorted(CHECKS, key=list(work).index):
-            check = find_hindrance(name, self.denied, self.found)
+        for name, attempt in tries.items():
             try:
-                self.found.append(check or work[name](name))
+                check = find_hindrance(name, self.denied, self.found) or attempt()
+                self.found.append(check if isinstance(check, Check) else Check.judge(name, check))
             except MemWalError as error:
                 ok = False if is_denied(error) else None
                 self.found.append(Check(name=name, ok=ok, detail=str(error)))
@@ -160,12 +149,8 @@ class Doctor:
 
     # ---- puts
 
-    def _put_twice(self, name: str) -> Check:
-        try:
-            self.scratch.prove_put_if_absent()
-        except Unsupported as error:
-            return Check(name=name, ok=False, detail=str(error))
-        return Check(name=name, ok=True, detail="the second put of a name was refused")
+    def _put_twice(self) -> str:
+        return _find_unfit(self.scratch.prove_put_if_absent)
 
     def _race(self) -> Check:
         return judge_race([self._race_once(number) for number in range(_ROUNDS)], RACERS)
@@ -193,7 +178,7 @@ class Doctor:
 
     # ---- reads
 
-    def _read_back(self, name: str) -> Check:
+    def _read_back(self) -> str:
         """Check that reads see puts.
 
         Each name is asked for before its first put, since some caches remember a missing object.
@@ -210,12 +195,10 @@ class Doctor:
                 except Missing:
                     stored = None
                 if missing is (what == "replaced") or stored != data:
-                    text = f"a {what} object was not there, or not whole, when it was read"
-                    return Check(name=name, ok=False, detail=text)
-        text = "new and replaced objects were read as they were put"
-        return Check(name=name, ok=True, detail=text)
+                    return f"a {what} object was not there, or not whole, when it was read"
+        return ""
 
-    def _read_ranges(self, name: str) -> Check:
+    def _read_ranges(self) -> str:
         objects, path = self.scratch.objects, self._name("ranges")
         self._put_new(path, _SOME)
         size = len(_SOME)
@@ -232,19 +215,18 @@ class Doctor:
                     wrong.append(f"the last {length} bytes of {size} were others")
             sent = objects.counts.bytes_read - before
         except (Corruption, Unsupported) as error:
-            return Check(name=name, ok=False, detail=str(error))
+            return str(error)
         # Our S3 store asks again by offsets when it gets other bytes than it asked for.
         if not wrong and objects.uri.startswith("s3://") and sent > _TAIL_BYTES + size:
             wrong.append(
                 f"a request for the last bytes (bytes=-{_TAIL_BYTES}) is answered with others; "
                 "memwal asks again by offsets, which not every program does"
             )
-        text = "; ".join(wrong) or "ranges from the start, the middle and the end are right"
-        return Check(name=name, ok=not wrong, detail=text)
+        return "; ".join(wrong)
 
     # ---- listings, deletes
 
-    def _list_back(self, name: str) -> Check:
+    def _list_back(self) -> str:
         objects = self.scratch.objects
         paths = [self._name(f"listed/{number}") for number in range(_LISTED)]
         for size, path in enumerate(paths):
@@ -257,8 +239,7 @@ class Doctor:
             objects.delete(paths[::2])
             wanted = {path: wanted[path] for path in paths[1::2]}
             problem = self._compare_listing(wanted, "what was left after a delete")
-        text = problem or "what was put is listed at once, what was deleted no more"
-        return Check(name=name, ok=not problem, detail=text)
+        return problem
 
     def _compare_listing(self, wanted: dict[str, int], what: str) -> str:
         listed = {info.path: info.size_bytes for info in self.scratch.objects.list("listed")}
@@ -267,7 +248,7 @@ class Doctor:
             return f"of {what}, {len(wanted)} objects, a list lacks {missing} and has {more} more"
         return "" if listed == wanted else f"a list tells other sizes of {what}"
 
-    def _delete(self, name: str) -> Check:
+    def _delete(self) -> str:
         objects = self.scratch.objects
         paths = [self._name(f"deleted/{number}") for number in range(_LISTED)]
         kept, *gone = paths
@@ -280,8 +261,7 @@ class Doctor:
             problem = f"{len(still)} of {len(gone)} deleted objects can still be read"
             if not still:
                 problem = "an object is gone that was not to be deleted"
-        text = problem or f"{len(gone)} objects, and one that was not there, in one batch"
-        return Check(name=name, ok=not problem, detail=text)
+        return problem
 
     # ---- the rest
 
@@ -291,16 +271,13 @@ class Doctor:
         self._put_new(path, _SOME)
         after = self.clock.now_nanos()
         told = [info.modified_at_nanos for info in objects.list("clock")]
-        if isinstance(objects, TellsTime) and objects.told_nanos is not None:
-            told.append(objects.told_nanos)
+        replied = getattr(objects, "told_nanos", None)  # the time in the reply to the put
+        if replied is not None:
+            told.append(replied)
         return judge_clock(before, told, after)
 
-    def _use_lance(self, name: str) -> Check:
-        try:
-            self.scratch.use_lance()
-        except Unsupported as error:
-            return Check(name=name, ok=False, detail=str(error))
-        return Check(name=name, ok=True, detail="a table was made, appended to and read")
+    def _use_lance(self) -> str:
+        return _find_unfit(self.scratch.use_lance)
 
     def _put_new(self, path: str, data: bytes) -> None:
         """Put an object under a new name; it can only exist already if a put's reply was lost."""
@@ -310,3 +287,12 @@ class Doctor:
     def _name(self, name: str) -> str:
         self._paths.append(name)
         return name
+
+
+def _find_unfit(attempt: Callable[[], None]) -> str:
+    """Why the store can't do that; empty if it can."""
+    try:
+        attempt()
+    except Unsupported as error:
+        return str(error)
+    return ""

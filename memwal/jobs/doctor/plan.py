@@ -16,18 +16,75 @@ LIST, CREATE, READ, REPLACE, DELETE = "list", "create", "read", "replace", "dele
 MERGE_NEEDS = (LIST, CREATE, READ, REPLACE)
 GARBAGE_NEEDS = (*MERGE_NEEDS, DELETE)
 
-CHECKS: Mapping[str, tuple[str, ...]] = {
-    "put_if_absent": (CREATE, READ),
-    "put_race": (CREATE, READ),
-    "read_after_put": (CREATE, READ, REPLACE),
-    "list_after_put": (CREATE, LIST),
-    "range_read": (CREATE, READ),
-    "delete": (CREATE, READ, DELETE),
-    "clock": (CREATE, LIST),
-    "permissions": (),
-    "lance": GARBAGE_NEEDS,
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of check: the operations it needs, what it proves, what to do if it fails, and what
+    was found where nothing is wrong.
+    """
+
+    needs: tuple[str, ...]
+    proves: str
+    advice: str
+    fine: str = ""
+
+
+CHECKS: Mapping[str, Kind] = {
+    "put_if_absent": Kind(
+        (CREATE, READ),
+        "a WAL entry, manifest or commit never replaces another's",
+        "let no MemWAL writer near it: upgrade or reconfigure the store, or use one that keeps "
+        "If-None-Match",
+        "the second put of a name was refused",
+    ),
+    "put_race": Kind(
+        (CREATE, READ),
+        "of writers that meet, one wins",
+        "as put_if_absent: the store looks and then stores, which two can do at once",
+    ),
+    "read_after_put": Kind(
+        (CREATE, READ, REPLACE),
+        "who reads after a commit sees it",
+        "look for a cache or a mirror before the store; go to the store itself",
+        "new and replaced objects were read as they were put",
+    ),
+    "list_after_put": Kind(
+        (CREATE, LIST),
+        "shards and versions are found at once",
+        "use a store, or a gateway of it, whose lists are consistent",
+        "what was put is listed at once, what was deleted no more",
+    ),
+    "range_read": Kind(
+        (CREATE, READ),
+        "parts of files are the right parts",
+        "memwal asks by offsets instead where it can; prove your other readers, or upgrade",
+        "ranges from the start, the middle and the end are right",
+    ),
+    "delete": Kind(
+        (CREATE, READ, DELETE),
+        "garbage goes, and only that",
+        "look for a lock or a retention rule on the bucket",
+        "5 objects, and one that was not there, in one batch",
+    ),
+    "clock": Kind(
+        (CREATE, LIST),
+        "ages of files are what they seem",
+        "set the clocks of this host and the store (NTP): grace and retention go by them",
+    ),
+    "permissions": Kind(
+        (),
+        "what a merge needs, and garbage",
+        "allow these credentials what is refused, below the table's folder; without delete, merge "
+        "here and run garbage with others",
+    ),
+    "lance": Kind(
+        GARBAGE_NEEDS,
+        "Lance works with these options",
+        "see what it says; its options are memwal's",
+        "a table was made, appended to and read",
+    ),
 }
-"""Every check in the report's order, with the operations that it needs."""
+"""Every kind of check, in the report's order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +94,11 @@ class Check:
     name: str
     ok: bool | None
     detail: str
+
+    @classmethod
+    def judge(cls, name: str, problem: str) -> Check:
+        """The verdict on what was tried: it is right, unless there is a problem."""
+        return cls(name=name, ok=not problem, detail=problem or CHECKS[name].fine)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +160,7 @@ def is_denied(error: MemWalError) -> bool:
 
 def find_hindrance(name: str, denied: Mapping[str, str], found: Sequence[Check]) -> Check | None:
     """The verdict on a check that can't be tried; None if it can."""
-    missing = [operation for operation in CHECKS[name] if operation in denied]
+    missing = [operation for operation in CHECKS[name].needs if operation in denied]
     if missing == [DELETE] and name == "delete":
         return Check(name=name, ok=False, detail=denied[DELETE])
     detail = f"not tried: {' and '.join(missing)} refused"

@@ -29,14 +29,6 @@ class KeysRequest:
             metavar="FILE",
         ),
     ] = None
-    also: Annotated[
-        Sequence[str],
-        Option(
-            meaning="Look at this clone, backup or copy of the table, too; erase there with "
-            "memwal erase. May be given several times.",
-            metavar="TABLE",
-        ),
-    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,7 +174,8 @@ class ShardEvidence:
 
     `past` is the manifest that was the latest when the grace began. `cover` is the newest one from
     before the grace whose generations are all gone, folders included; it is looked up only where
-    WAL entries may go. `stoppers` keep the names of collected manifests taken. `astray` is set
+    WAL entries may go. `staged` are files that had yet to take the name of an entry or a manifest.
+    `stoppers` keep the names of collected manifests taken. `astray` is set
     where the version hint leads to no readable manifest. `settled` maps a record's id to the
     highest generation of this very shard that any version naming the record contains. `files` is
     everything recognised, for adoption; it is empty unless that was asked for.
@@ -191,6 +192,7 @@ class ShardEvidence:
     past: ShardManifest | None = None
     cover: ShardManifest | None = None
     settled: Mapping[str, int] = field(default_factory=dict)
+    staged: tuple[StoredFile, ...] = ()
     others: tuple[StoredFile, ...] = ()
     files: tuple[StoredFile, ...] = ()
     problem: Exception | None = None

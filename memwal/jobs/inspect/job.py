@@ -25,8 +25,12 @@ def run_inspect(
     version: int | None = None,
     untested_lance_allowed: bool = False,
     shown_max: int = WAL_ENTRIES_SHOWN_MAX,
+    of_key: str | None = None,
 ) -> Section:
-    """The document for `inspect WHAT TABLE`. Raises Usage, NotATable, Corruption, Unsupported."""
+    """The document for `inspect WHAT TABLE`; `of_key` is the only shard to show, if it is there.
+
+    Raises Usage, NotATable, Corruption, Unsupported.
+    """
     check_lance_version(untested_lance_allowed)
     stores = open_stores(table.find_uri(), table.storage_options)
     if what in ("index", "manifest"):
@@ -44,8 +48,14 @@ def run_inspect(
     merged = stores.views.mem_wal(latest).merged
     manifests = [(m, merged.get(m.shard_id, 0)) for m in _shards(stores, shard, version)]
     if what == "shard":
-        shown = [report.describe_shard(*manifest) for manifest in manifests]
-        return report.ShardsDocument(table=table.name, version=latest, shards=shown)
+        shown = [
+            report.describe_shard(*manifest)
+            for manifest in manifests
+            if of_key in (None, manifest[0].shard_id)
+        ]
+        return report.ShardsDocument(
+            table=table.name, version=latest, shard_id=of_key, shards=shown
+        )
     wals = [_wal(stores, *manifest, shown_max) for manifest in manifests]
     return report.WalDocument(table=table.name, version=latest, shards=wals)
 

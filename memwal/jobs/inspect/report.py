@@ -36,21 +36,23 @@ class IndexState(Section):
     writer_config_defaults: dict[str, str]
 
 
-class IndexDocument(Section):
-    """`inspect index`."""
+class Version(Section):
+    """What `inspect index` and `inspect manifest` both tell of a version."""
 
     version: int
     committed_at: str | None
     mem_wal: IndexState | None
+
+
+class IndexDocument(Version):
+    """`inspect index`."""
+
     policy: dict[str, Any] | None
 
 
-class ManifestDocument(Section):
+class ManifestDocument(Version):
     """`inspect manifest`. `indexes` has a segment each."""
 
-    version: int
-    committed_at: str | None
-    mem_wal: IndexState | None
     branch: str | None
     file_bytes: int
     requests: int
@@ -78,12 +80,6 @@ class ShardManifest(Shard):
     shard_fields: dict[str, str]
     flushed_generations: list[dict[str, str | int | None]]
 
-    def to_json(self) -> dict[str, Any]:
-        """The shard, JSON-ready: the manifest comes before its progress."""
-        found = super().to_json()
-        first = ("shard_id", "version", "path", "status", "writer_epoch", "shard_spec_id")
-        return {name: found.pop(name) for name in (*first, "shard_fields")} | found
-
 
 class ShardWal(Shard):
     """A shard's WAL: the newest entries, and how many were `left_out`."""
@@ -98,15 +94,12 @@ class ShardWal(Shard):
 
 
 class ShardsDocument(Section):
-    """`inspect shard`."""
+    """`inspect shard`. `shard_id` is that of `--key`, whether a writer has made it or not."""
 
     table: str
     version: int
+    shard_id: str | None = None
     shards: list[ShardManifest]
-
-    def to_json(self) -> dict[str, Any]:
-        """The document, JSON-ready."""
-        return {**dict(self), "shards": [shard.to_json() for shard in self.shards]}
 
 
 class WalDocument(Section):
@@ -119,12 +112,16 @@ class WalDocument(Section):
 
 def describe_index(manifest: VersionManifest, policy: dict[str, Any] | None) -> IndexDocument:
     """MemWALIndexDetails of one table version, and the table's row-merge policy."""
-    return IndexDocument(
-        version=manifest.version,
-        committed_at=iso_time(manifest.timestamp_nanos),
-        mem_wal=_describe_state(manifest.mem_wal),
-        policy=policy,
-    )
+    return IndexDocument(**_describe_version(manifest), policy=policy)
+
+
+def _describe_version(manifest: VersionManifest) -> dict[str, Any]:
+    """The fields of `Version`."""
+    return {
+        "version": manifest.version,
+        "committed_at": iso_time(manifest.timestamp_nanos),
+        "mem_wal": _describe_state(manifest.mem_wal),
+    }
 
 
 def _describe_state(state: MemWalState | None) -> IndexState | None:
@@ -151,9 +148,7 @@ def _describe_state(state: MemWalState | None) -> IndexState | None:
 def describe_manifest(manifest: VersionManifest) -> ManifestDocument:
     """One `_versions/*.manifest` file, as far as memwal reads it."""
     return ManifestDocument(
-        version=manifest.version,
-        committed_at=iso_time(manifest.timestamp_nanos),
-        mem_wal=_describe_state(manifest.mem_wal),
+        **_describe_version(manifest),
         branch=manifest.branch,
         file_bytes=manifest.file_bytes,
         requests=manifest.requests,
@@ -179,14 +174,7 @@ def describe_shard(manifest: StoredManifest, merged: int) -> ShardManifest:
         shard_spec_id=manifest.shard_spec_id,
         shard_fields={name: value.hex() for name, value in manifest.shard_field_entries},
         flushed_generations=[
-            {
-                "generation": g.generation,
-                "path": g.path,
-                "state": "merged" if g.generation <= merged else "pending",
-                "in_memory_bytes": g.in_memory_bytes,
-                "physical_rows": g.physical_rows,
-                "primary_key_bytes": g.primary_key_bytes,
-            }
+            {**asdict(g), "state": "merged" if g.generation <= merged else "pending"}
             for g in manifest.flushed_generations
         ],
     )
@@ -299,20 +287,17 @@ def show_wal(document: Mapping[str, Any], console: Console) -> None:
 def _show_shard(shard: Mapping[str, Any], console: Console) -> None:
     console.print(Text(f"shard {shard['shard_id']}  {shard['status']}", style="bold"))
     unflushed = shard["unflushed"]
-    console.print(
-        Text(
-            f"  epoch {shard['writer_epoch']}, generation {shard['current_generation']} is next, "
-            f"{shard['merged_generation']} merged, covered up to position "
-            f"{shard['replay_after_wal_entry_position']}"
-        )
+    told = (
+        f"  epoch {shard['writer_epoch']}, generation {shard['current_generation']} is next, "
+        f"{shard['merged_generation']} merged, covered up to position "
+        f"{shard['replay_after_wal_entry_position']}"
     )
-    console.print(
-        Text(
-            f"  in no generation: {format_count(unflushed['rows'])} rows in "
-            f"{unflushed['entries']} entries, {format_size(unflushed['bytes'])}",
-            style="yellow" if unflushed["entries"] else "dim",
-        )
+    left = (
+        f"  in no generation: {format_count(unflushed['rows'])} rows in "
+        f"{unflushed['entries']} entries, {format_size(unflushed['bytes'])}"
     )
+    console.print(Text(told))
+    console.print(Text(left, style="yellow" if unflushed["entries"] else "dim"))
     if shard["left_out"]:
         console.print(Text(f"  {shard['left_out']} older entries are not shown", style="dim"))
     if shard["entries"]:

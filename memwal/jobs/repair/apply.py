@@ -8,34 +8,18 @@ its rows in the WAL, where whoever claims it next replays them; that is the last
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from memwal.errors import MemWalError, Refused
-from memwal.jobs.repair.model import (
-    BuildIndex,
-    Damage,
-    Effect,
-    Evidence,
-    Fetch,
-    Flush,
-    MoveAway,
-    PutCheckpoint,
-    PutManifest,
-    PutSentinel,
-    PutStopper,
-    RaiseProgress,
-    ReleaseClaim,
-    RepairLimits,
-    Replace,
-    Tag,
-    TakeSnapshot,
-)
-from memwal.jobs.repair.plan import choose_next, find_damage, frees_lease, hold_losses
+from memwal.jobs.repair.model import Damage, Effect, Evidence, Fetch, ReleaseClaim, Replace
+from memwal.jobs.repair.plan import find_damage
 from memwal.jobs.verify.plan import Check
-from memwal.model import Checkpoint, ShardId, ShardManifest
 from memwal.ports import Steps, no_steps
+
+# So often the table is looked at again: mending one thing may show the next.
+_ROUNDS_MAX = 8
 
 
 class Hands(Protocol):
@@ -45,75 +29,18 @@ class Hands(Protocol):
         """Copy an object with that digest to where a repair keeps what it replaces."""
         ...
 
-    def put_manifest(self, manifest: ShardManifest) -> None:
-        """Store a shard's manifest, put-if-absent."""
+    def do(self, effect: Effect) -> None:
+        """One effect; what it replaces is in quarantine by then."""
         ...
-
-    def put_stopper(self, shard_id: ShardId, version: int, at_nanos: int) -> None:
-        """Take the name of a manifest that is missing, put-if-absent."""
-        ...
-
-    def put_sentinel(self, effect: PutSentinel) -> None:
-        """Put an empty entry into a shard's WAL, put-if-absent unless one is replaced."""
-        ...
-
-    def put_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint's record."""
-        ...
-
-    def release_claim(self, token: int) -> None:
-        """Put a released claim of that number."""
-        ...
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Put another object in the place of one."""
-        ...
-
-    def remove(self, path: str) -> None:
-        """Delete an object, whose copy is in quarantine."""
-        ...
-
-    def flush(self, effect: Flush) -> None:
-        """Claim a shard and flush its WAL."""
-        ...
-
-    def tag(self, key: str, version: int) -> None:
-        """Tag a version for a checkpoint."""
-        ...
-
-    def build_index(self, name: str) -> None:
-        """Build an index again."""
-        ...
-
-    def raise_progress(self, version: int, merged: Mapping[ShardId, int]) -> None:
-        """Raise merge progress."""
-        ...
-
-    def take_snapshot(self) -> None:
-        """Take the shard snapshot again."""
-        ...
-
-    def fetch(self, effect: Fetch) -> None:
-        """Copy an object from a backup, checked by its digest."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mended:
-    """A damage that was worked on, and the error that ended that, if any."""
-
-    damage: Damage
-    error: MemWalError | None = None
 
 
 @dataclass(kw_only=True)
 class TableRepair:
     """Repairs one table. `first` and `last` are what the looks before and after found.
 
-    `checks` are those of the last look.
-
-    `consult` mends by a backup what nothing in the table brings back. Without `accept_loss`,
-    whatever would lose rows after that waits. `intend` writes down what is about to be mended.
+    `checks` are those of the last look; `mended` what was worked on, and the error that ended that,
+    if any. `consult` mends by a backup what nothing in the table brings back. `intend` writes down
+    what is about to be mended.
     """
 
     uri: str
@@ -122,15 +49,13 @@ class TableRepair:
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     confirm: Callable[[Sequence[Damage]], bool]
-    consult: Callable[[Sequence[Damage]], Sequence[Damage]] | None = None
-    accept_loss: bool = False
+    consult: Callable[[Sequence[Damage]], Sequence[Damage]] = lambda damages: damages
     intend: Callable[[Sequence[Damage]], None] = lambda damages: None
-    limits: RepairLimits = RepairLimits()
     steps: Steps = no_steps
     first: Sequence[Damage] = ()
     last: Sequence[Damage] = ()
     checks: Sequence[Check] = ()
-    mended: list[Mended] = field(default_factory=list)
+    mended: list[tuple[Damage, MemWalError | None]] = field(default_factory=list)
 
     def list(self) -> None:
         """Look, and change nothing."""
@@ -142,31 +67,28 @@ class TableRepair:
         Raises Refused if shards are not to be claimed, LeaseHeld, and what a look raises.
         """
         self.first = self.last = self._find()
-        if self._mend([d for d in self.first if frees_lease(d)]):
+        if self._mend([d for d in self.first if d.frees_lease]):
             self.last = self._find()
         if not any(damage.effects for damage in self.last):
             return
         self.take_lease()
-        for _ in range(self.limits.rounds_max):
+        for _ in range(_ROUNDS_MAX):
             self.last = self._find()
-            self._ask(self.last)
-            if not self._mend(choose_next(self.last, [m.damage for m in self.mended])):
+            # The evidence is another one after something came from a backup.
+            tried = {(d.name, d.evidence) for d, _ in self.mended}
+            next_ = [d for d in self.last if d.effects and (d.name, d.evidence) not in tried]
+            self._ask(next_)
+            if not self._mend(next_):
                 return
         self.last = self._find()
 
     def _find(self) -> Sequence[Damage]:
         evidence = self.look()
         self.checks = evidence.checks
-        damages: Sequence[Damage] = find_damage(evidence)
-        if self.consult is not None:
-            damages = self.consult(damages)
-        if self.accept_loss:
-            return damages
-        return hold_losses(damages, asked=self.consult is not None)
+        return self.consult(find_damage(evidence))
 
     def _ask(self, damages: Sequence[Damage]) -> None:
-        asked = {m.damage.shard_id for m in self.mended}
-        fencing = [d for d in damages if d.fences and d.effects and d.shard_id not in asked]
+        fencing = [damage for damage in damages if damage.fences]
         if fencing and not self.confirm(fencing):
             raise Refused("MW-R01", f"{self.uri}: not confirmed; no shard was claimed")
 
@@ -179,52 +101,15 @@ class TableRepair:
             try:
                 for effect in damage.effects:
                     self.before_commit()
-                    self.do(effect)
+                    self._do(effect)
             except MemWalError as caught:
                 error = caught
-            self.mended.append(Mended(damage=damage, error=error))
+            self.mended.append((damage, error))
         return bool(damages)
 
-    def do(self, effect: Effect) -> None:
-        """One effect, after a copy of what it replaces. Raises what the port does."""
-        hands = self.hands
+    def _do(self, effect: Effect) -> None:
         self.steps(type(effect).__name__)
-        match effect:
-            case PutManifest():
-                hands.put_manifest(effect.manifest)
-            case PutStopper():
-                hands.put_stopper(effect.shard_id, effect.version, effect.at_nanos)
-            case PutSentinel():
-                if effect.digest is not None:
-                    self._keep(effect.path, effect.digest)
-                hands.put_sentinel(effect)
-            case PutCheckpoint():
-                self._keep(effect.path, effect.digest)
-                hands.put_checkpoint(effect.checkpoint)
-            case ReleaseClaim():
-                self._keep(effect.path, effect.digest)
-                hands.release_claim(effect.token)
-            case Replace():
-                self._keep(effect.path, effect.digest)
-                hands.replace(effect.path, effect.data)
-            case MoveAway():
-                self._keep(effect.path, effect.digest)
-                hands.remove(effect.path)
-            case Fetch():
-                if effect.digest is not None:
-                    self._keep(effect.path, effect.digest)
-                hands.fetch(effect)
-            case Flush():
-                hands.flush(effect)
-            case Tag():
-                hands.tag(effect.key, effect.version)
-            case BuildIndex():
-                hands.build_index(effect.name)
-            case RaiseProgress():
-                hands.raise_progress(effect.version, effect.merged)
-            case TakeSnapshot():
-                hands.take_snapshot()
-
-    def _keep(self, path: str, digest: str) -> None:
-        self.hands.quarantine(path, digest)
-        self.steps("quarantined")
+        if isinstance(effect, ReleaseClaim | Replace | Fetch) and effect.digest is not None:
+            self.hands.quarantine(effect.path, effect.digest)
+            self.steps("quarantined")
+        self.hands.do(effect)

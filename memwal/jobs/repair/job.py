@@ -36,8 +36,8 @@ Confirm = Callable[[str, Sequence[Damage]], bool]
 class RepairOptions(RunOptions):
     """The options of `repair`.
 
-    `confirm` is called with the damages that take a claim of their shards, `find_place` with the
-    name or address of the place of backups.
+    `confirm` is called with the damages whose mending fences a writer, `find_place` with the name
+    or address of the place of backups.
     """
 
     confirm: Confirm
@@ -60,9 +60,6 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
     source = None if name is None else options.find_place(name)
 
     def repair(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        evidence = StoredEvidence(
-            stores=stores, progress=progress, idle_seconds=options.request.idle_seconds
-        )
         backed_up = None
         if source is not None:
             place = open_stores(source.find_uri(), source.storage_options).objects
@@ -76,15 +73,14 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
 
         work = TableRepair(
             uri=stores.uri,
-            look=evidence.look,
+            look=StoredEvidence(stores=stores, progress=progress).look,
             hands=StoredHands(
                 stores=stores,
                 run_id=options.run_id,
                 refresh=lambda: _refresh(table, stores),
                 backed_up=backed_up,
             ),
-            consult=None if backed_up is None else backed_up.mend,
-            accept_loss=options.request.accept_loss,
+            consult=(lambda damages: damages) if backed_up is None else backed_up.mend,
             intend=lambda damages: table.intend([audit_item(d) for d in damages if d.effects]),
             take_lease=take_lease,
             before_commit=table.before_commit,

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from memwal.format import layout
 from memwal.format.replay import WalEntry
-from memwal.jobs.verify.plan import CatchUpFacts, Check, FileFault, GenerationFacts, Hint
+from memwal.jobs.verify.plan import Check, FileFault, GenerationFacts, Hint
 from memwal.model import (
     BackupObject,
-    Checkpoint,
-    FlushedGeneration,
     ShardId,
     ShardManifest,
-    ShardView,
     TableView,
     VersionManifest,
 )
+
+RESTORE = "a repair does not mend it: restore a backup (`memwal restore`)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredManifests:
     """The manifests of a shard that are stored, and what is wrong with those that can't be read.
 
-    `stored` are all names that are taken, by stoppers too; `times` when these were written.
+    `times` says when each name was taken, by a stopper too.
     """
 
     readable: Mapping[int, ShardManifest] = field(default_factory=dict)
     damaged: Mapping[int, str] = field(default_factory=dict)
-    stored: frozenset[int] = frozenset()
     times: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -41,69 +38,51 @@ class StoredManifests:
     @property
     def highest_name(self) -> int:
         """The highest version whose name is taken, by a stopper too; 0 without any."""
-        return max((self.highest, *self.stored))
-
-    @property
-    def newest_readable(self) -> ShardManifest | None:
-        """The newest of those that can be read."""
-        return self.readable[max(self.readable)] if self.readable else None
+        return max((self.highest, *self.times))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardEvidence:
-    """What is stored of one shard.
+    """What is stored of a shard whose newest manifest is in doubt.
 
-    `view` is None where its newest manifest can't be used. `newer` says what shows that a newer
-    manifest is missing. `manifests` is read for a shard with damage only. `snapshot` is the shard's
-    row in the shard snapshot, `kept` what checkpoints name of its generations. `listed` has what
-    opening each listed generation showed; `folders` the generations' folders, and `opened` those of
-    `kept` and `snapshot` that open. `newest_at_nanos` is the time of its newest file. `keys` has
-    the keys of damaged generations, by number, as far as their own index still tells.
+    `error` is why it can't be used, `newer` what shows that a newer one is missing. `named_version`
+    is the highest that a snapshot or a checkpoint names. `folders` are the generations' folders.
     """
 
     shard_id: ShardId
     merged: int
-    view: ShardView | None
+    error: Exception | None = None
     newer: tuple[str, ...] = ()
     manifests: StoredManifests = StoredManifests()
     hint: int | None = None
-    snapshot: ShardManifest | None = None
-    kept: tuple[FlushedGeneration, ...] = ()
     named_version: int = 0
     entries: tuple[WalEntry, ...] = ()
-    listed: tuple[GenerationFacts, ...] = ()
     folders: frozenset[str] = frozenset()
-    opened: frozenset[str] = frozenset()
-    newest_at_nanos: int = 0
-    keys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """One look at a table: what `verify` checked, and the facts behind it.
 
-    `committed` has the versions from which a commit was begun, by Lance's records of them.
-    `digests` has the SHA-256 of the files that something is wrong with, by path, as far as they
-    are there; `times` when lease claims were written.
+    `shards` are those whose newest manifest is in doubt. `committed` has the versions from which a
+    commit was begun, by Lance's records of them. `digests` has the SHA-256 of the files that
+    something is wrong with, by path, as far as they are there; `times` when lease claims were
+    written.
     """
 
     view: TableView
     checks: tuple[Check, ...]
-    shards: tuple[ShardEvidence, ...]
+    shards: tuple[ShardEvidence, ...] = ()
     hints: tuple[Hint, ...] = ()
-    checkpoints: tuple[Checkpoint, ...] = ()
-    checkpoint_faults: tuple[FileFault, ...] = ()
-    record_faults: tuple[FileFault, ...] = ()
-    index_faults: tuple[FileFault, ...] = ()
-    base_faults: tuple[FileFault, ...] = ()
+    generations: tuple[GenerationFacts, ...] = ()
+    file_faults: tuple[FileFault, ...] = ()
     version_faults: tuple[FileFault, ...] = ()
+    record_faults: tuple[FileFault, ...] = ()
     committed: frozenset[int] = frozenset()
     history: tuple[VersionManifest, ...] = ()
     rewound: frozenset[int] = frozenset()
-    catch_up: tuple[CatchUpFacts, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
     times: Mapping[str, int] = field(default_factory=dict)
-    idle_seconds: float = 0.0
     now_nanos: int = 0
 
     def broken(self, name: str) -> Check | None:
@@ -111,23 +90,12 @@ class Evidence:
         return next((c for c in self.checks if c.name == name and c.ok is False), None)
 
 
-class Action(StrEnum):
-    """What becomes of a damage."""
-
-    MEND = "mend"
-    """Everything comes back."""
-    SALVAGE = "salvage"
-    """The table can be used again, and something is lost."""
-    LEAVE = "leave"
-    """Nothing that is stored proves how it was."""
-
-
 # ---- effects: the only things that a repair ever does
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PutManifest:
-    """Store a shard's manifest as its next version, put-if-absent."""
+    """Store a shard's manifest as its next version, put-if-absent. It fences the shard's writer."""
 
     manifest: ShardManifest
 
@@ -142,34 +110,12 @@ class PutStopper:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PutSentinel:
-    """Put an empty WAL entry at a position: put-if-absent where `digest` is None.
-
-    Otherwise it takes the place of what has that digest, which is kept in quarantine.
-    """
+class Flush:
+    """Claim a shard, which fences its writer, and flush what is in its WAL only."""
 
     shard_id: ShardId
-    position: int
-    writer_epoch: int
-    digest: str | None
-
-    @property
-    def path(self) -> str:
-        """The entry's path."""
-        return layout.wal_entry_path(self.shard_id, self.position)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PutCheckpoint:
-    """Store a checkpoint's record in the place of the one with that digest."""
-
-    checkpoint: Checkpoint
-    digest: str
-
-    @property
-    def path(self) -> str:
-        """The record's path."""
-        return layout.checkpoint_path(self.checkpoint.key)
+    memtable_rows_max: int
+    memtable_batches_max: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,43 +133,11 @@ class ReleaseClaim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replace:
-    """Put another object in the place of one with that digest, which is kept in quarantine."""
+    """Put `data`, or nothing, in the place of an object with that digest."""
 
     path: str
-    data: bytes
+    data: bytes | None
     digest: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MoveAway:
-    """Move an object with that digest into quarantine."""
-
-    path: str
-    digest: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flush:
-    """Claim a shard, which fences its writer, and flush what is in its WAL only."""
-
-    shard_id: ShardId
-    memtable_rows_max: int
-    memtable_batches_max: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tag:
-    """Tag a version of the base for a checkpoint."""
-
-    key: str
-    version: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildIndex:
-    """Build an index of the base again, with its parameters, in the place of the one there."""
-
-    name: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,7 +155,7 @@ class TakeSnapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetch:
-    """Copy an object from a backup; what is in its place, with that digest, is quarantined."""
+    """Copy an object from a backup in the place of what has that digest, or of nothing."""
 
     wanted: BackupObject
     digest: str | None = None
@@ -253,55 +167,41 @@ class Fetch:
 
 
 Effect = (
-    PutManifest
-    | PutStopper
-    | PutSentinel
-    | PutCheckpoint
-    | ReleaseClaim
-    | Replace
-    | MoveAway
-    | Flush
-    | Tag
-    | BuildIndex
-    | RaiseProgress
-    | TakeSnapshot
-    | Fetch
+    PutManifest | PutStopper | Flush | ReleaseClaim | Replace | RaiseProgress | TakeSnapshot | Fetch
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Damage:
-    """One thing that is damaged, and how it is mended.
+    """One thing that is damaged, and how it is mended: not at all without effects.
 
-    `finding` says what is wrong, `evidence` from what it is mended, or why it is not. `lost` is
-    what can't be brought back, as far as that can be said. `loses_rows`: mending it gives up rows
-    that a backup may have. `fences`: mending it claims the shard.
-    `checks` are the names of the checks that report it. `objects` are the paths, or folders, of
-    what a backup would have to have.
+    `finding` says what is wrong, `evidence` from what it is mended, or what to do instead. `lost`
+    is what can't be brought back by then, as far as that can be said. `checks` are the names of
+    the checks that report it. `objects` are the paths, or folders, of what a backup would have to
+    have.
     """
 
     kind: str
     path: str
-    action: Action
     finding: str
     evidence: str
     checks: tuple[str, ...]
     objects: tuple[str, ...] = ()
     shard_id: ShardId | None = None
     lost: tuple[str, ...] = ()
-    loses_rows: bool = False
-    fences: bool = False
     effects: tuple[Effect, ...] = ()
 
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """What tells it from others, in one look and from one to the next."""
+        return self.kind, self.path, self.finding
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RepairLimits:
-    """How often the table is looked at again, as mending one thing may show the next."""
+    @property
+    def fences(self) -> bool:
+        """Whether mending it fences the shard's writer."""
+        return any(isinstance(effect, PutManifest) for effect in self.effects)
 
-    rounds_max: int = 8
-
-
-def describe_span(numbers: Sequence[int]) -> str:
-    """Numbers for people: `3`, or `3 to 7`."""
-    first, last = min(numbers), max(numbers)
-    return str(first) if first == last else f"{first} to {last}"
+    @property
+    def frees_lease(self) -> bool:
+        """Whether it has to be mended before a lease can be taken."""
+        return any(isinstance(effect, ReleaseClaim) for effect in self.effects)

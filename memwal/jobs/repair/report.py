@@ -10,7 +10,7 @@ from rich.text import Text
 from memwal.errors import Corruption, MemWalError
 from memwal.format import layout
 from memwal.jobs.repair.apply import TableRepair
-from memwal.jobs.repair.model import Action, Damage
+from memwal.jobs.repair.model import Damage
 from memwal.jobs.repair.plan import was_looked_for
 from memwal.report import DONE, NOTHING_TO_DO, AuditItem, Section, TableReport
 from memwal.text import count_of
@@ -21,10 +21,10 @@ _NAMED_MAX = 5
 class DamageReport(Section):
     """One thing that is damaged.
 
-    `action` is mend (everything comes back), salvage (something is lost) or leave (nothing proves
-    how it was). `evidence` says from what it is mended, or why not; `fences`: its shard is claimed
-    for that, which fences a writer that is open. `done`: nothing of it was left at the end of this
-    run, as far as it was looked at. `error`: why mending it failed.
+    `action` is mend or leave. `evidence` says from what it is mended, or what to do instead, by
+    which `lost` is what does not come back. `fences`: its shard is claimed for that, which fences a
+    writer that is open. `done`: nothing of it was left at the end of this run, as far as it was
+    looked at. `error`: why mending it failed.
     """
 
     kind: str
@@ -42,8 +42,8 @@ class DamageReport(Section):
 class RepairTableReport(TableReport):
     """One table of a repair. `mended` counts what this run mended, `left` what is still damaged.
 
-    `lost` is what this run gave up, or would, as far as that can be said. `quarantine` is the
-    folder with what it replaced. `warnings` name checks that were not made.
+    `lost` is what no mending brings back, as far as that can be said. `quarantine` is the folder
+    with what was replaced. `warnings` name checks that were not made.
     """
 
     items: tuple[DamageReport, ...] = ()
@@ -77,29 +77,26 @@ def report_repair(
     name: str, repair: TableRepair, versions: tuple[int, int], run_id: str, *, acted: bool
 ) -> RepairTableReport:
     """One table: what was found, what was done, and what is left."""
-    left = {_name(damage) for damage in repair.last}
+    left = {damage.name for damage in repair.last}
+    errors = {damage.name: error for damage, error in repair.mended if error is not None}
     replaced = any(
         getattr(effect, "digest", None) is not None
-        for m in repair.mended
-        if m.error is None
-        for effect in m.damage.effects
+        for damage, error in repair.mended
+        if error is None
+        for effect in damage.effects
     )
-    errors = {_name(m.damage): m.error for m in repair.mended if m.error is not None}
-    known = {_name(d): d for d in (*repair.first, *(m.damage for m in repair.mended), *repair.last)}
-    gone = {k for k, d in known.items() if k not in left and was_looked_for(d, repair.checks)}
+    every = (*repair.first, *(damage for damage, _ in repair.mended), *repair.last)
+    known = {damage.name: damage for damage in every}
     items = tuple(
-        _report(damage, repair.uri, done=acted and key in gone, error=errors.get(key))
+        _report(
+            damage,
+            repair.uri,
+            done=acted and key not in left and was_looked_for(damage, repair.checks),
+            error=errors.get(key),
+        )
         for key, damage in known.items()
     )
-    lost = tuple(
-        dict.fromkeys(
-            text
-            for item in items
-            if item.done or not acted or item.action == Action.LEAVE
-            for text in item.lost
-        )
-    )
-    error = _judge(items, lost, acted=acted)
+    error = _judge(items, acted=acted)
     mended = sum(item.done for item in items)
     return RepairTableReport(
         table=name,
@@ -111,7 +108,7 @@ def report_repair(
         items=items,
         mended=mended,
         left=len(items) - mended,
-        lost=lost,
+        lost=tuple(dict.fromkeys(text for item in items for text in item.lost)),
         quarantine=f"{layout.QUARANTINE}/{layout.name_run(run_id)}" if replaced else None,
         warnings=tuple(
             f"not checked: {check.name}: {check.detail}"
@@ -121,20 +118,16 @@ def report_repair(
     )
 
 
-def _judge(
-    items: Sequence[DamageReport], lost: Sequence[str], *, acted: bool
-) -> MemWalError | None:
-    """The error of a table that is damaged still, or has lost something."""
+def _judge(items: Sequence[DamageReport], *, acted: bool) -> MemWalError | None:
+    """The error of a table that is damaged still."""
     left = [item for item in items if not item.done]
-    if left:
-        mendable = [item for item in left if item.action != Action.LEAVE]
-        what = f"{count_of(len(left), 'thing')} damaged"
-        if not acted and mendable:
-            what += f", {len(mendable)} of them can be mended (--execute)"
-        return Corruption("MW-J02", f"{what}: {'; '.join(map(_tell, left[:_NAMED_MAX]))}")
-    if lost:
-        return Corruption("MW-J03", f"mended, but not without loss: {'; '.join(lost)}")
-    return None
+    if not left:
+        return None
+    mendable = [item for item in left if item.action == "mend"]
+    what = f"{count_of(len(left), 'thing')} damaged"
+    if not acted and mendable:
+        what += f", {len(mendable)} of them can be mended (--execute)"
+    return Corruption("MW-J02", f"{what}: {'; '.join(map(_tell, left[:_NAMED_MAX]))}")
 
 
 def _tell(item: DamageReport) -> str:
@@ -143,46 +136,25 @@ def _tell(item: DamageReport) -> str:
     return f"{shard}{where}{item.finding}"
 
 
-def _name(damage: Damage) -> tuple[str, str, str]:
-    return damage.kind, damage.path, damage.finding
-
-
 def _report(damage: Damage, uri: str, *, done: bool, error: MemWalError | None) -> DamageReport:
-    came_back = done and damage.action is Action.LEAVE
+    came_back = done and not damage.effects
+    # Without the table and the shard's folder, which are named beside it.
+    finding = damage.finding.replace(f"{uri}: ", "").replace(f"{uri}/", "")
+    if (shard := damage.shard_id) is not None:
+        finding = finding.replace(f"shard {shard}: ", "")
+        finding = finding.replace(f"{layout.shard_folder(shard)}/", "")
     return DamageReport(
         kind=damage.kind,
         shard_id=damage.shard_id,
         path=damage.path,
-        action=damage.action.value,
-        finding=_shorten(damage, uri),
+        action="mend" if damage.effects else "leave",
+        finding=finding,
         evidence="what else was mended brought it back" if came_back else damage.evidence,
         lost=() if came_back else damage.lost,
         fences=damage.fences,
         done=done,
         error=None if error is None or done else str(error),
     )
-
-
-def _shorten(damage: Damage, uri: str) -> str:
-    """The finding without the table and the shard's folder, which are named beside it."""
-    text = damage.finding.replace(f"{uri}: ", "").replace(f"{uri}/", "")
-    if damage.shard_id is not None:
-        shard = damage.shard_id
-        text = text.replace(f"shard {shard}: ", "").replace(f"{layout.shard_folder(shard)}/", "")
-    return text
-
-
-def _format_path(item: DamageReport) -> str:
-    """The path, with the position of a WAL entry or the version of a manifest as a plain number."""
-    folder, _, name = item.path.rpartition("/")
-    if (version := layout.parse_shard_manifest_name(name)) is not None:
-        return f"{folder}: version {version}"
-    if (position := layout.parse_wal_entry_name(name)) is not None:
-        return f"{folder}: position {position}"
-    return item.path
-
-
-_STYLES = {"mend": "green", "salvage": "yellow", "leave": "red"}
 
 
 def show_table(report: RepairTableReport) -> list[RenderableType]:
@@ -192,12 +164,10 @@ def show_table(report: RepairTableReport) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for item in report.items:
         word = f"{item.action}{' (done)' if item.done else ''}"
-        parts.append(
-            Text.assemble("  ", (f"{word:<8}", _STYLES[item.action]), f" {_format_path(item)}")
-        )
+        style = "green" if item.action == "mend" else "red"
+        parts.append(Text.assemble("  ", (f"{word:<8}", style), f" {item.path}"))
         parts.append(Text(f"    {item.kind}: {item.finding}"))
-        how = "why not" if item.action == Action.LEAVE else "how"
-        parts.append(Text(f"    {how}: {item.evidence}"))
+        parts.append(Text(f"    {'how' if item.action == 'mend' else 'do'}: {item.evidence}"))
         if item.fences and not item.done:
             parts.append(Text("    fences the shard's writer"))
         parts += [Text(f"    lost: {text}", style="red") for text in item.lost]

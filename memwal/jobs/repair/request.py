@@ -16,13 +16,6 @@ class RepairRequest:
         bool,
         Option(meaning="Mend what can be mended; else, or in a dry run, list it."),
     ] = False
-    idle_seconds: Annotated[
-        float,
-        Option(
-            meaning="Leave the WAL of a shard alone that has a sign of life younger than this.",
-            metavar="10m",
-        ),
-    ] = 600.0
     from_backup: Annotated[
         str | None,
         Option(
@@ -32,17 +25,10 @@ class RepairRequest:
             metavar="BACKUP",
         ),
     ] = None
-    accept_loss: Annotated[
-        bool,
-        Option(
-            meaning="Mend also where that gives up rows that nothing in the table has. Try --from "
-            "first: a backup may have them.",
-        ),
-    ] = False
     yes: Annotated[
         bool,
         Option(
-            meaning="Claim shards without asking, where mending takes that. A writer that is alive "
-            "is fenced, and has to be opened again.",
+            meaning="Fence the writers of shards without asking, where mending takes that. A "
+            "writer that is alive has to be opened again.",
         ),
     ] = False

@@ -8,8 +8,9 @@ from functools import partial
 from memwal.config import ResolvedTable
 from memwal.errors import Refused
 from memwal.jobs.backup.store import check_apart
+from memwal.jobs.restore.apply import Restorer
 from memwal.jobs.restore.request import RestoreRequest
-from memwal.jobs.restore.restorer import Restorer
+from memwal.jobs.restore.store import RestorePlaces
 from memwal.model import MemWalState, TableView, VersionManifest
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
@@ -45,9 +46,7 @@ def run_restore(options: RestoreOptions, progress: Progress, steps: Steps = no_s
         check_apart(stores.objects, backup.objects)
         restorer = Restorer(
             table=table,
-            objects=stores.objects,
-            source=backup.objects,
-            clock=stores.clock,
+            places=RestorePlaces(objects=stores.objects, source=backup.objects, clock=stores.clock),
             take_lease=partial(table.take_lease, NAME, options, mends=True),
             progress=progress,
             steps=steps,

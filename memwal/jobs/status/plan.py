@@ -25,6 +25,7 @@ from memwal.model import (
     ShardStatus,
     ShardView,
     StoredFile,
+    TableState,
     TableView,
     sum_known,
 )
@@ -101,18 +102,18 @@ class WalSize:
     """A shard's WAL as a listing shows it; its numbers are None if it was not listed.
 
     `abandoned` means that it has unflushed rows and no writer has put anything for long.
-    `manifests` counts the objects that are its manifests. `problem` tells of an entry that is
+    `manifests` counts the objects that are its manifests. `wal_problem` tells of an entry that is
     missing or torn. `former` are the sizes in bytes of generations of a former MemWAL index that
     wait for garbage.
     """
 
-    entries: int | None = None
-    size_bytes: int | None = None
-    unflushed: int | None = None
+    wal_entries: int | None = None
+    wal_bytes: int | None = None
+    unflushed_wal_entries: int | None = None
     idle_seconds: float | None = None
     abandoned: bool = False
     manifests: int | None = None
-    problem: str | None = None
+    wal_problem: str | None = None
     former: tuple[int, ...] = ()
 
 
@@ -146,13 +147,13 @@ def measure_wal(
         if covered:
             unflushed = 0
     return WalSize(
-        entries=len(listed),
-        size_bytes=sum(info.size_bytes for _, info in listed),
-        unflushed=unflushed,
+        wal_entries=len(listed),
+        wal_bytes=sum(info.size_bytes for _, info in listed),
+        unflushed_wal_entries=unflushed,
         idle_seconds=None if idle is None else round(idle, 1),
         abandoned=bool(unflushed) and idle is not None and idle >= limits.abandoned_after_seconds,
         manifests=files.manifests,
-        problem=None if problem is None else _DAMAGED.format(problem),
+        wal_problem=None if problem is None else _DAMAGED.format(problem),
         former=tuple(files.former.values()),
     )
 
@@ -210,46 +211,29 @@ def find_reclaimable(view: TableView) -> list[FlushedGeneration]:
     ]
 
 
-def measure_reclaimable(view: TableView, wals: Iterable[WalSize]) -> list[int | None]:
-    """The bytes of each reclaimable generation, including those of former MemWAL indexes."""
-    former = [size for wal in wals for size in wal.former]
-    return [*(g.in_memory_bytes for g in find_reclaimable(view)), *former]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measures:
-    """The values of one table that `--fail-if` compares; None if not known for every shard."""
-
-    pending_generations: int | None = None
-    pending_bytes: int | None = None
-    oldest_pending_seconds: float | None = None
-    index_lag_generations: int | None = None
-    reclaimable_bytes: int | None = None
-    abandoned_shards: int | None = None
-    unflushed_seconds: float | None = None
-
-
-def measure_table(view: TableView, wals: Iterable[WalSize], now_nanos: int) -> Measures:
-    """The measures of a table; with an unreadable shard, only the index lag is known."""
+def take_state(view: TableView, now_nanos: int, wals: Iterable[WalSize] = ()) -> TableState:
+    """How a table stands by a view, and by its shards' WALs as far as they were listed."""
     pending = [generation for shard in view.shards for generation in shard.pending]
     times = [s.oldest_pending_flushed_at_nanos for s in view.shards if s.pending]
     known = [time for time in times if time is not None]
-    oldest = max(0, now_nanos - min(known, default=now_nanos)) / 1e9
     wals = list(wals)
-    abandoned = [None if wal.entries is None else int(wal.abandoned) for wal in wals]
-    lag = max(count_lags(view).values(), default=0)
-    if view.broken:
-        return Measures(index_lag_generations=lag)
-    return Measures(
+    abandoned = [None if wal.wal_entries is None else int(wal.abandoned) for wal in wals]
+    silent = (wal.idle_seconds or 0.0 for wal in wals if wal.unflushed_wal_entries)
+    reclaimable = [g.in_memory_bytes for g in find_reclaimable(view)]
+    reclaimable += [size for wal in wals for size in wal.former]
+    return TableState(
+        looked_at_nanos=now_nanos,
+        version=view.version,
+        shards=len(view.shards),
+        broken_shards=len(view.broken),
         pending_generations=len(pending),
         pending_bytes=sum_known(g.in_memory_bytes for g in pending),
-        oldest_pending_seconds=round(oldest, 1) if len(known) == len(times) else None,
-        index_lag_generations=lag,
-        reclaimable_bytes=sum_known(measure_reclaimable(view, wals)),
+        oldest_pending_at_nanos=min(known) if known and len(known) == len(times) else None,
+        index_lag_generations=count_lags(view),
+        reclaimable_generations=len(reclaimable),
+        reclaimable_bytes=sum_known(reclaimable),
         abandoned_shards=sum_known(abandoned),
-        unflushed_seconds=None
-        if None in abandoned
-        else max((wal.idle_seconds or 0.0 for wal in wals if wal.unflushed), default=0.0),
+        unflushed_seconds=None if None in abandoned else max(silent, default=0.0),
     )
 
 

@@ -6,8 +6,8 @@ Airflow reads its classes: nothing heavy may be imported here.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -21,22 +21,21 @@ from memwal.jobs.status.plan import (
     count_lag,
     describe_due_shards,
     find_word,
-    measure_reclaimable,
-    measure_table,
+    take_state,
 )
 from memwal.model import (
     BrokenShard,
     Consistency,
-    CursorGauge,
+    Cursor,
     ShardId,
     ShardView,
-    TableGauges,
     TableView,
     sum_known,
 )
 from memwal.report import (
     DONE,
     FAILED,
+    HELD,
     CheckpointReport,
     CompactionAdvice,
     CursorReport,
@@ -76,20 +75,21 @@ _BY_WORD = {
 
 
 _HOLES_MAX = 100
+_WAL = (
+    *("manifests", "wal_entries", "wal_bytes", "unflushed_wal_entries"),
+    *("idle_seconds", "abandoned", "wal_problem"),
+)
 
 
 class StorageReport(Section):
-    """Bytes by kind; None where not known. Pending and reclaimable are in-memory bytes.
+    """What is stored beside generations; None where not known.
 
-    But of the reclaimable generations of a former MemWAL index the files' sizes are counted.
     `base_bytes` is what the version's manifest names: data files, and index files as far as their
     sizes are recorded. `small_objects` counts the shards' manifests and WAL entries; a few of each
     writer's claim stay for good. A shard that could not be read is left out.
     """
 
     base_bytes: int | None
-    pending_bytes: int | None
-    reclaimable_bytes: int | None
     wal_bytes: int | None
     small_objects: int | None = None
 
@@ -151,7 +151,8 @@ class SnapshotStatusReport(Section):
 class ReclaimableReport(Section):
     """Listed generations that are merged and covered by every index that must cover them.
 
-    With them those that a former MemWAL index had merged, and whose folders are still there.
+    With them those that a former MemWAL index had merged, and whose folders are still there, by the
+    sizes of their files; all else is in-memory bytes.
     `collected` tells whether a retention is configured, by which jobs delete them.
     """
 
@@ -165,6 +166,15 @@ class FailedConditionReport(Section):
 
     condition: str
     value: float | int | None
+
+
+class UntilReport(Section):
+    """How the wait of `--until` ended; `missing` tells how far shards are that fall short."""
+
+    step: str
+    reached: bool
+    target: dict[ShardId, int]
+    missing: dict[ShardId, int]
 
 
 class AttentionReport(Section):
@@ -222,37 +232,8 @@ class StatusTableReport(TableReport):
     checkpoints: tuple[CheckpointReport, ...] = ()
     cursors: tuple[CursorReport, ...] = ()
     backup: LastBackupReport | None = None
+    until: UntilReport | None = None
     warnings: tuple[str, ...] = ()
-
-    def gauges(self, looked_at_nanos: int) -> TableGauges | None:
-        """How the table stands, for metrics; None where it could not be told."""
-        if self.version is None:
-            return None
-        flushed = [f for s in self.shards if (f := _nanos(s.oldest_pending_flushed_at)) is not None]
-        # Of an index of which nothing is recorded, it is not known that it has caught up.
-        behind = max((s.merged_generation for s in self.shards), default=0)
-        held = self.lease if self.lease and self.lease.state == "held" else None
-        return TableGauges(
-            looked_at_nanos=looked_at_nanos,
-            pending_generations=sum(len(s.pending_generations) for s in self.shards),
-            pending_bytes=sum_known(s.pending_bytes for s in self.shards),
-            oldest_pending_at_nanos=min(flushed, default=None),
-            index_lag_generations={
-                i.name: behind if i.lag_generations is None else i.lag_generations
-                for i in self.indexes
-            },
-            reclaimable_bytes=None if self.reclaimable is None else self.reclaimable.bytes,
-            abandoned_shards=None
-            if self.consistency == "snapshot"
-            else sum(s.abandoned for s in self.shards),
-            lease_held_at_nanos=None if held is None else _nanos(held.acquired_at),
-            last_backup_at_nanos=find_backup_time(self.backup),
-            cursors={
-                found.name: CursorGauge(lag_versions=found.behind, moved_at_nanos=moved)
-                for found in self.cursors
-                if found.behind is not None and (moved := _nanos(found.moved_at)) is not None
-            },
-        )
 
 
 def find_late_backup(report: StatusTableReport) -> str | None:
@@ -284,16 +265,17 @@ def report_status(
     unindexed_rows: Callable[[str], int | None],
     due: Mapping[ShardId, tuple[str, ...]],
     now_nanos: int,
-    lease: LeaseReport | None = None,
+    collects: bool = False,
     records: Sequence[RunRecord] = (),
-    checkpoints: tuple[CheckpointReport, ...] = (),
-    cursors: tuple[CursorReport, ...] = (),
+    stored_cursors: Sequence[Cursor] = (),
+    backup: LastBackupReport | None = None,
     warnings: Sequence[str] = (),
+    **more: Any,
 ) -> StatusTableReport:
     """The status report of one table. The two callables look up what a view does not hold.
 
     `due` are the shards of `find_due_shards`; `records` are of runs, newest first; `warnings` are
-    added to those of the view.
+    added to those of the view, and `more` are fields of the report as they are.
     """
     stuck = find_stuck_shards(view, records)
     wals = {shard.shard_id: wal(shard.shard_id) for shard in view.shards}
@@ -301,8 +283,14 @@ def report_status(
         _report_shard(view, s, wals[s.shard_id], due.get(s.shard_id, ()), stuck.get(s.shard_id))
         for s in view.shards
     )
-    measures = measure_table(view, wals.values(), now_nanos)
-    reclaimable = _report_reclaimable(view, wals.values())
+    lease: LeaseReport | None = more.get("lease")
+    made = find_backup_time(backup)
+    state = replace(
+        take_state(view, now_nanos, wals.values()),
+        cursors=stored_cursors,
+        lease_held_at_nanos=_nanos(lease.acquired_at) if lease and lease.state == HELD else None,
+        last_backup_at_nanos=made,
+    )
     broken = tuple(_report_broken(view, b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
     errors = name_some([str(b.error) for b in view.broken], SHARDS_NAMED_MAX, "shards")
@@ -316,35 +304,38 @@ def report_status(
         uri=view.uri,
         due=bool(due),
         due_reasons=describe_due_shards(due),
-        storage=_report_storage(view, shards, reclaimable),
+        storage=StorageReport(
+            base_bytes=view.file_bytes,
+            wal_bytes=sum_known(s.wal_bytes for s in shards),
+            small_objects=sum_known(n for s in shards for n in (s.manifests, s.wal_entries)),
+        ),
         version=view.version,
         consistency="latest" if view.taken_at_millis is None else "snapshot",
         rows=view.rows,
         primary_key=view.primary_key,
-        **asdict(measures),
+        state=state,
+        **state.known(),
         policy=policy_document(view.policy_text),
         expire=describe_expire(view),
         shards=(*shards, *broken),
         indexes=_report_indexes(view, unindexed_rows),
-        snapshot=_report_snapshot(view),
-        reclaimable=reclaimable,
-        lease=lease,
-        checkpoints=checkpoints,
-        cursors=cursors,
+        snapshot=SnapshotStatusReport(
+            taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
+            num_shards=view.mem_wal.num_shards,
+        ),
+        reclaimable=ReclaimableReport(
+            generations=state.reclaimable_generations or 0,
+            bytes=state.reclaimable_bytes,
+            collected=collects,
+        ),
+        backup=backup,
+        backup_age_seconds=max(0.0, round((now_nanos - made) / 1e9, 1)) if made else None,
         warnings=(
             *(*view.warnings, *_warn_of_shards(view, shards)),
             *(*filter(None, [view.snapshot_unused_text]), *warnings),
         ),
+        **more,
     )
-
-
-def add_backup(
-    report: StatusTableReport, backup: LastBackupReport | None, now_nanos: int
-) -> StatusTableReport:
-    """With the table's newest backup, and how old it is."""
-    at = None if backup is None else _nanos(backup.made_at)
-    age = None if at is None else max(0.0, round((now_nanos - at) / 1e9, 1))
-    return report.model_copy(update={"backup": backup, "backup_age_seconds": age})
 
 
 def judge_conditions(
@@ -367,25 +358,6 @@ def sum_up_conditions(report: JobReport) -> JobReport:
     if {table.exit_code for table in report.tables} - {EXIT_DONE} != {EXIT_CONDITION}:
         return report
     return report.model_copy(update={"outcome": FAILED, "exit_code": EXIT_CONDITION})
-
-
-def _report_snapshot(view: TableView) -> SnapshotStatusReport:
-    return SnapshotStatusReport(
-        taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
-        num_shards=view.mem_wal.num_shards,
-    )
-
-
-def _report_storage(
-    view: TableView, shards: Sequence[ShardStatusReport], reclaimable: ReclaimableReport
-) -> StorageReport:
-    return StorageReport(
-        base_bytes=view.file_bytes,
-        pending_bytes=sum_known(s.pending_bytes for s in shards),
-        reclaimable_bytes=reclaimable.bytes,
-        wal_bytes=sum_known(s.wal_bytes for s in shards),
-        small_objects=sum_known(n for s in shards for n in (s.manifests, s.wal_entries)),
-    )
 
 
 def find_stuck_shards(view: TableView, records: Sequence[RunRecord]) -> Mapping[ShardId, str]:
@@ -444,13 +416,7 @@ def _report_shard(
         sizes_estimated=any(g.estimated for g in pending),
         oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),
         replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
-        manifests=wal.manifests,
-        wal_entries=wal.entries,
-        wal_bytes=wal.size_bytes,
-        unflushed_wal_entries=wal.unflushed,
-        idle_seconds=wal.idle_seconds,
-        abandoned=wal.abandoned,
-        wal_problem=wal.problem,
+        **{name: getattr(wal, name) for name in _WAL},
         stuck=stuck,
         due_reasons=due,
     )
@@ -488,11 +454,6 @@ def _report_indexes(
     )
 
 
-def _report_reclaimable(view: TableView, wals: Iterable[WalSize]) -> ReclaimableReport:
-    found = measure_reclaimable(view, wals)
-    return ReclaimableReport(generations=len(found), bytes=sum_known(found))
-
-
 def find_attention(report: StatusTableReport, limits: DueLimits) -> tuple[AttentionReport, ...]:
     """All that needs attention, the worst first; nothing where the table is as it should be."""
     table = shlex.quote(report.table)
@@ -527,6 +488,8 @@ def _find(report: StatusTableReport, limits: DueLimits) -> Iterator[tuple[str, s
     if found := silent or abandoned:
         age = format_age(max(s.idle_seconds or 0.0 for s in found))
         yield f"{count_of(len(found), 'shard')} with unflushed rows, silent for {age}", _RESCUE
+    if report.until is not None and not report.until.reached:
+        yield f"not {report.until.step} in time", None
     for failed in report.failed_conditions:
         yield f"--fail-if '{failed.condition}'", _BY_WORD[find_word(failed.condition)]
     if due := [s for s in shards if s.due_reasons]:

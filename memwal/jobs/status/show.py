@@ -17,13 +17,14 @@ from memwal.grid import (
     format_generations,
     format_size,
     numbers,
+    prose,
     style_outcome,
     words,
 )
 from memwal.jobs.status.report import IndexStatusReport, ShardStatusReport, StatusTableReport
 from memwal.model import sum_known
-from memwal.report import LastBackupReport, TableReport
-from memwal.text import count_of, format_age
+from memwal.report import HELD, LastBackupReport, TableReport
+from memwal.text import count_of, format_age, one_line
 
 SHARDS_SHOWN_MAX = 50
 _DUE_LINES_MAX = 5
@@ -59,12 +60,13 @@ INDEXES: tuple[Column[IndexStatusReport], ...] = (
 
 
 TABLES: tuple[Column[TableReport], ...] = (
-    words("table", lambda table: table.table),
-    words("outcome", lambda table: style_outcome(table.outcome)),
+    words("table", lambda table: one_line(table.table)),
     numbers("pending", lambda table: getattr(table, "pending_generations", None)),
     numbers("bytes", lambda table: format_size(getattr(table, "pending_bytes", None))),
     numbers("oldest", lambda table: _format_oldest(table)),
     numbers("lag", lambda table: getattr(table, "index_lag_generations", None)),
+    numbers("garbage", lambda table: format_size(getattr(table, "reclaimable_bytes", None))),
+    prose("now", lambda table: _describe_first(table)),
 )
 
 
@@ -81,23 +83,39 @@ def show_table(
     return list(_describe(report, all_shards, SHARDS if verbose else SHARDS_IN_SHORT))
 
 
-def show_tables(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
-    """Render a line for each table, then the errors."""
-    yield build_table(reports, TABLES, cut=_cut_unread)
-    for report in reports:
-        if report.error:
-            named = report.error.startswith(f"{report.table}:")
-            yield Text(report.error if named else f"{report.table}: {report.error}", style="red")
-    due = sum(getattr(report, "due", False) for report in reports)
-    tables = count_of(len(reports), "table")
-    yield Text(f"{tables}, {due} due; --verbose shows all of each", style="dim")
+def show_tables(
+    reports: Sequence[TableReport], lines: int | None = None
+) -> Iterator[RenderableType]:
+    """Render a line for each table, the worst first, then the errors; no more than `lines`.
+
+    What failed is before what needs somebody, and that by what is pending for longest.
+    """
+    ranked = sorted(reports, key=_rank)
+    errors = [(r.table, r.error) for r in ranked if r.error]
+    shown = len(ranked) if lines is None else max(0, lines - len(errors))
+    yield build_table(ranked[:shown], TABLES)
+    for table, error in errors:
+        named = error.startswith(f"{table}:")
+        yield Text(error if named else f"{table}: {error}", style="red")
+    wrong = sum(bool(r.error or getattr(r, "attention", ())) for r in reports)
+    more = f", {shown} of them shown" if shown < len(reports) else ""
+    text = f"{count_of(len(reports), 'table')}{more}; {wrong} to look after"
+    yield Text(text, style="dim")
 
 
-def _cut_unread(report: TableReport) -> tuple[str | Text, ...]:
-    """Cut the line of a table that could not be read to its name and outcome."""
-    known = isinstance(report, StatusTableReport) and report.version is not None
-    outcome = style_outcome(report.outcome).append(", unreachable" if report.unreachable else "")
-    return () if known else (report.table, outcome)
+def _rank(report: TableReport) -> tuple[bool, bool, float, str]:
+    told, age = getattr(report, "attention", ()), getattr(report, "oldest_pending_seconds", None)
+    return not report.error, not told, -(age or 0.0), report.table
+
+
+def _describe_first(report: TableReport) -> Text:
+    """What is wrong with the table or happens to it, in a few words."""
+    if report.error:
+        return style_outcome("unreachable" if report.unreachable else report.outcome)
+    lease, attention = getattr(report, "lease", None), getattr(report, "attention", ())
+    if lease is not None and lease.state == HELD:
+        return Text(f"{lease.job} by {lease.holder}")
+    return Text(attention[0].what, style="yellow") if attention else Text("OK", style="green")
 
 
 def _format_oldest(report: TableReport) -> str:
@@ -164,11 +182,13 @@ def _describe(
         )
     if report.backup is not None:
         yield Text(f"  {_format_backup(report.backup, report.backup_age_seconds)}")
-    if report.storage is not None:
-        yield from map(Text, _format_storage(report))
+    yield from map(Text, _format_storage(report))
     if report.compaction and (advice := report.compaction.describe("memwal compaction")):
         yield Text(f"  {advice}", style="yellow")
     yield from _list_due(report)
+    if report.until is not None and report.until.reached:
+        shards = count_of(len(report.until.target), "shard")
+        yield Text(f"  {report.until.step}: {shards}", style="green")
     if any(shard.error for shard in report.shards):  # their errors replace the table's own
         for failed in report.failed_conditions:
             why = "the value is not known" if failed.value is None else f"it is {failed.value:,}"
@@ -242,18 +262,19 @@ def _format_lag(index: IndexStatusReport) -> str:
 
 
 def _format_storage(report: StatusTableReport) -> Iterator[str]:
-    def show_sizes(*names: str) -> str:
-        sizes = (getattr(report.storage, f"{name.lower()}_bytes") for name in names)
-        return ", ".join(f"{n} {format_size(s)}" for n, s in zip(names, sizes, strict=True))
-
+    if (stored := report.storage) is None:
+        return
     # Files of small generations are much larger than their rows in memory.
-    in_memory = show_sizes("pending", "reclaimable")
-    yield f"  storage: {show_sizes('base', 'WAL')}; in memory: {in_memory}"
+    yield (
+        f"  storage: base {format_size(stored.base_bytes)}, WAL {format_size(stored.wal_bytes)}; "
+        f"in memory: pending {format_size(report.pending_bytes)}, "
+        f"reclaimable {format_size(report.reclaimable_bytes)}"
+    )
     told = []
     if report.reclaimable is not None and report.reclaimable.generations:
         told.append(f"{count_of(report.reclaimable.generations, 'generation')} reclaimable")
-    if report.storage is not None and report.storage.small_objects:
-        told.append(f"manifests and WAL entries: {report.storage.small_objects:,}")
+    if stored.small_objects:
+        told.append(f"manifests and WAL entries: {stored.small_objects:,}")
     if told:
         yield "    " + ", ".join(told)
     if report.reclaimable and report.reclaimable.generations and not report.reclaimable.collected:

@@ -11,7 +11,7 @@ from memwal.indexes import covering_indexes
 from memwal.jobs.watch.plan import Generation, Lag, Look
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.jobs.watch.report import count_rows
-from memwal.model import CursorGauge, ShardId, TableGauges
+from memwal.model import ShardId, TableState
 from memwal.ports import Clock
 from memwal.report import HELD, failed_report
 from memwal.run.metrics.sink import Metrics, Stage, count_requests, name_failure
@@ -78,9 +78,8 @@ def _find_unfinished(
 
 @dataclass(kw_only=True, slots=True)
 class _Table:
-    gauges: TableGauges = TableGauges(looked_at_nanos=0)
+    state: TableState = TableState()
     progress: Reached | None = None
-    version: int = 0
     looks: Failures = (0, None)
     rounds: Failures = (0, None)
 
@@ -89,7 +88,7 @@ class _Table:
 class WatchMetrics:
     """The Observer port: records what a watch sees.
 
-    A table that can't be looked at keeps its last gauges: ages keep growing, and `looked_at_nanos`
+    A table that can't be looked at keeps its last state: ages keep growing, and `looked_at_nanos`
     shows how old they are.
     """
 
@@ -102,46 +101,24 @@ class WatchMetrics:
         places = {name: place for place, name in enumerate(waiting, start=1)}
         for name in tables:
             found, place = self._tables.get(name), places.get(name)
-            if found is None or found.gauges.queue_place != place:
+            if found is None or found.state.queue_place != place:
                 self._show(name, queue_place=place)
 
     def looked(self, look: Look, lag: Lag) -> None:
         """Record a look that succeeded."""
-        now, elapsed = self.clock.now_nanos(), self.clock.monotonic_seconds()
-
-        def date(seconds: float | None) -> int | None:
-            return None if seconds is None else now - int((elapsed - seconds) * 1e9)
-
         self.metrics.add(count_requests(look.requests))
-        table = self._find(lag.table)
-        if lag.version != table.version:
-            # The table makes progress, so whoever holds the lease works: two watches may share it.
-            self._show(lag.table, lease_held_at_nanos=None)
-            table.version = lag.version
-        table.looks = (0, None)
+        table, before = self._find(lag.table), self._find(lag.table).state
         fresh, table.progress = find_fresh(table.progress, look)
         for stage, seconds in fresh:
             self.metrics.record_freshness(stage, seconds)
+        # A table that makes progress is worked on by whoever holds the lease: watches may share it.
+        stays = lag.state.version == before.version
+        table.looks, table.state = (0, None), lag.state
         self._show(
             lag.table,
-            looked_at_nanos=now,
-            pending_generations=lag.pending_generations,
-            pending_bytes=lag.pending_bytes,
-            oldest_pending_at_nanos=date(lag.oldest_pending),
-            oldest_unindexed_at_nanos=date(min(lag.unindexed.values(), default=None)),
-            index_lag_generations=lag.index_lag_generations,
-            reclaimable_bytes=lag.reclaimable_bytes,
-            freshness_target_seconds=lag.freshness_seconds,
-            abandoned_shards=look.abandoned_shards,
-            last_backup_at_nanos=look.last_backup_at_nanos,
-            merged_rows=table.gauges.merged_rows or 0,
-            cursors={
-                found.name: CursorGauge(
-                    lag_versions=max(0, look.view.version - found.version),
-                    moved_at_nanos=found.moved_at_nanos,
-                )
-                for found in look.cursors
-            },
+            lease_held_at_nanos=before.lease_held_at_nanos if stays else None,
+            queue_place=before.queue_place,
+            merged_rows=before.merged_rows or 0,
         )
 
     def failed(self, table: str, error: MemWalError) -> None:
@@ -157,12 +134,12 @@ class WatchMetrics:
         report = end.report or failed_report(name, error)
         self.metrics.record_table(WATCH, report, end.requests)
         table = self._find(name)
-        merged_rows = (table.gauges.merged_rows or 0) + count_rows(end)
-        table.gauges = replace(table.gauges, merged_rows=merged_rows)
+        merged_rows = (table.state.merged_rows or 0) + count_rows(end)
+        table.state = replace(table.state, merged_rows=merged_rows)
         if report.outcome == HELD or any(
             job.report.outcome == HELD for job in getattr(report, "jobs", ())
         ):
-            since = table.gauges.lease_held_at_nanos or self.clock.now_nanos()
+            since = table.state.lease_held_at_nanos or self.clock.now_nanos()
             self._show(name, lease_held_at_nanos=since)
             return
         reason = name_failure(report)
@@ -177,8 +154,8 @@ class WatchMetrics:
     def _find(self, table: str) -> _Table:
         return self._tables.setdefault(table, _Table())
 
-    def _show(self, table: str, **gauges: Any) -> None:
+    def _show(self, table: str, **changes: Any) -> None:
         found = self._find(table)
         failures, reason = found.looks if found.looks[0] else found.rounds
-        found.gauges = replace(found.gauges, failures=failures, reason=reason, **gauges)
-        self.metrics.record_gauges(table, found.gauges)
+        found.state = replace(found.state, failures=failures, reason=reason, **changes)
+        self.metrics.record_state(table, found.state)

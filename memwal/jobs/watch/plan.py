@@ -15,8 +15,8 @@ from memwal.errors import MemWalError
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.merge.plan import choose_shards
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.status.plan import DueLimits, count_lags, find_due_shards, find_reclaimable
-from memwal.model import PRIORITY, Cursor, ShardId, ShardView, TableView, sum_known
+from memwal.jobs.status.plan import DueLimits, find_due_shards, take_state
+from memwal.model import PRIORITY, Cursor, ShardId, ShardView, TableState, TableView
 
 Generation = tuple[ShardId, int]
 
@@ -108,7 +108,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lag:
-    """How far a table was behind its writers at a look.
+    """How far a table was behind its writers at a look: its state, and what rounds are planned by.
 
     `mergeable` has the shards that a merge would take, each with the time its oldest pending
     generation was flushed; `unindexed` has, for each index that is behind, the flush time of the
@@ -118,19 +118,12 @@ class Lag:
     """
 
     table: str
-    freshness_seconds: float
-    version: int
-    shards: int
-    pending_generations: int
-    pending_bytes: int | None
+    state: TableState
     oldest_pending: float | None
     mergeable: Mapping[ShardId, float]
     mergeable_bytes: int
     due: Mapping[ShardId, tuple[str, ...]]
-    index_lag_generations: Mapping[str, int]
     unindexed: Mapping[str, float]
-    reclaimable_generations: int
-    reclaimable_bytes: int | None
     problems: Mapping[str, MemWalError]
     flushed: Mapping[Generation, float]
     progress: object
@@ -188,23 +181,34 @@ def assess(
         if lacking
     }
     work, problems = _find_work(view)
-    aged = [replace(s, oldest_pending_flushed_at_nanos=_date(s, look)) for s in work]
-    reclaimable = find_reclaimable(view)
+    dated = replace(
+        view,
+        shards=tuple(
+            replace(s, oldest_pending_flushed_at_nanos=_date(s, look)) for s in view.shards
+        ),
+    )
+    due = find_due_shards(dated, target.due, now_nanos)
+
+    def date(at: float | None) -> int | None:
+        return None if at is None else now_nanos - int((now - at) * 1e9)
+
+    oldest_pending = min(oldest.values(), default=None)
     return Lag(
         table=table,
-        freshness_seconds=target.freshness_seconds,
-        version=view.version,
-        shards=len(view.shards),
-        pending_generations=sum(len(shard.pending) for shard in view.shards),
-        pending_bytes=sum_known(g.in_memory_bytes for s in view.shards for g in s.pending),
-        oldest_pending=min(oldest.values(), default=None),
+        state=replace(
+            take_state(dated, now_nanos),
+            oldest_pending_at_nanos=date(oldest_pending),
+            oldest_unindexed_at_nanos=date(min(unindexed.values(), default=None)),
+            abandoned_shards=look.abandoned_shards,
+            freshness_target_seconds=target.freshness_seconds,
+            last_backup_at_nanos=look.last_backup_at_nanos,
+            cursors=look.cursors,
+        ),
+        oldest_pending=oldest_pending,
         mergeable={shard.shard_id: oldest[shard.shard_id] for shard in work},
         mergeable_bytes=sum(g.in_memory_bytes or 0 for shard in work for g in shard.pending),
-        due=find_due_shards(replace(view, shards=tuple(aged)), target.due, now_nanos),
-        index_lag_generations=count_lags(view),
+        due={shard.shard_id: due[shard.shard_id] for shard in work if shard.shard_id in due},
         unindexed=unindexed,
-        reclaimable_generations=len(reclaimable),
-        reclaimable_bytes=sum_known(g.in_memory_bytes for g in reclaimable),
         problems=problems,
         flushed=flushed,
         progress=(view.mem_wal.merged, view.mem_wal.index_catchup),
@@ -298,7 +302,7 @@ def find_need(
     jobs = []
     if shards:
         jobs.append(MERGE)
-    if index_aged or (merge_aged and lag.index_lag_generations):
+    if index_aged or (merge_aged and lag.state.index_lag_generations):
         jobs.append(INDEX_CATCHUP)
     aged = [
         f"the oldest {what} generation is {now - at:.0f} s old, of {target.freshness_seconds:g} s"

@@ -26,6 +26,9 @@ _COUNTS = (
     ("bytes_freed", "bytes freed"),
 )
 
+_RECLAIMABLE = ("reclaimable_generations", "reclaimable_bytes")
+_LOOKED = ("version", "shards", "pending_generations", "pending_bytes", *_RECLAIMABLE)
+
 
 class WatchReport(JobReport):
     """What a watch did in all, its tables by their last rounds.
@@ -57,16 +60,12 @@ def event_document(event: Event) -> dict[str, Any]:
 
 def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:
     """The details of a look event: what it found, and what has to be done now, if anything."""
+    found = {name: getattr(lag.state, name) for name in _LOOKED}
     return {
-        "version": lag.version,
-        "shards": lag.shards,
-        "pending_generations": lag.pending_generations,
-        "pending_bytes": lag.pending_bytes,
+        **found,
+        "index_lag_generations": dict(lag.state.index_lag_generations),
         "oldest_pending_seconds": _round(lag.pending_seconds(now)),
-        "index_lag_generations": dict(lag.index_lag_generations),
         "oldest_unindexed_seconds": _round(lag.unindexed_seconds(now)),
-        "reclaimable_generations": lag.reclaimable_generations,
-        "reclaimable_bytes": lag.reclaimable_bytes,
         "needs": list(need.jobs) if need else [],
         "reasons": list(need.reasons) if need else [],
     }
@@ -75,8 +74,7 @@ def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:
 def describe_space(lag: Lag) -> dict[str, Any]:
     """The details of a space event: what piles up on a table whose garbage nobody collects."""
     return {
-        "reclaimable_generations": lag.reclaimable_generations,
-        "reclaimable_bytes": lag.reclaimable_bytes,
+        **{name: getattr(lag.state, name) for name in _RECLAIMABLE},
         "message": "nothing deletes them, their WAL or old versions: give --retention 7d, or set "
         "retention in memwal.toml",
     }

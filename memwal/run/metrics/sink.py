@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from memwal.clock import SystemClock
 from memwal.errors import MemWalError, error_of
-from memwal.model import TableGauges
+from memwal.model import TableState
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -76,11 +75,11 @@ def _key(name: str, **labels: str) -> tuple[str, Labels]:
 class Metrics:
     """Takes metrics and discards them; `Telemetry` keeps them."""
 
-    def record_gauges(self, table: str, gauges: TableGauges) -> None:
-        """Record the table's current gauges, replacing the previous ones."""
+    def record_state(self, table: str, state: TableState) -> None:
+        """Record how the table stands now, in place of what was known."""
 
     def forget_table(self, table: str) -> None:
-        """Drop the gauges of a table that is not looked at any more."""
+        """Drop what is known of a table that is not looked at any more."""
 
     def record_freshness(self, stage: Stage, seconds: float) -> None:
         """Record how long after its flush a generation was merged or indexed, once for each."""
@@ -94,10 +93,9 @@ class Metrics:
     def record_report(self, report: JobReport) -> None:
         """Record the outcome of a job on all its tables."""
         self.add(count_report(report))
-        now = SystemClock().now_nanos()
         for table in report.tables:
-            if (gauges := table.gauges(now)) is not None:
-                self.record_gauges(table.table, gauges)
+            if table.state is not None:
+                self.record_state(table.table, table.state)
 
     def record_table(self, job: str, report: TableReport, requests: Mapping[str, int]) -> None:
         """Record the outcome of a job on one table while the run goes on."""

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from threading import Lock
 
 from opentelemetry import trace
@@ -27,7 +28,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from memwal.clock import SystemClock
-from memwal.model import TableGauges
+from memwal.model import TableState
 from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS
 from memwal.run.metrics.sink import Counts, Metrics, Stage
 from memwal.store.tables.lance_calls import join_lance
@@ -55,7 +56,7 @@ class Telemetry(Metrics):
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """`registry` is the one that a reader fills; `exposition` shows it."""
-        self._gauges: dict[str, TableGauges] = {}
+        self._states: dict[str, TableState] = {}
         self._lock = Lock()
         self._registry = registry
         self._now_nanos = now_nanos or SystemClock().now_nanos
@@ -77,13 +78,13 @@ class Telemetry(Metrics):
                     name, unit, text, explicit_bucket_boundaries_advisory=buckets
                 )
 
-    def record_gauges(self, table: str, gauges: TableGauges) -> None:
-        """Record the table's current gauges, replacing the previous ones."""
-        self._gauges[table] = gauges
+    def record_state(self, table: str, state: TableState) -> None:
+        """Record how the table stands now, in place of what was known."""
+        self._states[table] = state
 
     def forget_table(self, table: str) -> None:
-        """Drop the gauges of a table that is not looked at any more."""
-        self._gauges.pop(table, None)
+        """Drop what is known of a table that is not looked at any more."""
+        self._states.pop(table, None)
 
     def record_freshness(self, stage: Stage, seconds: float) -> None:
         """Record how long after its flush a generation was merged or indexed."""
@@ -114,14 +115,14 @@ class Telemetry(Metrics):
         self._on_close()
 
     def _observe(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
-        measure = _GAUGES[name]
+        measure = _GAUGES.get(name) or partial(_take_field, name.removeprefix("memwal_"))
 
         def observe(_: CallbackOptions) -> list[Observation]:
             now = self._now_nanos()
             return [
                 Observation(value, {"table": _label(table), **labels})
-                for table, gauges in list(self._gauges.items())
-                for labels, value in measure(gauges, now)
+                for table, state in list(self._states.items())
+                for labels, value in measure(state, now)
                 if value is not None
             ]
 
@@ -240,50 +241,46 @@ def _label(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _take_field(name: str, s: TableState, now_nanos: int) -> Values:
+    return [({}, getattr(s, name))]
+
+
 def _age(since_nanos: int | None, now_nanos: int) -> float | None:
     return None if since_nanos is None else max(0.0, (now_nanos - since_nanos) / 1e9)
 
 
-def _age_of_pending(gauges: TableGauges, now_nanos: int) -> Values:
-    nothing = gauges.pending_generations == 0
-    return [({}, 0.0 if nothing else _age(gauges.oldest_pending_at_nanos, now_nanos))]
+def _age_of_pending(s: TableState, now_nanos: int) -> Values:
+    nothing = s.pending_generations == 0
+    return [({}, 0.0 if nothing else _age(s.oldest_pending_at_nanos, now_nanos))]
 
 
-def _age_of_unindexed(gauges: TableGauges, now_nanos: int) -> Values:
-    known = gauges.pending_generations is not None
-    nothing = known and not any(gauges.index_lag_generations.values())
-    return [({}, 0.0 if nothing else _age(gauges.oldest_unindexed_at_nanos, now_nanos))]
+def _age_of_unindexed(s: TableState, now_nanos: int) -> Values:
+    nothing = s.pending_generations is not None and not any(s.index_lag_generations.values())
+    return [({}, 0.0 if nothing else _age(s.oldest_unindexed_at_nanos, now_nanos))]
 
 
-def _failures(gauges: TableGauges, now_nanos: int) -> Values:
-    return [({"reason": gauges.reason or "unknown"}, gauges.failures or None)]
+def _failures(s: TableState, now_nanos: int) -> Values:
+    return [({"reason": s.reason or "unknown"}, s.failures or None)]
 
 
-_GAUGES: Mapping[str, Callable[[TableGauges, int], Values]] = {
-    "memwal_pending_generations": lambda s, now: [({}, s.pending_generations)],
-    "memwal_pending_bytes": lambda s, now: [({}, s.pending_bytes)],
+# All other gauges are fields of the same name.
+_GAUGES: Mapping[str, Callable[[TableState, int], Values]] = {
     "memwal_oldest_pending_seconds": _age_of_pending,
     "memwal_oldest_unindexed_seconds": _age_of_unindexed,
     "memwal_index_lag_generations": lambda s, now: [
         ({"index": _label(name)}, lag) for name, lag in s.index_lag_generations.items()
     ],
-    "memwal_reclaimable_bytes": lambda s, now: [({}, s.reclaimable_bytes)],
-    "memwal_freshness_target_seconds": lambda s, now: [({}, s.freshness_target_seconds)],
-    "memwal_abandoned_shards": lambda s, now: [({}, s.abandoned_shards)],
     "memwal_lease_held_seconds": lambda s, now: [({}, _age(s.lease_held_at_nanos, now))],
     "memwal_last_backup_timestamp_seconds": lambda s, now: [
         ({}, None if s.last_backup_at_nanos is None else s.last_backup_at_nanos / 1e9)
     ],
     "memwal_cursor_lag_versions": lambda s, now: [
-        ({"cursor": _label(name)}, found.lag_versions) for name, found in s.cursors.items()
+        ({"cursor": _label(c.name)}, max(0, s.version - c.version)) for c in s.cursors
     ],
     "memwal_cursor_age_seconds": lambda s, now: [
-        ({"cursor": _label(name)}, _age(found.moved_at_nanos, now))
-        for name, found in s.cursors.items()
+        ({"cursor": _label(c.name)}, _age(c.moved_at_nanos, now)) for c in s.cursors
     ],
     "memwal_consecutive_failures": _failures,
     "memwal_last_look_timestamp_seconds": lambda s, now: [({}, s.looked_at_nanos / 1e9)],
-    "memwal_queue_place": lambda s, now: [({}, s.queue_place)],
-    "memwal_merged_rows": lambda s, now: [({}, s.merged_rows)],
 }
 _LIMITS = {ObservableGauge: _SERIES_MAX}

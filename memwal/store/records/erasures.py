@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +84,9 @@ class StoredErasures:
         """Delete an erasure that was killed before it stored its keys, and so did nothing."""
         self._objects.delete([f"{layout.erasure_folder(erasure_id)}/record.json"])
 
-    def put_proof(self, erasure_id: str, lines: Iterable[str]) -> None:
-        """Store the newest proof."""
-        data = "".join(f"{line}\n" for line in lines).encode()
+    def put_proof(self, erasure_id: str, findings: Iterable[Any]) -> None:
+        """Store the newest proof: a line for each of these dataclasses."""
+        data = "".join(f"{json.dumps(asdict(found))}\n" for found in findings).encode()
         self._objects.put(f"{layout.erasure_folder(erasure_id)}/proof.jsonl", data)
 
     def forget_keys(self, erasure_id: str) -> None:
@@ -114,7 +114,7 @@ class StoredErasures:
         over = found.state == "open" and found.clean_version is not None and found.left == 0
         if over and self.read_keys(erasure_id) is None:
             # Only the run that ends it forgets the keys: killed before its last word, it is done.
-            return replace(found, ended_at=found.looked_at)
+            return replace(found, state="done", ended_at=found.looked_at)
         return found
 
 

@@ -335,17 +335,6 @@ class LanceTables:
             return int(reader.metadata().num_rows)
         return None
 
-    def file_values(self, path: str, column: str, rows_max: int) -> list[Any]:
-        """The first values of a column of a single Lance file; none where it can't be read.
-
-        Its footer must have been checked before (see `memwal.store.tables.manifests`).
-        """
-        with passed_over(KeyError):
-            reader = LanceFileReader(f"{self._uri}/{path}", **self.opening)
-            found = reader.read_range(0, min(rows_max, int(reader.metadata().num_rows)))
-            return list(found.to_table()[column].to_pylist())
-        return []
-
     def file_columns(self, path: str) -> tuple[str, ...]:
         """The names of a single Lance file's top-level columns. Raises as `file_batches`."""
         reader = self._open_file(path, None)

@@ -225,11 +225,6 @@ def build_index(dataset: Any, recipe: IndexRecipe) -> None:
     )
 
 
-def build_again(dataset: Any, name: str) -> None:
-    """Build an index again as it was built. Raises what `call_lance` raises."""
-    build_index(dataset, read_recipe(dataset, name))
-
-
 def _text_parameters(dataset: Any, described: Any) -> dict[str, Any]:
     """A full-text index's settings; where its files can't be read, those in the manifest."""
     settings = dict(described.details)

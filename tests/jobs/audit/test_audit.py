@@ -23,6 +23,7 @@ from memwal.jobs.audit.report import AuditTableReport, AuditVerifyReport
 from memwal.jobs.audit.request import AuditRequest
 from memwal.jobs.checkpoint.job import run_drop
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
+from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.lease.job import run_lease_break
@@ -37,7 +38,6 @@ from memwal.run.trail import describe_asked, open_trail
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.garbage_runs import expire, laid_out
-from tests.support.ingest_tables import make, rows_of
 from tests.support.nursery import killed
 from tests.support.progress import Quiet
 from tests.support.wal_tables import abandon, entry_file
@@ -520,34 +520,6 @@ def test_the_command_line(table: Table, tmp_path: Path, audit: Path) -> None:
     assert command("audit", "verify", "--audit", audit).exit_code == 0
 
 
-# ---- keys
-
-
-def test_a_key_leads_to_its_shard_and_is_written_nowhere(tmp_path: Path, audit: Path) -> None:
-    secret, source = 471_147_114_711, tmp_path / "in.jsonl"
-    table = make(tmp_path / "t", bucket_column="id", num_buckets=3)
-    rows = rows_of([secret, *range(12)]).to_pylist()
-    source.write_text("\n".join(map(json.dumps, rows)))
-    for words in (
-        ("ingest", table.uri, source),
-        ("merge", table.uri, "--audit", audit),
-        *[("garbage", table.uri, *SHORT, "--audit", audit)] * 2,
-    ):
-        done = command(*words, "--engine", "local")
-        assert done.exit_code == 0, done.output
-    assert all(str(secret) not in path.read_text() for path in audit.rglob("*.jsonl"))
-    asked = ("--key", f"id={secret}")
-    shard = json.loads(command("shard", table.uri, *asked, "--json").stdout)["shard_id"]
-    done = command("audit", table.uri, "--audit", audit, *asked, "--json")
-    (found,) = json.loads(done.stdout)["tables"]
-    items = [item for document in found["documents"] for item in document["items"]]
-    assert {item["shard_id"] for item in items} - {None} == {shard}
-    assert len(found["shards_left_out"]) == 2
-    assert {item["action"] for item in items} >= {"merge", "expire", "drop"}
-    shown = command("audit", table.uri, "--audit", audit, *asked)
-    assert "The trail has no keys. 2 shards that can't hold this one" in shown.stdout
-
-
 def test_what_was_asked_has_no_texts_and_no_pairs() -> None:
     assert describe_asked(None) == {}
     assert describe_asked(GarbageRequest()) == {}
@@ -555,14 +527,9 @@ def test_what_was_asked_has_no_texts_and_no_pairs() -> None:
         "execute": True,
         "grace_seconds": 5,
     }
-    secret = AuditRequest(key=(("id", "4711"),), run="4711", limit=7)
-    asked = describe_asked(secret)
-    assert "4711" not in json.dumps(asked)
-    assert asked == {
-        "key": "given, and not written down",
-        "run": "given, and not written down",
-        "limit": 7,
-    }
+    secret = "given, and not written down"
+    assert describe_asked(AuditRequest(run="4711", limit=7)) == {"run": secret, "limit": 7}
+    assert describe_asked(EraseRequest(key=(("id", "4711"),))) == {"key": secret}
     assert describe_asked(RescueRequest(shards=["ce5b"])) == {"shards": ["ce5b"]}
 
 

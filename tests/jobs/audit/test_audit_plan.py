@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from memwal.format import layout
-from memwal.jobs.audit.plan import Chain, Finding, Line, Wanted, clean_path, is_wanted
+from memwal.jobs.audit.plan import Chain, Finding, Line, clean_path, is_about
 
 MISSING, CHANGED, DISOWNED = "MW-U01", "MW-U02", "MW-U03"
 
 SHARD = "_mem_wal/ce5beb05-56de-41d9-b419-bbf41d04f9ab"
-GONE = Line(action="delete", path=f"{SHARD}/0a332fa8_gen_2", shard_id=SHARD[9:])
-MERGED = Line(action="merge", path=SHARD, shard_id=SHARD[9:], generations=(2, 4))
-RESCUED = Line(action="rescue", path=SHARD, shard_id=SHARD[9:], generations=(5, 5))
+GONE = Line(action="delete", path=f"{SHARD}/0a332fa8_gen_2")
+MERGED = Line(action="merge", path=SHARD, generations=(2, 4))
+RESCUED = Line(action="rescue", path=SHARD, generations=(5, 5))
 EXPIRED = Line(action="expire", path=f"_versions/{layout.table_manifest_names(7)[0]}", version=7)
 REWRITTEN = Line(action="rewrite", path="data", version=9)
 
@@ -45,18 +45,8 @@ ABOUT = {
 @pytest.mark.parametrize("line", ABOUT, ids=lambda line: line.action)
 def test_what_is_about_a_path(line: Line) -> None:
     about, not_about = ABOUT[line]
-    assert [path for path in about if not is_wanted(line, Wanted(path=path))] == []
-    assert [path for path in not_about if is_wanted(line, Wanted(path=path))] == []
-    assert is_wanted(line, Wanted())
-
-
-def test_only_shards_that_cannot_hold_the_key_are_left_out() -> None:
-    wanted = Wanted(other_shards=frozenset({SHARD[9:]}))
-    assert not is_wanted(GONE, wanted)
-    assert is_wanted(EXPIRED, wanted), "the base may hold any key"
-    elsewhere = Wanted(other_shards=frozenset({"36055c30-682b-4d29-aef8-48d0bf9bd9b7"}))
-    assert is_wanted(GONE, elsewhere)
-    assert wanted.is_narrow and not Wanted().is_narrow and not Wanted(run_id="x").is_narrow
+    assert [path for path in about if not is_about(line, path)] == []
+    assert [path for path in not_about if is_about(line, path)] == []
 
 
 def test_a_path_may_come_with_the_address() -> None:

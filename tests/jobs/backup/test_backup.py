@@ -21,10 +21,10 @@ from memwal.clock import SystemClock
 from memwal.config import BackupSettings
 from memwal.errors import Refused
 from memwal.format import codec, layout
+from memwal.jobs.backup import job
 from memwal.jobs.backup.job import BackupOptions, run_backup, run_drop, run_list, run_verify
 from memwal.jobs.backup.report import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
-from memwal.jobs.backup.store import PlaceClaim
 from memwal.model import BackupMark, ShardId
 from memwal.ports import Steps, no_steps
 from memwal.read import open_table
@@ -310,6 +310,18 @@ def test_a_drop_that_was_stopped_before_the_hints_leaves_a_place_for_the_next_ba
     done(back_up(table, dest, "c"))
 
 
+def before_claim(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let somebody act just before the next run claims the place."""
+    claim = job.claim_place
+
+    def act_first(*claimed: Any) -> Any:
+        monkeypatch.setattr(job, "claim_place", claim)
+        act()
+        return claim(*claimed)
+
+    monkeypatch.setattr(job, "claim_place", act_first)
+
+
 def test_a_drop_that_ends_what_another_began_while_a_backup_begins(
     table: Table, dest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,16 +330,13 @@ def test_a_drop_that_ends_what_another_began_while_a_backup_begins(
         drop(dest, ["a"], steps=StopAt("delete objects", 1))
     table.flush(table.shards[0], Put([900], 9))  # what has numbers for names is new by now
     table.merge_all()
-    take = PlaceClaim.take
 
-    def drop_first(claim: PlaceClaim) -> None:
+    def drop_first() -> None:
         """Somebody ends the drop just before, and is killed before its lists are gone."""
-        monkeypatch.setattr(PlaceClaim, "take", take)
         with pytest.raises(Stop):
             drop(dest, keep="9", steps=StopAt("drop list", 1))
-        take(claim)
 
-    monkeypatch.setattr(PlaceClaim, "take", drop_first)
+    before_claim(monkeypatch, drop_first)
     done(back_up(table, dest, "b"))
     check_tidy(dest)
     builders.same_rows(read(table, dest), table.truth(), "b")
@@ -338,14 +347,7 @@ def test_the_newest_is_chosen_when_nobody_else_can_drop(
 ) -> None:
     for name in "abc":
         done(back_up(table, dest, name))
-    take = PlaceClaim.take
-
-    def drop_first(claim: PlaceClaim) -> None:
-        monkeypatch.setattr(PlaceClaim, "take", take)
-        done(drop(dest, ["c"]))
-        take(claim)
-
-    monkeypatch.setattr(PlaceClaim, "take", drop_first)
+    before_claim(monkeypatch, lambda: done(drop(dest, ["c"])))
     done(drop(dest, keep="1"))
     assert names(dest) == ["b"]
 

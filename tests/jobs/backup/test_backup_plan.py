@@ -9,7 +9,6 @@ import pytest
 from memwal.errors import Corruption, MemWalError, Refused, Usage
 from memwal.format import layout
 from memwal.jobs.backup.plan import (
-    Cut,
     Needed,
     Phase,
     Place,
@@ -32,7 +31,7 @@ from memwal.model import (
     ShardId,
     ShardManifest,
 )
-from tests.support.views import make_manifest, make_view
+from tests.support.views import make_manifest
 
 SHARD = ShardId("00000000-0000-4000-8000-000000000001")
 WAL = layout.wal_entry_path(SHARD, 3)
@@ -68,10 +67,6 @@ def place(*paths: str, known: tuple[BackupObject, ...] = (), **more: object) -> 
     return replace(Place(uri="/d", known={o.path: o for o in known}, sizes=sizes), **more)  # type: ignore[arg-type]
 
 
-def cut(*needed: Needed) -> Cut:
-    return Cut(view=make_view(uri="/t", version=5), manifest_path="x", needed=needed, wal={})
-
-
 def need(path: str, phase: Phase = Phase.DATA, size: int = 10) -> Needed:
     return Needed(path=path, size_bytes=size, phase=phase)
 
@@ -86,30 +81,28 @@ def code(error: pytest.ExceptionInfo[MemWalError]) -> str:
 def test_only_what_is_not_there_is_copied() -> None:
     plan = plan_copies(
         place("data/a", "data/left", WAL, known=(one("data/a"), one(WAL))),
-        cut(need("data/a"), need("data/left"), need("data/new"), need(WAL, Phase.WAL)),
+        [need("data/a"), need("data/left"), need("data/new"), need(WAL, Phase.WAL)],
     )
     assert [o.path for o in plan.kept] == ["data/a"]
     assert [n.path for n in plan.copied] == ["data/new"]
-    assert [n.path for n in plan.looked_at] == ["data/left"]
-    assert [n.path for n in plan.compared] == [WAL]
-    assert (plan.num_bytes, plan.bytes_there, plan.num_objects) == (10, 30, 4)
+    assert [n.path for n in plan.there] == ["data/left", WAL]
 
 
 def test_an_object_that_a_list_has_and_that_is_gone_is_copied_again() -> None:
-    plan = plan_copies(place(known=(one("data/a"),)), cut(need("data/a")))
+    plan = plan_copies(place(known=(one("data/a"),)), [need("data/a")])
     assert [n.path for n in plan.copied] == ["data/a"]
 
 
 def test_another_size_under_a_path_is_refused() -> None:
     with pytest.raises(Refused) as error:
-        plan_copies(place("data/a", known=(one("data/a"),)), cut(need("data/a", size=11)))
+        plan_copies(place("data/a", known=(one("data/a"),)), [need("data/a", size=11)])
     assert code(error) == "MW-A03"
 
 
 def test_what_names_others_comes_after_them() -> None:
     manifest = layout.shard_manifest_path(SHARD, 1)
     paths = ["_versions/1.manifest", manifest, WAL, f"_mem_wal/{SHARD}/0a_gen_1/x", "data/a"]
-    plan = plan_copies(place(), cut(*(need(path, phase_of(path)) for path in paths)))
+    plan = plan_copies(place(), [need(path, phase_of(path)) for path in paths])
     assert [n.path for n in plan.copied] == paths[::-1]
 
 

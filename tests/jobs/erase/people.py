@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 
 from memwal.config import ResolvedTable, Settings
-from memwal.jobs.erase.job import EraseOptions, ProofOptions, run_erase, run_verify
+from memwal.jobs.erase.job import EraseOptions, run_erase, run_verify
 from memwal.jobs.erase.request import EraseRequest, KeysRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
@@ -156,11 +156,11 @@ def erase(
     return run_erase(options, Quiet()).tables[0]
 
 
-def verify(table: People, erasure_id: str, *keys: str, also: Sequence[str] = ()) -> Any:
-    options = ProofOptions(
+def verify(table: People, erasure_id: str, *keys: str) -> Any:
+    options = EraseOptions(
         tables=[table.resolved],
         erasure_id=erasure_id,
-        request=KeysRequest(key=[f"id={key}" for key in keys], also=also),
+        request=KeysRequest(key=[f"id={key}" for key in keys]),
     )
     return run_verify(options, Quiet()).tables[0]
 

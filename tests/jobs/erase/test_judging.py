@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,32 +12,34 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from memwal.format import layout
 from memwal.jobs.erase.plan import (
     Finding,
+    Judge,
     Kind,
+    Look,
     Sighting,
     State,
-    Surroundings,
+    describe_stuck,
+    find_kind,
     find_spent,
-    find_stuck,
     find_until,
-    is_over,
-    judge,
 )
 from memwal.jobs.erase.store.keys import Keys
+from memwal.jobs.garbage.plan import Permission
 from memwal.model import Erasure, ErasureMark, ShardId, ShardView
+from memwal.text import iso_time
 from tests.support.views import make_manifest
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")
 DAY = 86_400 * 10**9
-AROUND = Surroundings(
-    now_nanos=8 * DAY,
+LOOK = Look(
+    version=9,
+    sightings=(),
     versions={5: DAY, 6: 2 * DAY, 8: 3 * DAY, 9: 4 * DAY},
     index_names={"new": "notes", "old": "vectors"},
-    kept={"_mem_wal/s/wal/1": "its sentinel"},
-    retention_seconds=7 * 86_400.0,
-    grace_seconds=3600.0,
 )
+WEEK = Permission(deletes=True, retention_seconds=7 * 86_400.0, grace_seconds=3600.0, wal=True)
 DONE = Erasure(
     erasure_id="01234567",
     keys=1,
@@ -53,8 +56,24 @@ def seen(kind: Kind, rows: int | None, **more: Any) -> Sighting:
 
 
 def judged(sighting: Sighting, erasure: Erasure = DONE) -> Finding:
-    (found,) = judge([sighting], AROUND, erasure)
+    (found,) = judge([sighting], erasure)
     return found
+
+
+def judge(
+    sightings: Sequence[Sighting], erasure: Erasure = DONE, now: int = 8 * DAY, kept: str = ""
+) -> list[Finding]:
+    return Judge(
+        look=replace(LOOK, sightings=tuple(sightings)),
+        erasure=erasure,
+        permission=WEEK,
+        kept={"p": kept} if kept else {},
+        now_nanos=now,
+    ).list_findings()
+
+
+def at(nanos: int) -> str | None:
+    return iso_time(nanos)
 
 
 CASES = {
@@ -91,7 +110,7 @@ def test_each_object_by_what_was_seen(case: str) -> None:
     found = judged(sighting)
     assert found.state is state, found
     assert found.why
-    assert is_over([found]) is (state in (State.ABSENT, State.AGAIN, State.OUTSIDE))
+    assert found.is_left is (state in (State.HELD, State.UNKNOWN))
 
 
 @pytest.mark.parametrize("kind", [Kind.DATA, Kind.GENERATION, Kind.WAL_ENTRY])
@@ -108,14 +127,17 @@ def test_an_index_that_was_not_built_anew_holds_whatever_version_names_it() -> N
 
 
 def test_until_when() -> None:
-    assert judged(seen(Kind.DATA, 1, newest=6)).until_nanos == 9 * DAY
-    assert judged(seen(Kind.DATA, 1, newest=6, pins=("tag 'x'",))).until_nanos is None
-    assert judged(seen(Kind.DATA, 1, modified_at_nanos=2 * DAY)).until_nanos == 9 * DAY
+    assert judged(seen(Kind.DATA, 1, newest=6)).until == at(9 * DAY)
+    assert judged(seen(Kind.DATA, 1, newest=6, pins=("tag 'x'",))).until is None
+    assert judged(seen(Kind.DATA, 1, modified_at_nanos=2 * DAY)).until == at(9 * DAY)
+    staged = seen(Kind.STAGED, None, modified_at_nanos=8 * DAY)
+    assert (judged(staged).state, judged(staged).until) == (State.UNKNOWN, at(9 * DAY))
+    assert judged(replace(staged, modified_at_nanos=7 * DAY)).until is None
     data, generation = (
         judged(seen(Kind.DATA, 1, newest=6)),
         judged(seen(Kind.GENERATION, 1, shard_id=SHARD, number=1)),
     )
-    assert find_until([data, generation]) == 10 * DAY + 3600 * 10**9
+    assert find_until([data, generation]) == at(10 * DAY + 3600 * 10**9)
     unknown = judged(seen(Kind.OTHER, None))
     assert find_until([data, unknown]) is None
     assert find_until([judged(seen(Kind.DATA, 0))]) is None
@@ -132,18 +154,43 @@ def test_until_when() -> None:
 def test_no_moment_that_has_passed_is_named(reason: str, hours: int | None) -> None:
     """What else holds it, such as a cursor, has no end that is known."""
     now = 30 * DAY
-    around = replace(AROUND, now_nanos=now, kept={"p": reason})
     sightings = [
         seen(Kind.GENERATION, 1, shard_id=SHARD, number=1),
         seen(Kind.WAL_ENTRY, 1, shard_id=SHARD, number=1, generation=1),
         seen(Kind.DATA, 1, newest=6),
     ]
-    generation, entry, data = judge(sightings, around, DONE)
-    until = None if hours is None else now + hours * 3600 * 10**9
-    assert (generation.until_nanos, entry.until_nanos, data.until_nanos) == (until, until, None)
-    assert find_stuck([generation, entry, data]) == [
-        f for f in (generation, entry, data) if f.until_nanos is None
-    ]
+    generation, entry, data = judge(sightings, now=now, kept=reason)
+    until = None if hours is None else at(now + hours * 3600 * 10**9)
+    assert (generation.until, entry.until, data.until) == (until, until, None)
+    said = describe_stuck("t", [generation, entry, data])
+    assert ("stays although it is older" in str(said), reason in str(said)) == (True, until is None)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("data/a.lance", Kind.DATA),
+        ("data/a/1.blob", Kind.DATA),
+        ("_versions/1.manifest", Kind.VERSION),
+        ("_versions/more/1.manifest", Kind.OTHER),
+        (layout.wal_entry_path(SHARD, 1), Kind.WAL_ENTRY),
+        (f"{layout.wal_entry_path(SHARD, 1)}.tmp.{'0' * 32}", Kind.STAGED),
+        (f"{layout.wal_entry_path(ShardId('s'), 1)}", Kind.OTHER),
+        (f"_mem_wal/{SHARD}/wal/1.arrow", Kind.OTHER),
+        (f"_mem_wal/{SHARD}/0a1b2c3d_gen_1/data/a.lance", Kind.GENERATION),
+        (f"_mem_wal/{SHARD}/notes/data/a.lance", Kind.OTHER),
+        (layout.shard_manifest_path(SHARD, 1), Kind.SHARD_MANIFEST),
+        (f"{layout.STAGING}/1-a", Kind.STAGED),
+        (f"{layout.ERASURES}/01234567/keys.arrow", Kind.ERASED_KEYS),
+        (f"{layout.ERASURES}/01234567/record.json", Kind.ERASURE),
+        (f"{layout.LEASE}/1.json", Kind.RECORD),
+        (layout.RESERVE, Kind.RECORD),
+        (f"{layout.MAINTENANCE}/torn/x", Kind.MAINTENANCE),
+        ("notes.bin", Kind.OTHER),
+    ],
+)
+def test_each_object_is_of_one_kind(path: str, kind: Kind) -> None:
+    assert find_kind(path) is kind
 
 
 ENTRY = seen(

@@ -550,10 +550,13 @@ def test_only_entries_that_may_go_are_worth_reading_newest_first() -> None:
     [(NOW - 86_400 * SECOND, Action.DELETE), (NOW - 86_399 * SECOND, Action.KEEP)],
 )
 def test_staged_files_go_after_a_day(at: int, action: Action) -> None:
-    staged = file("_maintenance/tmp/123-abc", at=at)
-    plan = edited(world(), evidence__beside={leftover.NAME: (staged,)}).plan()
-    assert item(plan, staged.path).action is action
-    assert item(plan, staged.path).kind == "orphan"
+    run = file("_maintenance/tmp/123-abc", at=at)
+    writer = file(f"{layout.wal_entry_path(SHARD, 7)}.tmp.{'0' * 32}", at=at)
+    found = edited(world(), evidence__beside={leftover.NAME: (run,)}, shard__staged=(writer,))
+    plan = found.plan()
+    for staged in (run, writer):
+        assert item(plan, staged.path).action is action
+        assert item(plan, staged.path).kind == "orphan"
 
 
 def snapshot_world(at: int = OLD) -> tuple[World, str]:
@@ -746,6 +749,9 @@ FORGED = [
     "_indices/../x/index.lance",
     f"_mem_wal/{SHARD}/manifest",
     f"_mem_wal/{SHARD}/wal/x.arrow",
+    f"_mem_wal/{SHARD}/wal/x.arrow.tmp.{'0' * 32}",
+    f"_mem_wal/{SHARD}/{'0' * 64}.arrow.tmp.{'0' * 32}",
+    f"_mem_wal/{SHARD}/wal/{'0' * 64}.arrow.tmp.{'0' * 31}",
     f"_mem_wal/{SHARD}/../x",
     f"_mem_wal/{SHARD}/0a1b2c3d_gen_01",
     f"_mem_wal/{SHARD}/0a1b2c3d_gen_2",

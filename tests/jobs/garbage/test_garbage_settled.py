@@ -79,7 +79,7 @@ def test_what_a_quiesce_dropped_is_collected(renewed: Table) -> None:
     size = sum(file.stat().st_size for file in files)
     told = run(renewed, "status")
     assert told["reclaimable"] == {"generations": 4, "bytes": size, "collected": False}
-    assert told["storage"]["reclaimable_bytes"] == size
+    assert told["reclaimable_bytes"] == size
     before = renewed.base_rows()
     items = run(renewed, "garbage", *KEEP)["items"]
     assert sum(i["bytes"] for i in items if i["action"] == "delete") == size

@@ -11,7 +11,7 @@ from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.model import ShardId
 from memwal.store.tables.indexes import replace_mem_wal_entry
-from tests.support.builders import Delete, Key, Put, Table, apply, make_table, unlist_generation
+from tests.support.builders import Delete, Put, Table, apply, make_table, unlist_generation
 
 Damage = Callable[[Table, ShardId], object]
 
@@ -93,31 +93,38 @@ WHOLE: dict[str, Damage] = {
     "manifest cut": lambda t, s: tear(manifest_files(t, s)[0], 9),
     "manifest gone": lambda t, s: _remove_manifests(t, s, 0, 1),
     "three manifests gone": lambda t, s: _remove_manifests(t, s, 0, 3),
-    "all manifests gone": lambda t, s: _remove_manifests(t, s, 0, 99),
-    "all manifests cut": lambda t, s: [tear(path, 5) for path in manifest_files(t, s)],
-    "a manifest gone between others": lambda t, s: _remove_manifests(t, s, 3, 1),
-    "data of a pending generation gone": lambda t, s: shutil.rmtree(folder_of(t, s, 2) / "data"),
-    "newest generation gone": lambda t, s: shutil.rmtree(folder_of(t, s, 3)),
-    "merged generation gone": lambda t, s: shutil.rmtree(folder_of(t, s, 1)),
-    "generation not listed": lambda t, s: unlist_generation(t, s, 2),
-    "covered WAL entry torn": lambda t, s: tear(wal_file(t, s, 1), 50),
-    "sentinel torn": lambda t, s: tear(wal_file(t, s, 8), 50),
     "hints": _point_hints_astray,
-    "index cut": lambda t, s: tear(next(Path(t.uri, "_indices").rglob("*.lance")), 100),
     "progress lowered": _lower_progress,
 }
 """All rows come back from these."""
 
-LOST: dict[str, tuple[Damage, set[int]]] = {
-    "WAL entry in the middle torn": (lambda t, s: tear(wal_file(t, s, 10), 300), {201}),
-    "WAL entry in the middle gone": (lambda t, s: wal_file(t, s, 10).unlink(), {201}),
+LEFT: dict[str, tuple[Damage, str]] = {
+    "all manifests gone": (lambda t, s: _remove_manifests(t, s, 0, 99), "rows of WAL entries 1 to"),
+    "all manifests cut": (
+        lambda t, s: [tear(path, 5) for path in manifest_files(t, s)],
+        "rows of WAL entries 1 to",
+    ),
+    "a manifest gone between others": (lambda t, s: _remove_manifests(t, s, 3, 1), "since that"),
+    "data of a pending generation gone": (
+        lambda t, s: shutil.rmtree(folder_of(t, s, 2) / "data"),
+        "generation 2 of shard",
+    ),
+    "merged generation gone": (lambda t, s: shutil.rmtree(folder_of(t, s, 1)), ""),
+    "generation not listed": (lambda t, s: unlist_generation(t, s, 2), "since that"),
+    "WAL entry in the middle torn": (lambda t, s: tear(wal_file(t, s, 10), 300), "those behind"),
+    "WAL entry in the middle gone": (lambda t, s: wal_file(t, s, 10).unlink(), "those behind"),
     "WAL entry and manifest": (
         lambda t, s: (tear(wal_file(t, s, 10), 300), tear(manifest_files(t, s)[0], 9)),
-        {201},
+        "rows of WAL entries 1 to",
+    ),
+    "flushed since, and no WAL": (
+        lambda t, s: (wal_file(t, s, 7).unlink(), _remove_manifests(t, s, 0, 3)),
+        "rows of WAL entries 1 to",
+    ),
+    "index cut": (lambda t, s: tear(next(Path(t.uri, "_indices").rglob("*.lance")), 100), ""),
+    "base file gone": (
+        lambda t, s: next(Path(t.uri, "data").iterdir()).unlink(),
+        "reads that need",
     ),
 }
-"""All rows but these keys' come back."""
-
-
-def keys_of(table: Table, numbers: set[int]) -> set[Key]:
-    return {table.kind.key(number) for number in numbers}
+"""A repair leaves these as they are; what it names as lost."""

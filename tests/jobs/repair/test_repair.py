@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lance
 import pytest
 from typer.testing import CliRunner
 
@@ -21,7 +21,7 @@ from memwal.errors import Corruption, LostRace, MemWalError, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.repair.apply import TableRepair
 from memwal.jobs.repair.job import RepairOptions, run_repair
-from memwal.jobs.repair.model import Action, Damage
+from memwal.jobs.repair.model import Damage, PutManifest
 from memwal.jobs.repair.report import RepairTableReport, report_repair
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.repair.store import StoredHands
@@ -32,17 +32,15 @@ from memwal.ports import Steps, no_steps
 from memwal.run.options import RunOptions
 from memwal.store.shards.writers import ShardWriters
 from tests.jobs.repair.damages import (
-    LOST,
+    LEFT,
     WHOLE,
     folder_of,
-    keys_of,
     make_damaged_ground,
     manifest_files,
     put_tail,
     tear,
-    wal_file,
 )
-from tests.support.builders import Put, Rows, Table, apply, make_table
+from tests.support.builders import Put, Rows, Table, apply
 from tests.support.indexed import resolved
 from tests.support.progress import Quiet
 from tests.support.sampling import many
@@ -73,7 +71,7 @@ def run(
     steps: Steps = no_steps,
     **asked: Any,
 ) -> Any:
-    request = RepairRequest(**{"execute": True, "idle_seconds": 0.0, **asked})
+    request = RepairRequest(**{"execute": True, **asked})
     options = RepairOptions(
         tables=[resolved(table)], request=request, confirm=confirm, find_place=find_place
     )
@@ -113,7 +111,7 @@ def test_a_sound_table_is_left_alone(table: Table) -> None:
     assert snap(table) == before
 
 
-SOME = {"manifest cut", "data of a pending generation gone", "progress lowered"}
+SOME = {"manifest cut", "progress lowered"}
 
 
 @pytest.mark.parametrize(
@@ -149,82 +147,35 @@ def check_kept(table: Table, before: dict[str, bytes], report: RepairTableReport
             assert after[f"{report.quarantine}/{name}"] == data, name
 
 
+SOME_LEFT = {"WAL entry and manifest", "data of a pending generation gone", "base file gone"}
+
+
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name == "WAL entry and manifest" else pytest.mark.nightly)
-        for name in LOST
-    ],
+    [pytest.param(name, marks=() if name in SOME_LEFT else pytest.mark.nightly) for name in LEFT],
 )
-def test_what_is_lost_is_named(table: Table, name: str) -> None:
-    damage, numbers = LOST[name]
+def test_what_is_left_is_told_with_what_is_lost(table: Table, name: str) -> None:
+    damage, lost = LEFT[name]
     damage(table, table.shards[0])
-    assert broken(table)
-    report = repair(table, accept_loss=True)
-    assert report.exit_code == 8 and "(MW-J03)" in str(report.error)
-    assert [text for text in report.lost if "WAL position 10: the rows of one put" in text]
-    assert broken(table) == []
-    lost = keys_of(table, numbers)
-    assert read(table) == {key: row for key, row in table.truth().items() if key not in lost}
-    again = repair(table)
-    assert (again.exit_code, again.items) == (0, ())
-
-
-def test_what_a_backup_may_have_waits_for_it(table: Table, tmp_path: Path) -> None:
-    """Without `--from` or `--accept-loss` the rest is mended, and the backup helps as before."""
-    place = tmp_path / "vault"
-    backed_up(table, place)
-    tear(wal_file(table, table.shards[0], 10), 300)
-    Path(table.uri, layout.TABLE_HINT).write_text("x")
-    before = snap(table)
+    faults, before = broken(table), snap(table)
     report = repair(table)
     assert report.exit_code == 8 and "(MW-J02)" in str(report.error)
-    left = [item for item in report.items if not item.done]
-    assert [(item.action, item.kind) for item in left] == [("leave", "wal_entry")]
-    assert left[0].evidence.startswith("loses rows: give --from BACKUP, or --accept-loss if there")
-    assert "hint" in {item.kind for item in report.items if item.done}
-    wal, now = layout.wal_folder(table.shards[0]), snap(table)
-    assert {n: d for n, d in now.items() if n.startswith(wal)} == {
-        n: d for n, d in before.items() if n.startswith(wal)
-    }
-    report = repair_from(table, place)
-    check_whole(table, report)
-
-
-def test_rows_that_nothing_has_are_left_and_named(table: Table) -> None:
-    """The data of a pending generation, and its WAL entry: its own key index tells the keys."""
-    shard = table.shards[0]
-    shutil.rmtree(folder_of(table, shard, 2) / "data")
-    wal_file(table, shard, 4).unlink()
-    before = snap(table)
-    report = repair(table)
-    assert report.exit_code == 8 and report.left
-    (item,) = report.items
-    assert (item.action, item.done, item.kind) == ("leave", False, "generation")
-    keys = sorted(key for (key,) in keys_of(table, {1, 101}))
-    assert f"2 rows; keys {keys[0]}, {keys[1]}" in item.lost[0]
+    assert {(item.action, item.done) for item in report.items} == {("leave", False)}
+    assert lost in "; ".join(report.lost) and bool(report.lost) is bool(lost)
+    assert broken(table) == faults
     now = snap(table)
     assert {name: now.get(name) for name in before} == before
-    assert "listed generations" in broken(table)
 
 
-def test_a_generation_whose_rows_the_wal_has_in_part_is_not_flushed_again(table: Table) -> None:
-    """Generation 3 took two puts: with one of them the shard would look healthy, and lack rows."""
+def test_a_shard_without_a_manifest_is_not_opened(table: Table) -> None:
+    """Nothing else says to which spec it belongs; no writer of ours makes another first one."""
     shard = table.shards[0]
-    shutil.rmtree(folder_of(table, shard, 3))
-    wal_file(table, shard, 7).unlink()
-    report = repair(table)
-    assert report.exit_code == 8
-    assert {item.action for item in report.items} == {"leave"}
-    assert "its WAL entries have 2 of its rows" in report.lost[0]
-
-
-def test_a_base_file_is_named_with_its_rows(table: Table) -> None:
-    next(Path(table.uri, "data").iterdir()).unlink()
-    report = repair(table)
-    (item,) = report.items
-    assert (item.kind, item.action) == ("base_file", "leave")
-    assert "is gone (of fragment" in report.lost[0] and report.exit_code == 8
+    for path in manifest_files(table, shard):
+        path.unlink()
+    for merged in ({}, table.progress()):
+        writers = ShardWriters(table.stores.objects, table.stores.tables, merged=merged)
+        with pytest.raises(Corruption, match=r"memwal repair.*MW-M06"):
+            writers.open(shard)
 
 
 def test_the_table_version_that_a_hint_remembers(table: Table) -> None:
@@ -240,79 +191,32 @@ def test_the_table_version_that_a_hint_remembers(table: Table) -> None:
     assert Path(table.uri, layout.TABLE_HINT).read_bytes() == hint
 
 
-def test_an_older_version_that_cannot_be_read(table: Table) -> None:
-    name = layout.table_manifest_names(2)[0]
+def test_an_older_version_that_cannot_be_read(table: Table, tmp_path: Path) -> None:
+    backed_up(table, tmp_path / "vault")
+    version = table.dataset.version
+    table.merge_all()
+    name = layout.table_manifest_names(version)[0]
     path = Path(table.uri, layout.VERSIONS, name)
     tear(path, 40)
     torn = path.read_bytes()
     report = repair(table)
-    assert report.lost == ("version 2 can't be read any more",)
-    assert not path.exists()
+    assert report.exit_code == 8 and report.lost == (f"version {version} can't be read",)
+    assert path.read_bytes() == torn
+    check_whole(table, report := repair_from(table, tmp_path / "vault"))
     kept = Path(table.uri, str(report.quarantine), layout.VERSIONS, name)
     assert kept.read_bytes() == torn
-    assert broken(table) == [] and read(table) == table.truth()
-
-
-def test_checkpoints(table: Table) -> None:
-    """A tag comes back; a record names the folder that its rows are in now; else it goes aside."""
-    opened = memwal.open_table(table.uri)
-    opened.checkpoint("one")
-    opened.checkpoint("two")
-    then = table.keyed(opened.read(checkpoint="one").read_all())
-    one, two = sorted(Path(table.uri, layout.CHECKPOINTS).iterdir())
-    Path(table.uri, layout.checkpoint_tag_path(one.stem)).unlink()
-    shutil.rmtree(folder_of(table, table.shards[0], 2))
-    tear(two, 50)
-    assert "checkpoints" in broken(table)
-    report = repair(table)
-    assert report.exit_code == 8 and report.left == 0
-    assert len(report.lost) == 1 and "checkpoint 'two." in report.lost[0]
-    assert broken(table) == [] and read(table) == table.truth()
-    assert table.keyed(opened.read(checkpoint="one").read_all()) == then
-
-
-def test_a_checkpoint_follows_its_generation(table: Table) -> None:
-    """The list says what `--execute` does: without all rows in the WAL, it is lost with it."""
-    memwal.open_table(table.uri).checkpoint("one")
-    shutil.rmtree(folder_of(table, table.shards[0], 2))
-    listed = repair(table.copied(Path(f"{table.uri}-whole")), execute=False)
-    (item,) = (i for i in listed.items if i.kind == "checkpoint")
-    assert (item.action, item.done, listed.lost) == ("mend", False, ())
-    assert "is flushed again" in item.evidence
-    wal_file(table, table.shards[0], 4).unlink()
-    (item,) = (i for i in repair(table, execute=False).items if i.kind == "checkpoint")
-    assert (item.action, item.lost) == ("leave", ("checkpoint 'one' can't be read any more",))
-    assert item.lost[0] in repair(table).lost
 
 
 def test_the_snapshot_follows_a_shard_that_was_set_back(table: Table) -> None:
-    opened = memwal.open_table(table.uri)
-    opened.snapshot()
-    shutil.rmtree(folder_of(table, table.shards[0], 2))
+    memwal.open_table(table.uri).snapshot()
+    WHOLE["three manifests gone"](table, table.shards[0])
     assert repair(table).exit_code == 0
     lately = memwal.open_table(table.uri, consistency="snapshot")
     assert table.keyed(lately.read().read_all()) == table.truth()
 
 
-def test_a_shard_without_manifests_comes_back_from_the_snapshot(table: Table) -> None:
-    """Its WAL is gone up to where the snapshot was taken, as after `garbage --wal`."""
-    memwal.open_table(table.uri).snapshot()
-    shard = table.shards[1]
-    for path in manifest_files(table, shard):
-        path.unlink()
-    for position in range(1, 8):
-        wal_file(table, shard, position).unlink()
-    report = repair(table)
-    assert (report.exit_code, report.lost) == (0, ()), report
-    assert "from the shard snapshot" in report.items[0].evidence
-    assert broken(table) == [] and read(table) == table.truth()
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize(("kept", "hinted"), [(0, True), (0, False), (3, True)])
-def test_manifests_far_below_what_a_checkpoint_was_made_of(
-    table: Table, kept: int, hinted: bool
-) -> None:
+def test_manifests_far_below_what_a_checkpoint_was_made_of(table: Table) -> None:
     """One manifest above it is enough, and pylance finds it from below, too."""
     shard = table.shards[0]
     files = manifest_files(table, shard)
@@ -321,35 +225,23 @@ def test_manifests_far_below_what_a_checkpoint_was_made_of(
     for version in range(latest.version + 1, 131):
         path = Path(table.uri, layout.shard_manifest_path(shard, version))
         path.write_bytes(layout.encode_stopper(1))
-    hint = Path(table.uri, layout.version_hint_path(shard))
-    StoredHands(stores=table.stores, run_id="a" * 32, refresh=lambda: None).put_manifest(
-        replace(latest, version=131)
-    )
+    hands_of(table).do(PutManifest(manifest=replace(latest, version=131)))
     memwal.open_table(table.uri).checkpoint("one")
     for path in manifest_files(table, shard):
-        if path not in files[len(files) - kept :]:
+        if path not in files[len(files) - 3 :]:
             path.unlink()
-    if not hinted:
-        hint.unlink()
-    seen: list[int] = []
-
-    def stop(step: str) -> None:
-        if step == "Flush":
-            seen.extend(table.stores.shard_manifests.versions(shard))
-
-    report = repair(table, steps=stop)
+    report = repair(table)
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
     assert report.mended == len(report.items) == len({i.path for i in report.items})
-    assert seen == ([132] if not kept else list(range(1, 133)))
-    assert broken(table) == [] and read(table) == table.truth()
     manifests = table.stores.shard_manifests
+    assert sorted(manifests.versions(shard))[:132] == list(range(1, 133))
+    assert broken(table) == [] and read(table) == table.truth()
     newest = manifests.latest(shard)
-    assert newest is not None and newest.version == max(manifests.versions(shard)) > 132
-    hint.write_text('{"version":1}')  # as of a shard whose hints failed to be written
+    Path(table.uri, layout.version_hint_path(shard)).write_text('{"version":1}')
     with table.writer(shard):
         pass
     after = manifests.latest(shard)
-    assert after is not None and after.version > newest.version
+    assert newest is not None and after is not None and after.version > newest.version > 132
     assert after.writer_epoch > newest.writer_epoch
     assert broken(table) == [] and read(table) == table.truth()
 
@@ -362,16 +254,19 @@ def test_records_and_a_lease_that_cannot_be_read(table: Table) -> None:
     for file in files:
         file.write_bytes(b'{"a')
     assert "records" in broken(table)
-    assert "whoever holds the lease may be at work" in str(
-        [item.evidence for item in repair(table, execute=False, idle_seconds=600.0).items]
-    )
+    left = [item.evidence for item in repair(table, execute=False).items]
+    assert "whoever holds the lease may be at work" in str(left)
+    for claim in Path(table.uri, layout.LEASE).glob("*.json"):
+        if claim.read_bytes() == b'{"a':
+            os.utime(claim, (claim.stat().st_mtime - 700,) * 2)
     assert repair(table).exit_code == 0
     assert broken(table) == []
 
 
-def test_a_record_of_a_newer_memwal_is_left_alone(table: Table) -> None:
-    path = Path(table.uri, layout.checkpoint_path("later.0123abcd"))
-    path.parent.mkdir(parents=True)
+@pytest.mark.parametrize("name", [layout.checkpoint_path("x.0123abcd"), layout.lease_claim_path(1)])
+def test_a_record_of_a_newer_memwal_is_left_alone(table: Table, name: str) -> None:
+    path = Path(table.uri, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('{"format": 2}')
     report = repair(table)
     (item,) = report.items
@@ -383,7 +278,7 @@ def test_a_writer_that_is_open_is_fenced_and_loses_nothing(tmp_path: Path) -> No
     table = make_damaged_ground(tmp_path / "t")
     shard = table.shards[0]
     writer = put_tail(table, shard)
-    shutil.rmtree(folder_of(table, shard, 2))
+    manifest_files(table, shard)[0].unlink()
     assert repair(table).exit_code == 0
     with pytest.raises(Exception, match="fenced"):
         apply(table, writer, table.dataset.schema, Put([300], 1), {})
@@ -403,7 +298,7 @@ def repair_from(table: Table, place: Path) -> RepairTableReport:
 
 
 def test_a_backup_has_what_nothing_else_has(table: Table, tmp_path: Path) -> None:
-    """Data of the base, a generation together with its WAL, an entry in the middle of the WAL."""
+    """Data of the base, and a generation."""
     place, shard = tmp_path / "vault", table.shards[0]
     backed_up(table, place)
     first, second = list(Path(table.uri, "data").iterdir())[:2]
@@ -411,8 +306,6 @@ def test_a_backup_has_what_nothing_else_has(table: Table, tmp_path: Path) -> Non
     tear(second, 30)
     torn = second.read_bytes()
     shutil.rmtree(folder_of(table, shard, 2) / "data")
-    wal_file(table, shard, 4).unlink()
-    tear(wal_file(table, shard, 10), 300)
     assert repair(table.copied(tmp_path / "without")).exit_code == 8
     report = repair_from(table, place)
     check_whole(table, report)
@@ -431,7 +324,7 @@ def test_a_version_that_a_backup_brings_back_is_not_lost(table: Table, tmp_path:
     assert lost in repair(table.copied(tmp_path / "without")).lost
     report = repair_from(table, tmp_path / "vault")
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert {(i.action, i.done) for i in report.items if i.kind == "hint"} == {("mend", True)}
+    assert {i.done for i in report.items} == {True}
     assert table.dataset.version == newest
     assert broken(table) == [] and read(table) == table.truth()
 
@@ -445,27 +338,34 @@ def test_a_base_file_that_is_garbled_at_its_length(table: Table, tmp_path: Path)
     assert repair(table, execute=False).items == ()  # only a reading finds it
     report = repair_from(table, tmp_path / "vault")
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
-    assert [(item.kind, item.done) for item in report.items] == [("base_file", True)]
+    assert [(item.kind, item.done) for item in report.items] == [("file", True)]
     assert file.read_bytes() == sound and read(table) == table.truth()
     assert Path(table.uri, str(report.quarantine), "data", file.name).read_bytes() == garbled
     again = repair_from(table, tmp_path / "vault")
     assert (again.exit_code, again.items) == (0, ())
 
 
-def test_the_wal_of_a_copy_that_diverged_is_not_taken(tmp_path: Path) -> None:
-    """Each wrote rows of its own at the same positions since."""
+def test_a_version_of_a_copy_that_diverged_is_not_taken(tmp_path: Path) -> None:
+    """Each has another one of that number, and of those beside it."""
     table = make_damaged_ground(tmp_path / "t")
-    shard, copy = table.shards[0], table.copied(tmp_path / "copy")
-    copy.flush(shard, Put([300], 1))
-    put_tail(copy, shard)
+    copy, first = table.copied(tmp_path / "copy"), table.dataset.version
+    for number, one in enumerate((table, copy)):
+        for _ in range(3):
+            one.flush(table.shards[0], Put([300 + number], 1))
+            one.merge_all()
+    name = layout.table_manifest_names(first + 2)[0]
+    memwal.open_table(copy.uri).checkpoint("one")
+    copy.at(first + 2).tags.create("kept", first + 2)
     backed_up(copy, tmp_path / "vault")
-    put_tail(table, shard)
-    tear(wal_file(table, shard, 10), 300)
-    torn = wal_file(table, shard, 10).read_bytes()
+    for version in (first + 1, first + 2, first + 3):
+        path = layout.table_manifest_names(version)[0]
+        shutil.copy(Path(copy.uri, layout.VERSIONS, path), tmp_path / "vault" / layout.VERSIONS)
+    mine = Path(table.uri, layout.VERSIONS, name)
+    tear(mine, 40)
+    torn = mine.read_bytes()
     report = repair_from(table, tmp_path / "vault")
     assert (report.exit_code, report.mended) == (8, 0), report
-    assert "is of another history" in report.items[0].evidence
-    assert wal_file(table, shard, 10).read_bytes() == torn
+    assert mine.read_bytes() == torn
 
 
 def test_what_a_copy_wrote_last_is_not_taken(tmp_path: Path) -> None:
@@ -488,7 +388,7 @@ def test_what_a_copy_wrote_last_is_not_taken(tmp_path: Path) -> None:
 def test_a_merged_generation_that_a_checkpoint_needs_comes_back(
     table: Table, tmp_path: Path
 ) -> None:
-    """The table has its rows, and drops it: a backup has it for the checkpoint."""
+    """The table has its rows: a backup has it for the checkpoint."""
     opened = memwal.open_table(table.uri)
     opened.checkpoint("one")
     then = table.keyed(opened.read(checkpoint="one").read_all())
@@ -499,32 +399,6 @@ def test_a_merged_generation_that_a_checkpoint_needs_comes_back(
     report = repair_from(table, tmp_path / "vault")
     assert (report.exit_code, report.left, report.lost) == (0, 0, ()), report
     assert table.keyed(opened.read(checkpoint="one").read_all()) == then
-
-
-def test_the_manifests_of_the_only_shard_come_back_by_a_backup(tmp_path: Path) -> None:
-    """Nothing else says to which spec it belongs; no writer of ours makes another first one."""
-    table = make_table(tmp_path / "t", rows=range(5))
-    dataset = lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
-    dataset.initialize_mem_wal(bucket_column=table.kind.names[0], num_buckets=1)
-    shard = table.shards[0]
-    table.flush(shard, Put([1, 301], 1))
-    table.merge_all()
-    table.flush(shard, Put([2, 302], 2))
-    backed_up(table, tmp_path / "vault")
-    table.flush(shard, Put([303], 3))
-    for path in manifest_files(table, shard):
-        path.unlink()
-    before = snap(table)
-    for merged in ({}, table.progress()):
-        writers = ShardWriters(table.stores.objects, table.stores.tables, merged=merged)
-        with pytest.raises(Corruption, match=r"memwal repair.*MW-M06"):
-            writers.open(shard)
-    without = repair(table)
-    assert (without.exit_code, without.mended) == (8, 0)
-    assert "WAL entries 1 to" in without.lost[0] and "_gen_2" in without.lost[0]
-    assert {n: d for n, d in snap(table).items() if n in before} == before
-    report = repair_from(table, tmp_path / "vault")
-    check_whole(table, report)
 
 
 def test_what_is_damaged_in_the_backup_is_not_taken(table: Table, tmp_path: Path) -> None:
@@ -551,7 +425,7 @@ def test_a_place_of_backups_is_not_repaired(table: Table, tmp_path: Path) -> Non
 
 
 def test_no_shard_is_claimed_unasked(table: Table) -> None:
-    shutil.rmtree(folder_of(table, table.shards[0], 2))
+    manifest_files(table, table.shards[0])[0].unlink()
     before = snap(table)
     asked: list[Sequence[object]] = []
 
@@ -613,22 +487,16 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "WAL entry and manifest",
-        *(
-            pytest.param(name, marks=pytest.mark.nightly)
-            for name in ("manifest cut", "three manifests gone", "newest generation gone")
-        ),
-    ],
+    ["manifest cut", pytest.param("three manifests gone", marks=pytest.mark.nightly)],
 )
 def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None:
-    damage, numbers = LOST[name] if name in LOST else (WHOLE[name], set())
+    damage = WHOLE[name]
     whole = ground.copied(tmp_path / "whole")
     damage(whole, whole.shards[0])
     taken: list[str] = []
 
     def mend(table: Table, steps: Steps) -> None:
-        repair(table, accept_loss=True, steps=steps)
+        repair(table, steps=steps)
 
     mend(whole, taken.append)
     assert taken
@@ -645,9 +513,7 @@ def test_stopped_at_every_step(ground: Table, tmp_path: Path, name: str) -> None
             mend(table, kill)
         mend(table, no_steps)
         assert broken(table) == [], taken[stop]
-        lost = keys_of(table, numbers)
-        rows = {k: row for k, row in table.truth().items() if k not in lost}
-        assert read(table) == rows, taken[stop]
+        assert read(table) == table.truth(), taken[stop]
 
 
 def hands_of(table: Table) -> StoredHands:
@@ -670,12 +536,12 @@ def test_what_changed_since_it_was_judged_is_left(table: Table) -> None:
 def test_a_manifest_that_somebody_else_wrote_first(table: Table) -> None:
     newest = table.stores.shard_manifests.latest(table.shards[0])
     assert newest is not None
-    hands_of(table).put_manifest(newest)  # our own, whose reply was lost
+    hands_of(table).do(PutManifest(manifest=newest))  # our own, whose reply was lost
     other = ShardManifest(
         shard_id=newest.shard_id, version=newest.version, writer_epoch=9, current_generation=9
     )
     with pytest.raises(LostRace, match="was written by someone else"):
-        hands_of(table).put_manifest(other)
+        hands_of(table).do(PutManifest(manifest=other))
 
 
 def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
@@ -691,9 +557,9 @@ def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
             Damage(
                 kind="other",
                 path="x",
-                action=Action.MEND,
                 finding="broken",
                 evidence="y",
+                lost=("rows",),
                 checks=("hints",),
             )
         ],
@@ -707,6 +573,7 @@ def test_what_was_not_looked_for_is_not_done(ground: Table) -> None:
         run.checks = checks
         report = report_repair("t", run, (1, 1), "a" * 32, acted=True)
         assert (report.items[0].done, report.mended, report.left) == (done, done, not done)
+        assert report.lost == (() if done else ("rows",)), "what came back is not lost"
         assert bool(report.warnings) is (checks[0].ok is None)
 
 

@@ -8,27 +8,24 @@ from typing import Any
 import pytest
 
 from memwal.format.replay import WalEntry
-from memwal.jobs.repair.kinds import hint, progress, shard_manifest, wal_entry
+from memwal.jobs.repair.kinds import hint, progress, shard_manifest
 from memwal.jobs.repair.model import (
-    Action,
     Damage,
     Evidence,
     Flush,
     PutManifest,
-    PutSentinel,
     PutStopper,
     RaiseProgress,
     ShardEvidence,
     StoredManifests,
 )
-from memwal.jobs.repair.plan import OTHER, choose_next, find_damage, hold_losses
+from memwal.jobs.repair.plan import OTHER, find_damage
 from memwal.jobs.verify.plan import Check, Hint
 from memwal.model import (
     FlushedGeneration,
     ShardId,
     ShardManifest,
     ShardStatus,
-    ShardView,
     VersionManifest,
 )
 from tests.support.views import make_manifest, make_state, make_view
@@ -88,7 +85,6 @@ def lost_newest(**more: object) -> ShardEvidence:
     found = ShardEvidence(
         shard_id=SHARD,
         merged=0,
-        view=None,
         newer=("its hint says 6",),
         hint=6,
         manifests=StoredManifests(readable={4: base}),
@@ -111,7 +107,7 @@ def manifest_put(damage: Damage) -> PutManifest:
 
 def test_a_lost_manifest_is_followed_by_one_with_a_higher_epoch() -> None:
     (damage,) = shard_manifest.find(make_evidence(lost_newest()))
-    assert (damage.action, damage.fences, damage.lost) == (Action.MEND, True, ())
+    assert (damage.fences, damage.lost) == (True, ())
     *stoppers, put, flush = damage.effects
     assert isinstance(put, PutManifest) and isinstance(flush, Flush)
     assert stoppers == [PutStopper(shard_id=SHARD, version=v, at_nanos=0) for v in (5, 6)]
@@ -131,31 +127,35 @@ def test_a_manifest_goes_above_what_was_recorded(hint: int, named: int, version:
     assert taken == list(range(5, version))
 
 
-def test_a_folder_that_nothing_names_is_not_listed() -> None:
-    """Its WAL is gone: nothing proves that the flush ended."""
-    shard = lost_newest(entries=(entry(1, 1), entry(2, 1), entry(6, 3, epoch=3)))
-    (damage,) = shard_manifest.find(make_evidence(shard))
-    assert damage.action is Action.SALVAGE
-    put = manifest_put(damage)
-    assert [g.generation for g in put.manifest.flushed_generations] == [1]
-    assert "nothing proves that 0badcafe_gen_2 is complete" in damage.lost[1]
-    assert "WAL entries 3 to 5" in damage.lost[0]
+@pytest.mark.parametrize(
+    ("entries", "lost"),
+    [
+        ((entry(1, 1), entry(2, 1), entry(6, 3, epoch=3)), "WAL entries 3 to 5, which are gone"),
+        ((entry(1, 1), entry(2, 1), entry(3, 3, epoch=3)), "generation 2, which the WAL lacks"),
+        ((entry(1, 1), entry(2, 1), torn(3), entry(4, 2, epoch=3)), "WAL entries 1 to 4"),
+        ((entry(1, 1), entry(2, 1), entry(3, 2), entry(5, 2)), "WAL entries 1 to 5"),
+    ],
+    ids=["gone", "not proven whole", "torn", "not continuous"],
+)
+def test_a_shard_is_not_set_back_to_less_than_it_had(
+    entries: tuple[WalEntry, ...], lost: str
+) -> None:
+    (damage,) = shard_manifest.find(make_evidence(lost_newest(entries=entries)))
+    assert damage.effects == () and any(lost in text for text in damage.lost)
 
 
-def test_a_folder_that_a_checkpoint_names_is_listed() -> None:
-    second = generation(2)
-    shard = lost_newest(kept=(second,), opened=frozenset({second.path}))
-    (damage,) = shard_manifest.find(make_evidence(shard))
-    put = manifest_put(damage)
-    assert [g.generation for g in put.manifest.flushed_generations] == [1, 2]
-    assert put.manifest.current_generation == 3 and damage.lost == ()
+def test_entries_that_name_no_generation_are_not_shared_out() -> None:
+    entries = (entry(1, 1), entry(2, 1), entry(3, None), entry(4, None))
+    (damage,) = shard_manifest.find(make_evidence(lost_newest(entries=entries)))
+    assert damage.effects
+    (damage,) = shard_manifest.find(make_evidence(lost_newest(entries=entries, merged=2)))
+    assert damage.effects == () and "don't say to which generation" in damage.lost[0]
 
 
-def test_a_folder_that_a_checkpoint_names_and_that_does_not_open_is_not_listed() -> None:
-    (damage,) = shard_manifest.find(make_evidence(lost_newest(kept=(generation(2),))))
-    put = manifest_put(damage)
-    assert [g.generation for g in put.manifest.flushed_generations] == [1]
-    assert put.manifest.current_generation == 2
+def test_no_manifest_that_can_be_read_is_no_base() -> None:
+    manifests = StoredManifests(damaged={3: "torn"})
+    (damage,) = shard_manifest.find(make_evidence(lost_newest(manifests=manifests)))
+    assert damage.effects == () and "generations 0badcafe_gen_1" in damage.lost[0]
 
 
 def test_generations_that_are_merged_are_not_replayed() -> None:
@@ -177,78 +177,7 @@ def test_a_sealed_shard_is_not_claimed() -> None:
 def test_a_clone_is_no_damage() -> None:
     shard = lost_newest(newer=(), hint=4)
     (damage,) = shard_manifest.find(make_evidence(shard))
-    assert damage.action is Action.LEAVE and not damage.effects
-
-
-def test_a_shard_of_an_unknown_spec_is_left() -> None:
-    beside = replace(manifest(1), shard_field_entries=(("f", b"x"),))
-    other = ShardEvidence(
-        shard_id=ShardId("00000000-0000-4000-8000-000000000002"),
-        merged=0,
-        view=ShardView(manifest=beside, merged_generation=0),
-    )
-    shard = lost_newest(manifests=StoredManifests(damaged={3: "torn"}))
-    (damage,) = shard_manifest.find(make_evidence(shard, other))
-    assert damage.action is Action.LEAVE and "to which spec it belongs" in damage.evidence
-
-
-@pytest.mark.parametrize(("above", "action"), [((1, 2), Action.MEND), ((1, 3), Action.LEAVE)])
-def test_a_stopper_takes_a_missing_name_if_nothing_forked(
-    above: tuple[int, ...], action: Action
-) -> None:
-    newest = manifest(6, *above)
-    shard = ShardEvidence(
-        shard_id=SHARD,
-        merged=0,
-        view=ShardView(manifest=newest, merged_generation=0),
-        manifests=StoredManifests(
-            readable={6: newest, 4: manifest(4, 1, 2)}, stored=frozenset({4, 6}), times={4: 77}
-        ),
-    )
-    broken = Check(invariant=None, name="shard manifests", ok=False, detail="leads nowhere")
-    (damage,) = shard_manifest.find(make_evidence(shard, checks=(broken,)))
-    assert damage.action is action
-    wanted = PutStopper(shard_id=SHARD, version=5, at_nanos=77)
-    assert damage.effects == ((wanted,) if action is Action.MEND else ())
-
-
-def wal_of(*entries: WalEntry, newest: ShardManifest | None = None) -> ShardEvidence:
-    newest = newest or manifest(4, 1, epoch=3, replay=2)
-    view = ShardView(manifest=newest, merged_generation=0)
-    return ShardEvidence(shard_id=SHARD, merged=0, view=view, entries=entries)
-
-
-def test_rows_of_a_torn_entry_are_lost_only_if_no_generation_has_them() -> None:
-    """Position 3 is before one of generation 1, which is flushed; position 5 is not."""
-    shard = wal_of(
-        entry(1, 1), entry(2, 1), torn(3), entry(4, 1, epoch=2), torn(5), sentinel(6, 3),
-        entry(7, 2, epoch=3),
-    )  # fmt: skip
-    covered, lost = wal_entry.find(make_evidence(shard))
-    assert (covered.action, covered.lost) == (Action.MEND, ())
-    assert lost.action is Action.SALVAGE and "WAL position 5" in lost.lost[0]
-    put, flush = lost.effects
-    assert isinstance(put, PutSentinel) and put.writer_epoch == 3
-    assert isinstance(flush, Flush) and lost.fences
-
-
-def test_a_torn_sentinel_held_no_rows() -> None:
-    shard = wal_of(entry(1, 1), entry(2, 1), torn(3), entry(4, 2, epoch=3))
-    (damage,) = wal_entry.find(make_evidence(shard))
-    assert (damage.action, damage.lost) == (Action.MEND, ())
-    assert "the sentinel of writer epoch 3" in damage.evidence
-
-
-def test_of_two_torn_entries_none_is_taken_for_the_sentinel() -> None:
-    shard = wal_of(entry(1, 1), entry(2, 1), torn(3), torn(4), entry(5, 2, epoch=3))
-    assert [d.action for d in wal_entry.find(make_evidence(shard))] == [Action.SALVAGE] * 2
-
-
-def test_a_live_writers_wal_is_left_alone() -> None:
-    shard = wal_of(entry(1, 1), entry(2, 1), sentinel(3, 3), torn(4), entry(5, 2, epoch=3))
-    evidence = make_evidence(replace(shard, newest_at_nanos=9_999 * NANOS), idle_seconds=600.0)
-    (damage,) = wal_entry.find(evidence)
-    assert damage.action is Action.LEAVE and not damage.effects
+    assert not damage.effects
 
 
 def test_progress_is_raised_only_if_nothing_built_on_it() -> None:
@@ -258,10 +187,10 @@ def test_progress_is_raised_only_if_nothing_built_on_it() -> None:
     versions[2] = make_version(3, 2)
     versions[3] = make_version(5, 2)
     (damage,) = progress.find(make_evidence(history=tuple(versions), merged=2))
-    assert damage.action is Action.LEAVE
+    assert not damage.effects
     expired = [make_version(v, merged) for v, merged in ((1, 3), (3, 1))]
     (damage,) = progress.find(make_evidence(history=tuple(expired), merged=1))
-    assert damage.action is Action.LEAVE and not damage.effects
+    assert not damage.effects
     turned = make_evidence(history=tuple(versions), rewound=frozenset({2}), merged=2)
     assert list(progress.find(turned)) == []
 
@@ -270,42 +199,13 @@ def test_a_hint_beyond_a_version_from_which_a_commit_began() -> None:
     found = Hint(path="h", shard_id=None, found=9, newest=5)
     evidence = make_evidence(hints=(found,), digests={"h": "0"})
     (damage,) = hint.find(evidence)
-    assert damage.action is Action.MEND
+    assert damage.effects
     (damage,) = hint.find(replace(evidence, committed=frozenset({5})))
-    assert damage.action is Action.LEAVE and damage.lost
+    assert not damage.effects and damage.lost
 
 
 def test_what_no_kind_names_is_told() -> None:
     odd = Check(invariant=None, name="one key, one shard", ok=False, detail="key 1")
     (damage,) = find_damage(make_evidence(checks=(odd,)))
-    assert (damage.kind, damage.action, damage.finding) == (OTHER, Action.LEAVE, "key 1")
-
-
-def test_a_shard_gets_one_manifest_a_round() -> None:
-    (damage,) = shard_manifest.find(make_evidence(lost_newest()))
-    other = replace(damage, finding="another")
-    assert choose_next([damage, other], []) == [damage]
-    assert choose_next([damage, other], [damage]) == [other]
-
-
-def test_a_manifest_waits_for_what_is_mended_in_its_wal() -> None:
-    """What it makes of the WAL is planned by entries that can be read by then."""
-    (damage,) = shard_manifest.find(make_evidence(lost_newest()))
-    sentinel = PutSentinel(shard_id=SHARD, position=1, writer_epoch=1, digest="0")
-    torn = replace(damage, kind="wal_entry", path="wal", effects=(sentinel,))
-    assert damage.shard_id == SHARD
-    assert choose_next([torn, damage], []) == [torn]
-    assert choose_next([torn, damage], [torn]) == [damage]
-    assert choose_next([damage, torn], []) == [damage]
-
-
-def test_a_shard_is_not_claimed_while_something_of_it_waits() -> None:
-    (fencing,) = shard_manifest.find(make_evidence(lost_newest()))
-    waits = replace(fencing, kind="wal_entry", path="wal", loses_rows=True)
-    plain = replace(fencing, kind="hint", path="hint", fences=False)
-    other = replace(fencing, shard_id=ShardId("another"))
-    held = hold_losses([waits, fencing, plain, other], asked=False)
-    assert [bool(damage.effects) for damage in held] == [False, False, True, True]
-    assert [damage.action is Action.LEAVE for damage in held] == [True, True, False, False]
-    assert held[0].evidence.startswith("loses rows: give --from BACKUP, or --accept-loss")
-    assert hold_losses([fencing], asked=False) == [fencing]
+    assert (damage.kind, damage.effects, damage.finding) == (OTHER, (), "key 1")
+    assert "restore a backup" in damage.evidence and damage.lost

@@ -14,6 +14,7 @@ from memwal.jobs.status.report import (
     FailedConditionReport,
     ShardStatusReport,
     StatusTableReport,
+    UntilReport,
     find_attention,
 )
 from memwal.jobs.status.show import show_verdicts
@@ -71,6 +72,9 @@ def test_each_need_names_its_command() -> None:
             "compaction": CompactionAdvice(
                 small_fragments=32, deleted_rows=0, reason="32 small fragments"
             ),
+        },
+        "not merged in time": {
+            "until": UntilReport(step="merged", reached=False, target={}, missing={}),
         },
         "1 warning": {"warnings": ("skew",)},
         "OK": {

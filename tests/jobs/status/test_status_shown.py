@@ -62,11 +62,14 @@ def test_of_several_tables_each_has_a_line() -> None:
     )  # fmt: skip
     gone = TableReport(table="gone", outcome="failed", error="gone: no such table")
     lines = shown(good, gone, show_tables=show_tables)
-    assert [" ".join(line.split()) for line in lines[1:3]] == [
-        "orders done 3 1.0 MiB 1.5 m 2",
-        "gone failed",
+    assert [" ".join(line.split()) for line in lines[1:5]] == [
+        "gone ? ? ? ? ? failed",
+        "orders 3 1.0 MiB 1.5 m 2 ? OK",
+        "gone: no such table",
+        "2 tables; 1 to look after",
     ]
-    assert lines[3:5] == ["gone: no such table", "2 tables, 1 due; --verbose shows all of each"]
+    first = shown(good, gone, show_tables=partial(show_tables, lines=2))
+    assert first[2:] == [lines[3], "2 tables, 1 of them shown; 1 to look after", lines[-1]]
 
 
 def test_of_a_long_list_of_a_document_the_first_are_shown() -> None:

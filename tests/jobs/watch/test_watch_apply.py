@@ -419,6 +419,7 @@ def test_a_watch_that_nobody_hears_or_is_to_stop_begins_nothing_and_takes_in_wha
     watch.end()
     assert watch.is_over
     looks = len(world.looked)
+    world.clock.advance(20.0)  # a look is due
     watch.turn()
     watch.finish()
     assert table.merged == {SHARD: 1}

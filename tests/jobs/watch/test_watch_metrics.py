@@ -14,7 +14,7 @@ from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.watch.metrics import Reached, WatchMetrics, find_fresh
 from memwal.jobs.watch.plan import Generation, Look, Round, Target, assess
 from memwal.jobs.watch.ports import RoundEnd
-from memwal.model import Cursor, ShardId, TableGauges
+from memwal.model import ShardId, TableState
 from memwal.report import JobOnTable
 from memwal.run.metrics.sink import Counts, Metrics, Stage
 from memwal.testing.objects import ManualClock
@@ -29,15 +29,15 @@ class Kept(Metrics):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.gauges: dict[str, TableGauges] = {}
+        self.states: dict[str, TableState] = {}
         self.fresh: list[tuple[Stage, float]] = []
         self.counts: Counts = Counts()
 
-    def record_gauges(self, table: str, gauges: TableGauges) -> None:
-        self.gauges[table] = gauges
+    def record_state(self, table: str, state: TableState) -> None:
+        self.states[table] = state
 
     def forget_table(self, table: str) -> None:
-        del self.gauges[table]
+        del self.states[table]
 
     def record_freshness(self, stage: Stage, seconds: float) -> None:
         self.fresh.append((stage, seconds))
@@ -138,36 +138,23 @@ def observe(observer: WatchMetrics, found: Look) -> None:
     observer.looked(found, lag)
 
 
-def test_a_look_is_the_table_s_gauges(
+def test_a_look_is_the_table_s_state(
     observer: WatchMetrics, kept: Kept, clock: ManualClock
 ) -> None:
     now = clock.now_nanos() / SECOND
     times = {(A, 1): now - 50, (A, 2): now - 30, (A, 3): now - 20}
     observe(observer, look({A: [1, 2, 3]}, {A: 1}, {A: 0}, flushed=times))
-    found = kept.gauges["t"]
+    found = kept.states["t"]
     assert found.pending_generations == 2
     assert found.index_lag_generations == {"i": 1}
     assert found.freshness_target_seconds == 60
     assert found.oldest_pending_at_nanos == pytest.approx((now - 30) * SECOND)
     assert found.oldest_unindexed_at_nanos == pytest.approx((now - 50) * SECOND)
     assert found.looked_at_nanos == clock.now_nanos()
-    assert found.cursors == {}
+    assert found.cursors == ()
     assert kept.counts == {("memwal_requests_total", (("operation", "list"),)): 2}
     observer.forgot("t")
-    assert kept.gauges == {}
-
-
-def test_a_cursor_that_is_read_after_the_table_is_not_ahead_of_it(
-    observer: WatchMetrics, kept: Kept
-) -> None:
-    found = look({A: [1]}, {A: 1})
-    moved = [
-        Cursor(name=str(behind), version=found.view.version - behind, moved_at_nanos=7, holder="me")
-        for behind in (2, -1)
-    ]
-    observe(observer, replace(found, cursors=moved))
-    lags = {name: cursor.lag_versions for name, cursor in kept.gauges["t"].cursors.items()}
-    assert lags == {"2": 2, "-1": 0}
+    assert kept.states == {}
 
 
 def end(outcome: str = "done", error: MemWalError | None = None, **fields: Any) -> RoundEnd:
@@ -183,14 +170,14 @@ def test_failures_in_a_row_are_counted_with_their_reason(
 ) -> None:
     observer.ended(end(error=WorkerDied("x")))
     observer.ended(end("failed", exit_code=8))
-    assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (2, "Corruption")
+    assert (kept.states["t"].failures, kept.states["t"].reason) == (2, "Corruption")
     for _ in range(3):
         observer.failed("t", StoreUnavailable("x"))
-    assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (3, "StoreUnavailable")
+    assert (kept.states["t"].failures, kept.states["t"].reason) == (3, "StoreUnavailable")
     observe(observer, look({A: [1]}, {}))
-    assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (2, "Corruption")
+    assert (kept.states["t"].failures, kept.states["t"].reason) == (2, "Corruption")
     observer.ended(end())
-    assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (0, None)
+    assert (kept.states["t"].failures, kept.states["t"].reason) == (0, None)
     runs = {
         " ".join(value for _, value in labels): n
         for (name, labels), n in kept.counts.items()
@@ -208,9 +195,9 @@ def test_a_lease_that_another_run_holds_is_no_failure(
     observer.ended(held)
     clock.sleep(5)
     observer.ended(held)
-    assert (kept.gauges["t"].lease_held_at_nanos, kept.gauges["t"].failures) == (since, 0)
+    assert (kept.states["t"].lease_held_at_nanos, kept.states["t"].failures) == (since, 0)
     observer.ended(end())
-    assert kept.gauges["t"].lease_held_at_nanos is None
+    assert kept.states["t"].lease_held_at_nanos is None
 
 
 def test_others_that_hold_the_lease_in_turns_and_get_on_do_not_hang(
@@ -222,23 +209,23 @@ def test_others_that_hold_the_lease_in_turns_and_get_on_do_not_hang(
     since = clock.now_nanos()
     clock.sleep(5)
     observe(observer, look({A: [1, 2, 3]}, {A: 1}))
-    assert kept.gauges["t"].lease_held_at_nanos == since
+    assert kept.states["t"].lease_held_at_nanos == since
     observe(observer, replace(found, view=replace(found.view, version=found.view.version + 1)))
-    assert kept.gauges["t"].lease_held_at_nanos is None
+    assert kept.states["t"].lease_held_at_nanos is None
 
 
 def test_a_table_that_no_look_has_succeeded_on_is_shown_as_never_seen(
     observer: WatchMetrics, kept: Kept
 ) -> None:
     observer.turn(["t", "u"])
-    never = TableGauges(looked_at_nanos=0)
-    assert kept.gauges == {"t": never, "u": never}
+    never = TableState(looked_at_nanos=0)
+    assert kept.states == {"t": never, "u": never}
     observe(observer, look({A: [1]}, {}))
     observer.turn(["t", "u"])
-    assert kept.gauges["t"].looked_at_nanos > 0 and kept.gauges["u"].pending_generations is None
+    assert kept.states["t"].looked_at_nanos > 0 and kept.states["u"].pending_generations is None
     observer.forgot("u")
     observer.turn(["t"])
-    assert list(kept.gauges) == ["t"]
+    assert list(kept.states) == ["t"]
 
 
 def test_rows_and_places_in_the_queue_are_of_each_table() -> None:
@@ -250,10 +237,10 @@ def test_rows_and_places_in_the_queue_are_of_each_table() -> None:
     places: list[dict[str, int | None]] = []
     for _ in range(20):
         watch.turn()
-        found = {name: gauges.queue_place for name, gauges in sorted(kept.gauges.items())}
+        found = {name: gauges.queue_place for name, gauges in sorted(kept.states.items())}
         places += [found] if found not in places[-1:] else []
     none = dict.fromkeys("abc")
     assert places == [none, none | {"a": 2, "c": 1}, none | {"a": 1}, none]
-    assert {name: gauges.merged_rows for name, gauges in kept.gauges.items()} == {
+    assert {name: gauges.merged_rows for name, gauges in kept.states.items()} == {
         "a": 1, "b": 1, "c": 2
     }  # fmt: skip

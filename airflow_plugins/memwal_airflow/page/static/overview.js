@@ -34,9 +34,9 @@ export function tableHash(name) {
 }
 
 export function pendingText(pending) {
-  if (pending.generations === 0 && !pending.partly) return "nothing pending";
-  const least = pending.partly ? "≥ " : "";
-  return `${least}${plural(pending.generations, "generation")} · ${bytes(pending.bytes)}`;
+  if (pending.generations === null) return "not known";
+  if (pending.generations === 0) return "nothing pending";
+  return `${plural(pending.generations, "generation")} · ${bytes(pending.bytes)}`;
 }
 
 export function lagText(lag) {

@@ -92,8 +92,8 @@ function tile(label, value, note) {
 function tiles(data) {
   const { pending, index_lag: lag, reclaimable, snapshot, lease } = data;
   return h("dl", { class: "tiles" },
-    tile("Pending", pending.partly ? `≥ ${count(pending.generations)}` : pending.generations ? count(pending.generations) : "none",
-      pending.generations ? `${bytes(pending.bytes)} · ${compact(pending.rows)} rows` : pending.partly ? "not known for every shard" : "every flushed generation is merged"),
+    tile("Pending", pending.generations === null ? NOTHING : pending.generations ? count(pending.generations) : "none",
+      pending.generations === null ? "not known for every shard" : pending.generations ? bytes(pending.bytes) : "every flushed generation is merged"),
     tile("Oldest pending", since(data.oldest_pending_at, "age"), data.oldest_pending_at ? "waiting for a merge" : null),
     tile("Index lag", lag && lag.generations ? plural(lag.generations, "generation") : lagText(lag), lag && lag.unindexed_rows ? `${plural(lag.unindexed_rows, "row")} not indexed` : lag ? plural(lag.indexes, "index", "indexes") : null),
     tile("Reclaimable", reclaimable ? bytes(reclaimable.bytes) : NOTHING, reclaimable && plural(reclaimable.generations, "generation")),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal
 from pathlib import Path
@@ -19,13 +19,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.json
-import pyarrow.parquet as pq
+import pyarrow.dataset
 
 from memwal.errors import Refused, Usage
 from memwal.read.table import check_keys, parse_keys
 from memwal.rows.keyset import KeySet, group_batches
-from memwal.text import count_of
 
 KEYS_MAX = 1_000_000
 _FILE_BYTES_MAX = 1024 * 1024 * 1024
@@ -50,50 +48,39 @@ def read_keys(
     """
     if bool(key) == bool(file):
         raise Usage("name the rows to erase: either --key or --keys, or --resume an erasure")
-    fields = [schema.field(name).with_nullable(True) for name in names]
-    kind = pa.schema([pa.field(f.name, f.type) for f in fields])
+    kind = pa.schema([(name, schema.field(name).type) for name in names])
     if key:
         values = check_keys(parse_keys(key, schema), names, schema)
         rows = [dict(zip(names, value, strict=True)) for value in values]
         return pa.Table.from_pylist(rows, schema=kind)
-    return _conform(_read_file(str(file)), names, kind, str(file))
-
-
-def _read_file(file: str) -> pa.Table:
-    path = Path(file)
     try:
-        if path.stat().st_size > _FILE_BYTES_MAX:
-            raise Refused("MW-Z02", f"{file}: more than {_FILE_BYTES_MAX} bytes of keys")
-        match path.suffix.lower():
-            case ".parquet":
-                return pq.read_table(path)
-            case ".arrow" | ".ipc" | ".feather":
-                return pa.ipc.open_file(path.read_bytes()).read_all()
-            case ".jsonl" | ".ndjson" | ".json":
-                return pyarrow.json.read_json(path)
-            case ".csv":
-                names = pyarrow.csv.open_csv(path).schema.names
-                as_texts = pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string())
-                )
-                return pyarrow.csv.read_csv(path, convert_options=as_texts)
+        return _read_file(Path(str(file)), kind)
     except OSError as error:
         raise Usage(f"--keys {file}: {error.strerror or error}") from None
-    except pa.ArrowException as error:
-        raise Usage(f"--keys {file}: can't be read: {error}") from None
-    raise Usage(f"--keys {file}: expected a name in .csv, .jsonl, .parquet or .arrow")
-
-
-def _conform(found: pa.Table, names: Sequence[str], kind: pa.Schema, file: str) -> pa.Table:
-    if missing := [name for name in names if name not in found.column_names]:
-        raise Usage(f"--keys {file}: no column {', '.join(missing)}, which the key has")
-    try:
-        keys = pa.table([_cast(found[f.name], f.type) for f in kind], schema=kind)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError) as error:
         raise Usage(f"--keys {file}: no keys of the table: {error}") from None
+
+
+def _read_file(file: Path, kind: pa.Schema) -> pa.Table:
+    if file.stat().st_size > _FILE_BYTES_MAX:
+        raise Refused("MW-Z02", f"{file}: more than {_FILE_BYTES_MAX} bytes of keys")
+    as_texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(kind.names, pa.string()))
+    formats = {
+        **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
+        **dict.fromkeys((".arrow", ".ipc", ".feather"), "ipc"),
+        ".csv": pa.dataset.CsvFileFormat(convert_options=as_texts),
+        ".parquet": "parquet",
+    }
+    if (found := formats.get(file.suffix.lower())) is None:
+        raise Usage(f"--keys {file}: expected a name in .csv, .jsonl, .parquet or .arrow")
+    opened = pa.dataset.dataset(file, format=found)
+    if missing := {*kind.names} - {*opened.schema.names}:
+        raise Usage(f"--keys {file}: no column {', '.join(sorted(missing))}, which the key has")
+    rows = opened.to_table(columns=kind.names)
+    keys = pa.table([_cast(rows[field.name], field.type) for field in kind], schema=kind)
     if any(column.null_count for column in keys.columns):
         raise Usage(f"--keys {file}: a key column is never NULL")
-    keys = keys.group_by(list(names), use_threads=False).aggregate([]).cast(kind)
+    keys = keys.group_by(kind.names, use_threads=False).aggregate([]).cast(kind)
     if not keys.num_rows:
         raise Usage(f"--keys {file}: no key is in it")
     if keys.num_rows > KEYS_MAX:
@@ -141,29 +128,23 @@ class Keys:
             return False
         return bool(self._set.contains(other.columns).all()) if other.num_rows else True
 
-    def select(
-        self, batches: Iterable[pa.RecordBatch], named: Mapping[str, str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows with one of the keys; `named` are the key columns' names there."""
-        columns = [(named or {}).get(name, name) for name in self.names]
+    def select(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows with one of the keys."""
         for group in group_batches(batches):
             chunks = [
-                pa.chunked_array([b.column(c) for b in group]).cast(t)
-                for c, t in zip(columns, self._types, strict=True)
+                pa.chunked_array([b.column(name) for b in group]).cast(kind)
+                for name, kind in zip(self.names, self._types, strict=True)
             ]
-            found = self._set.contains(chunks)
-            start = 0
+            found, start = self._set.contains(chunks), 0
             for batch in group:
                 mask = found[start : start + batch.num_rows]
                 start += batch.num_rows
                 if mask.any():
                     yield batch.filter(pa.array(mask))
 
-    def count_in(
-        self, batches: Iterable[pa.RecordBatch], named: Mapping[str, str] | None = None
-    ) -> int:
+    def count_in(self, batches: Iterable[pa.RecordBatch]) -> int:
         """How many rows have one of the keys."""
-        return sum(batch.num_rows for batch in self.select(batches, named))
+        return sum(batch.num_rows for batch in self.select(batches))
 
     def count_values(self, values: Iterable[pa.Array]) -> int:
         """How many values are the key's; for a key of one column."""
@@ -192,7 +173,7 @@ class Keys:
         document, text = _parse(data), data.decode("utf-8", "replace")
         if document is _TORN:
             return self._names_key(text) or None
-        values = set(_list_scalars(document))
+        values = {text for value in _walk(document) for text in _spell(value)}
         return self._has_key(values.union(*map(_list_words, values))) or self._names_key(text)
 
     def count_in_errors(self, data: bytes) -> int | None:
@@ -203,7 +184,7 @@ class Keys:
         document = _parse(data)
         if document is _TORN:
             return self.count_in_texts(data) or None
-        return sum(map(self._names_key, _list_strings(document)))
+        return sum(self._names_key(text) for text in _walk(document) if isinstance(text, str))
 
     def _names_key(self, text: str) -> bool:
         return self._has_key(_list_words(text))
@@ -265,17 +246,16 @@ def _spell_time(value: str | date) -> str | None:
     return moment.isoformat()
 
 
-def _list_scalars(value: object) -> Iterator[str]:
-    """The names of fields, and all values, each in the spellings that a key's value has."""
+def _walk(value: object) -> Iterator[object]:
+    """The names of fields in a document, and all values."""
     if isinstance(value, dict):
-        for key, item in value.items():
-            yield str(key)
-            yield from _list_scalars(item)
-    elif isinstance(value, list):
+        yield from map(str, value)
+        value = list(value.values())
+    if isinstance(value, list):
         for item in value:
-            yield from _list_scalars(item)
+            yield from _walk(item)
     elif value is not None:
-        yield from _spell(value)
+        yield value
 
 
 def _list_texts(column: pa.ChunkedArray) -> set[str]:
@@ -299,20 +279,3 @@ def _spell(value: Any) -> Iterator[str]:
                 yield spelt
         case _:
             yield str(value)
-
-
-def _list_strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield str(key)
-            yield from _list_strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _list_strings(item)
-
-
-def describe_keys(keys: Keys) -> str:
-    """How many keys, for messages: never which."""
-    return count_of(keys.count, "key")

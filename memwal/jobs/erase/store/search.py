@@ -6,8 +6,7 @@ are read, those of rows that a version hides included; memory holds a batch of t
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -17,9 +16,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.errors import Corruption, MemWalError, Missing
 from memwal.format import layout
-from memwal.jobs.erase.plan import Kind, Pin, Sighting
+from memwal.jobs.erase.plan import By, Kind, Look, Pin, Sighting, find_kind
 from memwal.jobs.erase.store.keys import Keys
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.jobs.garbage.store.versions import RetainedVersions
@@ -34,63 +33,45 @@ from memwal.text import count_of
 from memwal.threads import side_by_side
 
 _READERS_MAX = 8
+_DETACHED = "a detached version"
+_WORDS = {"tags": "tag", "branches": "branch"}
 # Where the two kinds of index whose values are read keep them.
 _VALUES = {"BTREE": ("page_data.lance", "values"), "BITMAP": ("bitmap_page_lookup.lance", "keys")}
-# Documents of memwal's whose every field is its own: they have no room for a row's value.
-_OWN = (
-    layout.LEASE,
-    layout.CHECKPOINTS,
-    layout.CURSORS,
-    layout.SETTLED,
-    layout.ADOPTED,
-    layout.RESCUES,
-    layout.BACKUPS,
-)
-_TEXTS = (".json", ".jsonl")
-_OWN_FILES = (f"{layout.MAINTENANCE}/snapshot.json", layout.RESERVE)
 
 
 class _NoKey(MemWalError):
     """A data file has further columns of rows whose keys are in another one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """What a search found.
-
-    `fragments` are those of the latest version in whose files a key is, hidden or not.
-    `rows_outside` counts by folder the rows with a key that retained versions of a clone or branch
-    have in files of another table. `elsewhere` names what may hold the keys and is not below the
-    table.
-    """
-
-    version: int
-    sightings: tuple[Sighting, ...]
-    versions: Mapping[int, int]
-    index_names: Mapping[str, str]
-    pins: tuple[Pin, ...] = ()
-    fragments: tuple[int, ...] = ()
-    holding_versions: int = 0
-    rows_outside: Mapping[str, int] = field(default_factory=dict)
-    elsewhere: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
 @dataclass(kw_only=True)
-class _Names:
-    """What retained versions name: by path, the newest and the oldest version, and the pins that
-    keep one.
+class _Known:
+    """What is known of a table's objects before each is looked at.
+
+    `hits` counts the rows with a key by data file, of the base and of generations; `index_rows` the
+    values by the folder of an index, where those are read. What retained versions name has, by
+    path, the newest and the oldest version, and the pins that keep one. `shards` are named after a
+    key.
     """
 
+    hits: dict[str, int | MemWalError]
+    shards: Set[str] = frozenset()
+    index_names: dict[str, str] = field(default_factory=dict)
+    index_rows: dict[str, int] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
     oldest: dict[str, int] = field(default_factory=dict)
     pins: dict[str, set[str]] = field(default_factory=dict)
+    held_at: set[int] = field(default_factory=set)
+    fragments: list[int] = field(default_factory=list)
 
-    def add(self, path: str, version: int, pins: Sequence[str]) -> None:
+    def name(self, path: str, version: int, pins: Sequence[str]) -> None:
         self.newest[path] = max(version, self.newest.get(path, 0))
         self.oldest[path] = min(version, self.oldest.get(path, version))
-        if pins:
-            self.pins.setdefault(path, set()).update(pins)
+        self.pins.setdefault(path, set()).update(pins)
+
+    def add_names(self, made: Sighting, path: str) -> Sighting:
+        pins = tuple(sorted(self.pins.get(path, ())))
+        newest, oldest = self.newest.get(path, 0), self.oldest.get(path, 0)
+        return replace(made, newest=newest, oldest=oldest, pins=pins)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,26 +85,22 @@ class TableSearch:
     def look(self, view: TableView) -> Look:
         """Look at every object that is below the table now. Raises MemWalError."""
         files = list(self.stores.objects.list(""))
-        hits = self._read_rows(files)
-        pool = ThreadPoolExecutor(_READERS_MAX)
-        with pool:
-            versions, problems = RetainedVersions(self.stores.objects).read(pool, verified=True)
-        pinned, tags = self._read_pins()
+        known = _Known(hits=self._read_rows(files), shards=self._find_named_shards(view))
+        retained = RetainedVersions(self.stores.objects)
+        with ThreadPoolExecutor(_READERS_MAX) as pool:
+            versions, problems = retained.read(pool, verified=True)
+        pinned, tags = self._read_pins(retained)
         outside = _Outside(self.stores, self.keys)
-        names, holding, fragments, held_at = self._follow(
-            versions, pinned, hits, view.version, outside
-        )
-        index_names, index_rows = self._read_indexes(view.version)
-        shards = self._find_named_shards(view)
-        seen = side_by_side(
-            lambda file: self._see(file, hits, names, index_rows, shards), files, _READERS_MAX
-        )
-        checkpoints = self.stores.checkpoints.list()
-        found = tuple(s for s in seen if s is not None)
+        self._follow([v for v in versions if v.on_main], pinned, known, view.version, outside)
+        self._read_indexes(view.version, known)
+        seen = side_by_side(lambda file: self._see(file, known), files, _READERS_MAX)
+        found = [s for s in seen if s is not None]
         groups: dict[str | None, int] = {}
         for one in found:
             if one.kind is Kind.GENERATION and one.rows:
                 groups[one.group] = groups.get(one.group, 0) + one.rows
+        checkpoints = self.stores.checkpoints.list()
+        rows_outside = outside.count_by_folder()
         return Look(
             version=view.version,
             sightings=tuple(_share_group(s, groups) for s in found),
@@ -132,12 +109,11 @@ class TableSearch:
                 for v in versions
                 if v.on_main and not layout.is_detached(v.version)
             },
-            index_names=index_names,
-            pins=tuple(_find_pins(tags, checkpoints, held_at, groups)),
-            fragments=fragments,
-            holding_versions=holding,
-            rows_outside=outside.count_by_folder(),
-            elsewhere=tuple(self._name_elsewhere(files, view, outside.count_by_folder())),
+            index_names=known.index_names,
+            pins=tuple(_find_pins(tags, checkpoints, known.held_at, groups)),
+            fragments=tuple(known.fragments),
+            rows_outside=rows_outside,
+            elsewhere=tuple(self._name_elsewhere(files, view, rows_outside)),
             problems=tuple(map(str, problems)),
         )
 
@@ -163,7 +139,7 @@ class TableSearch:
 
     def _read_rows(self, files: Sequence[StoredFile]) -> dict[str, int | MemWalError]:
         """Rows with a key, by the path of each data file, of the base and of generations."""
-        paths = [f.path for f in files if _is_data(f.path)]
+        paths = [f.path for f in files if is_data(f.path)]
         counted = side_by_side(self._count_data, paths, _READERS_MAX)
         return dict(zip(paths, counted, strict=True))
 
@@ -184,263 +160,180 @@ class TableSearch:
         self,
         versions: Sequence[RetainedVersion],
         pinned: Mapping[int, Sequence[str]],
-        hits: dict[str, int | MemWalError],
+        known: _Known,
         latest: int,
         outside: _Outside,
-    ) -> tuple[_Names, int, tuple[int, ...], set[int]]:
-        """What each retained version of main names, and which of them hold the keys.
+    ) -> None:
+        """Note what each retained version of main names, and which of them hold the keys.
 
         A file without the key's columns has further columns of its fragment's rows: it holds what
         the fragment's file with the key does.
         """
-        names, held_at, fragments = _Names(), set[int](), list[int]()
+        hits = known.hits
         for version in versions:
-            if not version.on_main:
-                continue
             # A detached version has a number beyond all others', and no cleanup expires it.
             detached = layout.is_detached(version.version)
-            pins = ["a detached version"] if detached else pinned.get(version.version, [])
+            pins = [_DETACHED] if detached else pinned.get(version.version, [])
             number = 0 if detached else version.version
             for uuid in version.index_uuids:
-                names.add(uuid, number, pins)
+                known.name(uuid, number, pins)
             try:
                 parts = call_lance(self.stores.tables.base(version.version).get_fragments)
             except Missing:
                 continue  # expired since it was listed
             for part in parts:
                 paths = [f"data/{f.path}" for f in part.data_files() if f.base_id is None]
-                known = [hits[p] for p in paths if isinstance(hits.get(p), int)]
-                known += outside.count(version.version, part)
-                rows = max((n for n in known if isinstance(n, int)), default=None)
+                counted = [hits[p] for p in paths if isinstance(hits.get(p), int)]
+                counted += outside.count(version.version, part)
+                rows = max((n for n in counted if isinstance(n, int)), default=None)
                 for path in paths:
-                    names.add(path, number, pins)
+                    known.name(path, number, pins)
                     if rows is not None and isinstance(hits.get(path), _NoKey):
                         hits[path] = rows
                 if rows:
-                    held_at.add(version.version)
+                    known.held_at.add(version.version)
                     if version.version == latest:
-                        fragments.append(part.fragment_id)
-        return names, len(held_at), tuple(fragments), held_at
+                        known.fragments.append(part.fragment_id)
 
-    def _read_indexes(self, version: int) -> tuple[dict[str, str], dict[str, int]]:
-        """Names of the latest version's indexes by folder; rows with a key where those are read."""
+    def _read_indexes(self, version: int, known: _Known) -> None:
+        """Note the latest version's indexes by folder, and the values where those are read."""
         dataset = self.stores.tables.base(version)
-        names: dict[str, str] = {}
-        rows: dict[str, int] = {}
         for index in call_lance(lambda: describe_indexes(dataset)):
             file, column = _VALUES.get(index_kind(index), ("", ""))
             for segment in index.segments:
                 uuid = str(segment.uuid)
-                names[uuid] = index.name
+                known.index_names[uuid] = index.name
                 if file and tuple(index.field_names) == self.keys.names:
                     path = f"_indices/{uuid}/{file}"
                     batches = self.stores.tables.file_batches(path, [column])
                     try:
-                        rows[uuid] = self.keys.count_values(b.column(0) for b in batches)
+                        values = (b.column(0) for b in batches)
+                        known.index_rows[uuid] = self.keys.count_values(values)
                     except (MemWalError, pa.ArrowException):
                         continue  # judged by when it was built
-        return names, rows
 
     def _find_named_shards(self, view: TableView) -> set[str]:
         """Shards that are named after a key: of a spec that takes the key itself as the value."""
-        if len(self.keys.names) > 1:
-            return set()
         fields = {
             f.field_id
             for spec in view.mem_wal.shard_specs
             for f in spec.fields
-            if f.transform == Transform.IDENTITY
+            if f.transform == Transform.IDENTITY and len(self.keys.names) == 1
         }
-        shards = [(s.shard_id, dict(s.manifest.shard_field_entries)) for s in view.shards]
-        valued = {
-            shard: {value for name, value in entries.items() if name in fields}
-            for shard, entries in shards
+        known = {encode_value(value) for value in self.keys.table.column(0)} if fields else set()
+        return {
+            str(shard.shard_id)
+            for shard in view.shards
+            for name, value in shard.manifest.shard_field_entries
+            if name in fields and value in known
         }
-        if not any(valued.values()):
-            return set()
-        known = {encode_value(value) for value in self.keys.table.column(0)}
-        return {str(shard) for shard, values in valued.items() if values & known}
 
     # ---- one object
 
-    def _see(
-        self,
-        file: StoredFile,
-        hits: Mapping[str, int | MemWalError],
-        names: _Names,
-        index_rows: Mapping[str, int],
-        shards: Set[str],
-    ) -> Sighting | None:
+    def _see(self, file: StoredFile, known: _Known) -> Sighting | None:
+        kind = find_kind(file.path)
         made = Sighting(
             path=file.path,
-            kind=Kind.OTHER,
+            kind=kind,
             rows=None,
-            how="not known here: look at it, and move it away",
+            how=kind.by,
             size_bytes=file.size_bytes,
             modified_at_nanos=file.modified_at_nanos,
         )
         try:
-            return self._place(made, hits, names, index_rows, shards)
+            return self._look_at(made, known)
         except Missing:
             return None  # deleted since it was listed
         except (MemWalError, KeyError, pa.ArrowException) as error:
             return replace(made, how=f"can't be read: {error}")
 
-    def _place(
-        self,
-        made: Sighting,
-        hits: Mapping[str, int | MemWalError],
-        names: _Names,
-        index_rows: Mapping[str, int],
-        shards: Set[str],
-    ) -> Sighting:
-        path = made.path
-        match path.split("/"):
-            case ["data", name, *_]:
-                owner = path if path in hits else f"data/{name.removesuffix('.lance')}.lance"
-                return _see_data(made, Kind.DATA, owner, hits, names)
-            case ["_deletions", *_]:
-                return replace(made, kind=Kind.DELETION, rows=0, how="has numbers of rows only")
-            case ["_indices", uuid, *_]:
-                found = index_rows.get(uuid)
-                how = "its values were read" if found is not None else "an index"
-                pins = tuple(sorted(names.pins.get(uuid, ())))
-                newest = names.newest.get(uuid, 0)
-                made = replace(made, kind=Kind.INDEX, group=uuid, newest=newest, pins=pins)
-                return replace(made, rows=found, how=how)
-            case ["_versions", name]:
-                version = layout.parse_table_manifest_name(name) or 0
-                detached = layout.is_detached(version)
-                pins = ("a detached version",) if detached else ()
-                made = replace(made, kind=Kind.VERSION, pins=pins)
-                made = replace(made, newest=0 if detached else version)
-                return self._see_text(made, TABLE_MANIFEST_BYTES_MAX)
-            case ["_transactions", name]:
-                read, _, _ = name.partition("-")
-                newest = int(read) + 1 if read.isdigit() else 0
-                return self._see_text(replace(made, kind=Kind.TRANSACTION, newest=newest))
-            case ["_refs", *_]:
-                return self._see_text(replace(made, kind=Kind.REFERENCE))
-            case [layout.BRANCHES, *_]:
-                return replace(made, kind=Kind.BRANCH)
-            case [layout.MEM_WAL, shard, "manifest", _] if layout.is_shard_folder(shard):
-                how = "has numbers, and the values by which rows go to the shard"
-                rows = int(shard in shards)
-                return replace(made, kind=Kind.SHARD_MANIFEST, rows=rows, how=how)
-            case [layout.MEM_WAL, shard, *rest] if layout.is_shard_folder(shard):
-                return self._see_shard(replace(made, shard_id=ShardId(shard)), rest, hits)
-            case [layout.MAINTENANCE, *_]:
-                return self._see_maintenance(made)
-        return made
-
-    def _see_shard(
-        self, made: Sighting, rest: Sequence[str], hits: Mapping[str, int | MemWalError]
-    ) -> Sighting:
-        match rest:
-            case ["wal", name] if (position := layout.parse_wal_entry_name(name)) is not None:
-                made = replace(made, kind=Kind.WAL_ENTRY, number=position)
-                return self._see_entry(made, position)
-            case [folder, *_] if (number := layout.parse_generation_folder(folder)) is not None:
-                group = f"{layout.shard_folder(ShardId(str(made.shard_id)))}/{folder}"
-                made = replace(made, kind=Kind.GENERATION, group=group, number=number)
-                return _see_data(made, Kind.GENERATION, made.path, hits, _Names())
+    def _look_at(self, made: Sighting, known: _Known) -> Sighting:
+        path, get = made.path, self.stores.objects.get
+        parts = path.split("/")
+        if made.kind in (Kind.GENERATION, Kind.WAL_ENTRY):
+            made = replace(made, shard_id=ShardId(parts[1]))
+        match made.kind:
+            case Kind.DATA:
+                owner = f"data/{parts[1].removesuffix('.lance')}.lance"
+                made = known.add_names(made, path if path in known.hits else owner)
+                return _count_hits(made, known.hits.get(path, known.hits.get(owner)))
+            case Kind.GENERATION:
+                number = layout.parse_generation_folder(parts[2]) or 0
+                made = replace(made, group="/".join(parts[:3]), number=number)
+                return _count_hits(made, known.hits.get(path))
+            case Kind.WAL_ENTRY:
+                return self._see_entry(made, layout.parse_wal_entry_name(parts[3]) or 0)
+            case Kind.INDEX:
+                rows, made = known.index_rows.get(parts[1]), known.add_names(made, parts[1])
+                how = made.how if rows is None else "its values were read"
+                return replace(made, group=parts[1], rows=rows, how=how)
+            case Kind.VERSION:
+                version = layout.parse_table_manifest_name(parts[1]) or 0
+                if layout.is_detached(version):
+                    made, version = replace(made, pins=(_DETACHED,)), 0
+                made = replace(made, newest=version)
+            case Kind.TRANSACTION:
+                read = parts[1].partition("-")[0]
+                made = replace(made, newest=int(read) + 1 if read.isdigit() else 0)
+        match made.kind.by:
+            case By.TEXTS:
+                most = TABLE_MANIFEST_BYTES_MAX if made.kind is Kind.VERSION else OBJECT_BYTES_MAX
+                return replace(made, rows=self.keys.count_in_texts(get(path, most)))
+            case By.ERRORS:
+                return replace(made, rows=self.keys.count_in_errors(get(path)))
+            case By.SHARD:
+                return replace(made, rows=int(parts[1] in known.shards))
+            case By.NUMBERS | By.OWN:
+                return replace(made, rows=0)
+            case By.FILE:
+                rows = self._count_file(path, get(path))
+                torn = "can't be read: torn, or of an unknown kind. Move it away if nobody needs it"
+                return replace(made, rows=rows, how=torn if rows is None else made.how)
         return made
 
     def _see_entry(self, made: Sighting, position: int) -> Sighting:
+        made = replace(made, number=position)
         try:
             entry = self.stores.wal.rows(ShardId(str(made.shard_id)), position)
-        except (Corruption, Refused) as error:
+        except Missing:
+            raise
+        except MemWalError as error:
             return replace(made, how=f"can't be read: {error}")
-        batches = [b for b in entry.batches if b.num_rows]
-        rows = self.keys.count_in(batches) if batches else 0
-        made = replace(made, generation=entry.entry.generation)
-        made = replace(made, writer_epoch=entry.entry.writer_epoch)
-        return replace(made, rows=rows, how="its keys were read")
-
-    def _see_text(self, made: Sighting, bytes_max: int = OBJECT_BYTES_MAX) -> Sighting:
-        data = self.stores.objects.get(made.path, bytes_max)
-        return replace(made, rows=self.keys.count_in_texts(data), how="its texts were read")
-
-    def _see_maintenance(self, made: Sighting) -> Sighting:
-        path = made.path
-        get = self.stores.objects.get
-        if path.startswith(f"{layout.RUNS}/"):
-            rows = self.keys.count_in_errors(get(path))
-            return replace(made, kind=Kind.RUN_RECORD, rows=rows, how="its texts were read")
-        if path.startswith(f"{layout.ERASURES}/"):
-            return self._see_erasure(replace(made, kind=Kind.ERASURE))
-        if path.startswith(tuple(f"{folder}/" for folder in _OWN)) or path in _OWN_FILES:
-            how = "a document of memwal's own, without rows' values"
-            return replace(made, kind=Kind.MAINTENANCE, rows=0, how=how)
-        kind = Kind.INGEST if path.startswith(f"{layout.INGESTS}/") else Kind.MAINTENANCE
-        kind = Kind.TORN if path.startswith(f"{layout.MAINTENANCE}/torn/") else kind
-        count = self._count_file(path, get(path))
-        how = "its rows were read" if kind is Kind.INGEST else "it was read"
-        if count is None:
-            how = "can't be read: torn, or of an unknown kind. Move it away if nobody needs it"
-        return replace(made, kind=kind, rows=count, how=how)
-
-    def _see_erasure(self, made: Sighting) -> Sighting:
-        """An erasure's documents name objects; only its list of keys, while it is open, has any."""
-        if not made.path.endswith("/keys.arrow"):
-            return replace(made, rows=0, how="names objects, and no keys")
-        table = pa.ipc.open_stream(self.stores.objects.get(made.path)).read_all()
-        rows = self.keys.count_in(table.to_batches()) if self._fits(table.schema) else 0
-        return replace(made, rows=rows, how="its keys were read")
+        return replace(
+            made,
+            rows=self.keys.count_in(b for b in entry.batches if b.num_rows),
+            generation=entry.entry.generation,
+            writer_epoch=entry.entry.writer_epoch,
+        )
 
     def _count_file(self, path: str, data: bytes) -> int | None:
         """Rows or texts with a key in a file by its name; None where it can't be told."""
+        names = list(self.keys.names)
         try:
-            if path.endswith(".parquet"):
-                file = pq.ParquetFile(BytesIO(data))
-                if not self._fits(file.schema_arrow):
-                    return None
-                return self.keys.count_in(file.iter_batches(columns=list(self.keys.names)))
-            if path.endswith(".arrow"):
-                reader = _open_arrow(data)
-                return self.keys.count_in(reader()) if self._fits_first(reader) else None
             if path.endswith(".lance"):
-                batches = self.stores.tables.file_batches(path, self.keys.names)
-                return self.keys.count_in(batches)
-        except (pa.ArrowException, OSError, MemWalError):
+                return self.keys.count_in(self.stores.tables.file_batches(path, names))
+            if path.endswith((".parquet", ".arrow")):
+                return self.keys.count_in(_open_file(data, names))
+        except (KeyError, pa.ArrowException, OSError, MemWalError):
             return None
-        return self.keys.count_in_documents(data) if path.endswith(_TEXTS) else None
-
-    def _fits(self, schema: pa.Schema) -> bool:
-        return set(self.keys.names) <= set(schema.names)
-
-    def _fits_first(self, reader: Callable[[], Iterator[pa.RecordBatch]]) -> bool:
-        first = next(reader(), None)
-        return first is None or self._fits(first.schema)
+        return self.keys.count_in_documents(data) if path.endswith((".json", ".jsonl")) else None
 
     # ---- what keeps versions, and what lies elsewhere
 
-    def _read_pins(self) -> tuple[dict[int, list[str]], dict[str, int]]:
+    def _read_pins(self, found: RetainedVersions) -> tuple[dict[int, list[str]], dict[str, int]]:
         """By version of main, the tags and branches that keep it; and the tags alone."""
         pinned: dict[int, list[str]] = {}
         tags: dict[str, int] = {}
-        objects = self.stores.objects
-        for kind, of, number in (
-            ("tags", "branch", "version"),
-            ("branches", "parentBranch", "parentVersion"),
-        ):
-            for info in objects.list(f"_refs/{kind}"):
-                name = unquote(info.path.rsplit("/", 1)[-1].removesuffix(".json"))
-                try:
-                    reference = json.loads(objects.get(info.path))
-                    if reference.get(of) is not None:
-                        continue
-                    version = int(reference[number])
-                except Missing:
-                    continue
-                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                    raise Corruption(
-                        "MW-G07", f"{objects.uri}: {info.path} can't be read as a reference"
-                    ) from None
-                word = "tag" if kind == "tags" else "branch"
-                pinned.setdefault(version, []).append(f"{word} {name!r}")
-                if kind == "tags":
-                    tags[name] = version
+        for path, version in found.list_references():
+            if version is None:
+                raise Corruption(
+                    "MW-G07", f"{self.stores.uri}: {path} can't be read as a reference"
+                )
+            _, kind, file = path.split("/", 2)
+            name = unquote(file.removesuffix(".json"))
+            pinned.setdefault(version, []).append(f"{_WORDS[kind]} {name!r}")
+            if kind == "tags":
+                tags[name] = version
         return pinned, tags
 
     def _name_elsewhere(
@@ -492,7 +385,8 @@ class _Outside:
         return {folder: rows for folder, rows in totals.items() if rows}
 
 
-def _is_data(path: str) -> bool:
+def is_data(path: str) -> bool:
+    """Whether an object has the rows of the base, or of a generation."""
     match path.split("/"):
         case ["data", name]:
             return name.endswith(".lance")
@@ -505,23 +399,17 @@ def _is_branch_version(path: str) -> bool:
     return path.startswith(f"{layout.BRANCHES}/") and "/_versions/" in path
 
 
-def _see_data(
-    made: Sighting, kind: Kind, owner: str, hits: Mapping[str, int | MemWalError], names: _Names
-) -> Sighting:
+def _count_hits(made: Sighting, found: int | MemWalError | None) -> Sighting:
     """A file with rows, or one that belongs to it; the rest of a generation goes by its group."""
-    found = hits.get(owner)
-    pins = tuple(sorted(names.pins.get(owner, ())))
-    made = replace(made, kind=kind, newest=names.newest.get(owner, 0), pins=pins)
-    made = replace(made, oldest=names.oldest.get(owner, 0))
     if isinstance(found, Missing):
         raise found
-    if found is None and kind is Kind.GENERATION:
-        return replace(made, rows=0, how="made of its generation's rows, whose keys were read")
-    if found is None:
-        return replace(made, how="belongs to no data file that is there")
     if isinstance(found, MemWalError):
         return replace(made, how=f"can't be read: {found}")
-    return replace(made, rows=found, how="its keys were read")
+    if found is not None:
+        return replace(made, rows=found)
+    if made.kind is Kind.GENERATION:
+        return replace(made, rows=0, how="made of its generation's rows, whose keys were read")
+    return replace(made, how="belongs to no data file that is there")
 
 
 def _share_group(seen: Sighting, groups: Mapping[str | None, int]) -> Sighting:
@@ -550,13 +438,9 @@ def _find_pins(
             yield Pin(name=found.name, version=found.version, tag=tag, checkpoint=True)
 
 
-def _open_arrow(data: bytes) -> Callable[[], Iterator[pa.RecordBatch]]:
-    """The batches of an Arrow file or stream, each time from the first."""
-
-    def read() -> Iterator[pa.RecordBatch]:
-        if data.startswith(b"ARROW1"):
-            file: Any = pa.ipc.open_file(data)
-            return (file.get_batch(n) for n in range(file.num_record_batches))
-        return iter(pa.ipc.open_stream(data))
-
-    return read
+def _open_file(data: bytes, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+    """The batches of a Parquet file, an Arrow file or an Arrow stream."""
+    if data.startswith(b"PAR1"):
+        return pq.ParquetFile(BytesIO(data)).iter_batches(columns=names)  # type: ignore[no-any-return]
+    opened = pa.ipc.open_file if data.startswith(b"ARROW1") else pa.ipc.open_stream
+    return opened(data).read_all().to_batches()  # type: ignore[no-any-return]

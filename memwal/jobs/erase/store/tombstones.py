@@ -7,7 +7,7 @@ where it comes after it; a key that is in the base only goes where new rows of i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 from memwal.errors import Refused
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, ShardValues
 from memwal.ingest.target import IngestTable
-from memwal.jobs.erase.plan import Kind
+from memwal.jobs.erase.plan import Kind, Look
 from memwal.jobs.erase.store.keys import Keys
-from memwal.jobs.erase.store.search import Look
+from memwal.jobs.erase.store.search import is_data
 from memwal.model import ErasureMark, ShardId, ShardStatus, TableView
 from memwal.rows.keyset import KeySet
 from memwal.run.stores import Stores
+from memwal.store.shards.writers import ShardWriters
 from memwal.store.tables.lance_calls import call_lance
 
 
@@ -53,16 +54,13 @@ class TableTombstones:
     def plan(self, view: TableView, look: Look) -> Claims:
         """Choose the shards to claim. Raises Refused, Unsupported as an ingest does."""
         self._check_shards(view, look)
-        found = {
-            shard: self._read_waiting(view, shard, look) for shard in self._waiting(view, look)
-        }
-        waiting = {shard: keys for shard, keys in found.items() if keys.num_rows}
+        claimed = self._read_waiting(view, look)
         places: dict[ShardId, ShardValues] = {}
-        for place, keys in self._route(view, look, waiting):
-            before = waiting.get(place.shard_id)
+        for place, keys in self._route(view, look, list(claimed.values())):
             places[place.shard_id] = place.values
-            waiting[place.shard_id] = keys if before is None else pa.concat_tables([before, keys])
-        return Claims(keys=waiting, places=places, marks=self._mark(view, look))
+            before = claimed.get(place.shard_id, keys.slice(0, 0))
+            claimed[place.shard_id] = pa.concat_tables([before, keys])
+        return Claims(keys=claimed, places=places, marks=self._mark(view, look))
 
     def write(self, shard_id: ShardId, claims: Claims) -> ErasureMark:
         """Claim a shard and delete its keys there; returns how far it goes then.
@@ -92,7 +90,7 @@ class TableTombstones:
         return IngestTable.read(self._stores, self._stores.views.table(), None)
 
     @cached_property
-    def _writers(self):  # type: ignore[no-untyped-def]
+    def _writers(self) -> ShardWriters:
         return self._table.make_writers()
 
     def _check_shards(self, view: TableView, look: Look) -> None:
@@ -107,79 +105,63 @@ class TableTombstones:
                     "writer may claim it",
                 )
 
-    def _waiting(self, view: TableView, look: Look) -> list[ShardId]:
-        """Shards with a key in what the base does not have yet."""
-        replay = {s.shard_id: s.manifest.replay_after_wal_entry_position for s in view.shards}
-        merged = {s.shard_id: s.merged_generation for s in view.shards}
-        found = set()
+    def _read_waiting(self, view: TableView, look: Look) -> dict[ShardId, pa.Table]:
+        """The keys of what the base does not have yet: in a shard's WAL above its replay position,
+        or in a pending generation.
+        """
+        shards = {shard.shard_id: shard for shard in view.shards}
+        found: dict[ShardId, list[pa.RecordBatch]] = {}
         for seen in look.sightings:
-            shard = seen.shard_id
-            if not seen.rows or shard is None or shard not in replay:
+            shard = shards.get(seen.shard_id or ShardId(""))
+            if shard is None or not seen.rows:
                 continue
-            unflushed = seen.kind is Kind.WAL_ENTRY and seen.number > replay[shard]
-            pending = seen.kind is Kind.GENERATION and seen.number > merged[shard]
-            if unflushed or pending:
-                found.add(shard)
-        return sorted(found)
-
-    def _read_waiting(self, view: TableView, shard_id: ShardId, look: Look) -> pa.Table:
-        """The keys that are in a shard's WAL above its replay position, or pending."""
-        shard = next(s for s in view.shards if s.shard_id == shard_id)
-        replay, found = shard.manifest.replay_after_wal_entry_position, []
-        for seen in look.sightings:
-            if seen.shard_id != shard_id or not seen.rows:
-                continue
-            if seen.kind is Kind.WAL_ENTRY and seen.number > replay:
-                entry = self._stores.wal.rows(shard_id, seen.number)
-                found += list(self._keys.select(b for b in entry.batches if b.num_rows))
-            pending = seen.kind is Kind.GENERATION and seen.number > shard.merged_generation
-            if pending and seen.path == f"{seen.group}/data/{seen.path.rpartition('/')[2]}":
+            batches: Iterable[pa.RecordBatch] = ()
+            if seen.kind is Kind.WAL_ENTRY:
+                if seen.number > shard.manifest.replay_after_wal_entry_position:
+                    entry = self._stores.wal.rows(shard.shard_id, seen.number)
+                    batches = (b for b in entry.batches if b.num_rows)
+            elif seen.number > shard.merged_generation and is_data(seen.path):
                 batches = self._stores.tables.file_batches(seen.path, self._keys.names)
-                found += list(self._keys.select(batches))
-        return self._distinct(found)
+            found.setdefault(shard.shard_id, []).extend(self._keys.select(batches))
+        return {shard: self._distinct(rows) for shard, rows in sorted(found.items()) if rows}
 
     def _distinct(self, batches: Collection[pa.RecordBatch]) -> pa.Table:
         names, kind = list(self._keys.names), self._keys.table.schema
         parts = [pa.Table.from_batches([b]).select(names).cast(kind) for b in batches]
-        if not parts:
-            return self._keys.table.slice(0, 0)
         return pa.concat_tables(parts).group_by(names, use_threads=False).aggregate([]).cast(kind)
 
     # ---- keys that are in the base only
 
     def _route(
-        self, view: TableView, look: Look, waiting: Mapping[ShardId, pa.Table]
+        self, view: TableView, look: Look, waiting: Sequence[pa.Table]
     ) -> list[tuple[Place, pa.Table]]:
         """The keys of live rows of the base that no waiting shard deletes, by where they go."""
         if not look.fragments:
             return []
-        router = self._table.make_router()
-        names = list(self._keys.names)
+        router, names = self._table.make_router(), list(self._keys.names)
         columns = [*names, *(c for c in router.columns if c not in names)]
         dataset = self._stores.tables.at(look.version)
         parts = [f for f in call_lance(dataset.get_fragments) if f.fragment_id in look.fragments]
         batches = dataset.scanner(columns=columns, fragments=parts).to_batches()
-        rows = [pa.Table.from_batches([b]) for b in self._keys.select(batches)]
+        rows = [*self._keys.select(batches)]
         if not rows:
             return []
-        live = pa.concat_tables(rows)
-        others = [table for table in waiting.values() if table.num_rows]
-        if others:
-            deleted = KeySet(pa.concat_tables(others).columns)
+        live = pa.Table.from_batches(rows)
+        if waiting:
+            deleted = KeySet(pa.concat_tables(waiting).columns)
             typed = live.select(names).cast(self._keys.table.schema)
             live = live.filter(pc.invert(pa.array(deleted.contains(typed.columns))))
-        live = live.combine_chunks()
+        left = live.combine_chunks().to_batches()
         if not live.num_rows:
             return []
         if router.spec is None and (place := self._find_manual(view)) is not None:
-            return [(place, self._distinct(live.to_batches()))]
+            return [(place, self._distinct(left))]
         checked = self._table.check_shards()
-        found = []
-        for batch in live.to_batches():
-            gone = pa.array([True] * batch.num_rows)
-            for routed in checked.route(batch, deleted=gone):
-                found.append((routed.place, self._distinct(routed.take(batch).to_batches())))
-        return found
+        return [
+            (routed.place, self._distinct(routed.take(batch).to_batches()))
+            for batch in left
+            for routed in checked.route(batch, deleted=pa.array([True] * batch.num_rows))
+        ]
 
     def _find_manual(self, view: TableView) -> Place | None:
         """A shard of a table whose writers choose their own: any open one hides a row below it."""

@@ -1,4 +1,8 @@
-"""Files that runs staged under `_maintenance/tmp/` and left there when they were killed."""
+"""Files that were yet to be put in their place when the run, or the writer, was killed.
+
+Runs stage them under `_maintenance/tmp/`; on a local disk, pylance does so beside WAL entries. A
+writer that was stopped for a day and finds such a file gone fails to put its entry: it is told.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +19,29 @@ NAME = "leftover"
 
 
 def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
-    """Every staged file."""
+    """Every file below the staging folder; the others are in the evidence of their shards."""
     return tuple(objects.list(layout.STAGING))
 
 
 def find_items(look: Look) -> Iterator[Item]:
     """Every staged file; those older than `leftover_age_seconds` go."""
     cutoff = look.now_nanos - round(look.limits.leftover_age_seconds * 1e9)
-    for file in look.evidence.beside.get(NAME, ()):
+    staged: list[StoredFile] = [*look.evidence.beside.get(NAME, ())]
+    staged += (file for found in look.evidence.shards.values() for file in found.staged)
+    for file in staged:
         young = file.modified_at_nanos > cutoff
         yield plan_delete(
             ORPHAN,
             file.path,
             (file,),
-            why="staged by a run that was killed",
-            held="may be staged by a run that goes on" if young else None,
+            why="staged by a run or a writer that was killed",
+            held="may be staged by one that goes on" if young else None,
         )
 
 
 def may_delete(item: Item) -> bool:
-    """Whether it lies below the staging folder."""
+    """Whether it lies below the staging folder, or beside what it was to become."""
+    match item.path.split("/"):
+        case [layout.MEM_WAL, shard, "wal" | "manifest", name] if item.kind == ORPHAN:
+            return layout.is_shard_folder(shard) and layout.is_staged(name)
     return item.path.startswith(f"{layout.STAGING}/") and item.kind == ORPHAN

@@ -346,9 +346,12 @@ def _sort_files(
     stoppers: list[StoredManifest] = []
     entries: list[WalFile] = []
     files: list[StoredFile] = []
+    staged: list[StoredFile] = []
     for file in listed:
         top, _, rest = file.path.removeprefix(f"{below}/").partition("/")
-        if top == "manifest" and rest:
+        if top in ("manifest", "wal") and layout.is_staged(rest):
+            staged.append(file)
+        elif top == "manifest" and rest:
             version = layout.parse_shard_manifest_name(rest)
             if version is not None:
                 found_as = stoppers if file.size_bytes == layout.STOPPER_BYTES else manifests
@@ -383,6 +386,7 @@ def _sort_files(
         wal=tuple(sorted(entries, key=lambda e: e.position)),
         manifests=tuple(manifests),
         stoppers=tuple(stoppers),
+        staged=tuple(staged),
         others=tuple(others.values()),
         files=tuple(files),
     )

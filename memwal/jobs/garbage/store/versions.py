@@ -63,16 +63,16 @@ class RetainedVersions:
 
     def read_referenced(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from."""
-        found = (version for _, version in self._read_references())
+        found = (version for _, version in self.list_references())
         return frozenset(version for version in found if version is not None)
 
     def read_claimed(self) -> frozenset[int] | None:
         """As `read_referenced`, without tags of checkpoints; None if a reference can't be read."""
         ours = layout.checkpoint_tag_path("").removesuffix(".json")
-        found = [v for path, v in self._read_references() if not path.startswith(ours)]
+        found = [v for path, v in self.list_references() if not path.startswith(ours)]
         return None if None in found else frozenset(v for v in found if v is not None)
 
-    def _read_references(self) -> Iterator[tuple[str, int | None]]:
+    def list_references(self) -> Iterator[tuple[str, int | None]]:
         """Paths of references to main, each with its version; None for a malformed reference."""
         for kind, of, number in (("tags", "branch", "version"),
                                  ("branches", "parentBranch", "parentVersion")):  # fmt: skip

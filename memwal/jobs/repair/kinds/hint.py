@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memwal.format import layout
-from memwal.jobs.repair.model import Action, Damage, Evidence, Replace
+from memwal.jobs.repair.model import Damage, Evidence, Replace
 from memwal.jobs.verify.plan import Hint
 
 NAME = "hint"
@@ -22,41 +22,37 @@ _VERSIONS_MAX = 1000
 
 def find(evidence: Evidence) -> Iterator[Damage]:
     """Hints with a problem, of the table and of shards whose manifests are sound."""
-    doubtful = {s.shard_id for s in evidence.shards if s.view is None or s.newer}
+    doubtful = {shard.shard_id for shard in evidence.shards}
     for hint in evidence.hints:
         digest = evidence.digests.get(hint.path)
         if hint.problem is None or digest is None or hint.shard_id in doubtful:
             continue
         ahead = hint.found is not None and hint.found > hint.newest
         if hint.shard_id is None and ahead and hint.newest in evidence.committed:
-            yield _tell_lost(hint)
+            yield _tell_lost(hint, hint.problem)
             continue
+        data = layout.encode_version_hint(hint.newest)
         yield Damage(
             kind=NAME,
             shard_id=hint.shard_id,
             path=hint.path,
-            action=Action.MEND,
             finding=hint.problem,
             evidence=f"version {hint.newest} is the newest that is there",
-            effects=(
-                Replace(
-                    path=hint.path, data=layout.encode_version_hint(hint.newest), digest=digest
-                ),
-            ),
+            effects=(Replace(path=hint.path, data=data, digest=digest),),
             checks=("hints",),
         )
 
 
-def _tell_lost(hint: Hint) -> Damage:
+def _tell_lost(hint: Hint, problem: str) -> Damage:
     last = min(hint.found or 0, hint.newest + _VERSIONS_MAX)
     gone = [layout.table_manifest_names(v) for v in range(hint.newest + 1, last + 1)]
     return Damage(
         kind=NAME,
         path=hint.path,
-        action=Action.LEAVE,
-        finding=hint.problem or "",
+        finding=problem,
         evidence=f"a commit was begun from version {hint.newest}, so one that followed may be "
-        "gone, which only a backup can have (--from). If none followed, delete the hint",
+        "gone, which only a backup can have: give --from BACKUP, or restore one. If none followed, "
+        "delete the hint",
         lost=(f"what was committed after version {hint.newest}",),
         checks=("hints",),
         objects=tuple(f"{layout.VERSIONS}/{name}" for names in gone for name in names),

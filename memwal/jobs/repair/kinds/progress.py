@@ -11,15 +11,14 @@ Cure: a commit of the MemWAL index alone, with the former progress.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 
-from memwal.jobs.repair.model import Action, Damage, Evidence, RaiseProgress
+from memwal.jobs.repair.model import Damage, Evidence, RaiseProgress
 from memwal.jobs.verify.plan import find_raised
-from memwal.model import ShardId, VersionManifest
+from memwal.model import ShardId
 
 NAME = "progress"
-_CHECKS = ("merge progress",)
 
 
 def find(evidence: Evidence) -> Iterator[Damage]:
@@ -28,64 +27,43 @@ def find(evidence: Evidence) -> Iterator[Damage]:
     for before, after in pairwise(evidence.history):
         if after.version in evidence.rewound or before.mem_wal is None or after.mem_wal is None:
             continue
-        low = _find_fallen(before.mem_wal.merged, after.mem_wal.merged)
-        if not low or find_raised(evidence.history, after.version, before.mem_wal.merged):
+        former, now = before.mem_wal.merged, after.mem_wal.merged
+        low = {shard: g for shard, g in former.items() if now.get(shard, 0) < g}
+        if not low or find_raised(evidence.history, after.version, former):
             continue
         for shard, generation in low.items():
-            fell_to = after.mem_wal.merged.get(shard, 0)
-            finding = f"version {after.version} lowered it from {generation} to {fell_to}"
+            fell_to = now.get(shard, 0)
             if after.version > before.version + 1:
                 why = "a version in between has expired, which may have been a restore"
-                yield _make(shard, finding, Action.LEAVE, why)
-                continue
-            if _has_stayed(evidence, after.version, shard, fell_to):
+            elif _has_stayed(evidence, after.version, shard, fell_to):
                 raised[shard] = max(generation, raised.get(shard, 0))
                 continue
+            else:
+                why = "merges have built on it since: `memwal merge` folds the rest again, in order"
             yield _make(
-                shard,
-                finding,
-                Action.LEAVE,
-                "merges have built on it since: `memwal merge` folds the rest again, in order",
+                f"version {after.version} lowered shard {shard} from {generation} to {fell_to}", why
             )
-    for shard, generation in raised.items():
-        now = evidence.view.mem_wal.merged.get(shard, 0)
+    if raised:
+        fell = (f"shard {shard} from {generation}" for shard, generation in raised.items())
         yield _make(
-            shard,
-            f"merge progress fell from {generation} to {now}",
-            Action.MEND,
-            f"an earlier version has generation {generation}, and no restore or overwrite followed",
-            (RaiseProgress(version=evidence.view.version, merged=raised),),
+            f"merge progress fell: {', '.join(fell)}",
+            "an earlier version has these generations, and no restore or overwrite followed",
+            RaiseProgress(version=evidence.view.version, merged=raised),
         )
 
 
-def _find_fallen(before: Mapping[ShardId, int], after: Mapping[ShardId, int]) -> dict[ShardId, int]:
-    return {shard: g for shard, g in before.items() if after.get(shard, 0) < g}
-
-
 def _has_stayed(evidence: Evidence, since: int, shard: ShardId, at: int) -> bool:
-    return all(
-        _merged(manifest, shard) == at for manifest in evidence.history if manifest.version >= since
-    )
+    """Whether each version since then has that progress."""
+    states = (m.mem_wal for m in evidence.history if m.version >= since)
+    return all(state is not None and state.merged.get(shard, 0) == at for state in states)
 
 
-def _merged(manifest: VersionManifest, shard: ShardId) -> int | None:
-    return None if manifest.mem_wal is None else manifest.mem_wal.merged.get(shard, 0)
-
-
-def _make(
-    shard: ShardId,
-    finding: str,
-    action: Action,
-    evidence: str,
-    effects: tuple[RaiseProgress, ...] = (),
-) -> Damage:
+def _make(finding: str, why: str, *effects: RaiseProgress) -> Damage:
     return Damage(
         kind=NAME,
-        shard_id=shard,
         path="the MemWAL index's merge progress",
-        action=action,
         finding=finding,
-        evidence=evidence,
+        evidence=why,
         effects=effects,
-        checks=_CHECKS,
+        checks=("merge progress",),
     )

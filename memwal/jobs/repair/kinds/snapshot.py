@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memwal.jobs.repair.model import Action, Damage, Evidence, TakeSnapshot
+from memwal.jobs.repair.model import Damage, Evidence, TakeSnapshot
 
 NAME = "snapshot"
 _CHECK = "shard snapshot"
@@ -16,17 +16,16 @@ _CHECK = "shard snapshot"
 
 def find(evidence: Evidence) -> Iterator[Damage]:
     """The table's snapshot, if the check of it failed."""
-    check = evidence.broken(_CHECK)
-    if check is None:
+    if (check := evidence.broken(_CHECK)) is None:
         return
-    doubtful = [s.shard_id for s in evidence.shards if s.view is None or s.newer]
-    why = f"the shards' manifests have to be mended first: {', '.join(doubtful)}"
+    doubtful = ", ".join(shard.shard_id for shard in evidence.shards)
     yield Damage(
         kind=NAME,
         path="the MemWAL index's shard snapshot",
-        action=Action.LEAVE if doubtful else Action.MEND,
         finding=check.detail,
-        evidence=why if doubtful else "taken again from the manifests of all shards",
+        evidence=f"the shards' manifests have to be mended first: {doubtful}"
+        if doubtful
+        else "taken again from the manifests of all shards",
         effects=() if doubtful else (TakeSnapshot(),),
         checks=(_CHECK,),
     )

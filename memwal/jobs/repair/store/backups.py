@@ -1,10 +1,10 @@
 """What backups have of a table: it stands in for what nothing in the table brings back.
 
 An object is taken only if its own digest is that of the backup's list. By its path it is known
-where Lance and MemWAL writers give a name once. Manifests and WAL entries have numbers for names:
-one is taken only if those next to it are the backup's, too. In a table that was made again or
-restored since, or in another one, the same number is something else. Files of the base that both
-have are compared: a file that is damaged at its full length is found by reads only.
+where Lance and MemWAL writers give a name once. A version's manifest has a number for a name: it is
+taken only if those next to it are the backup's, too. In a table that was made again or restored
+since, or in another one, the same number is something else. Files of the base that both have are
+compared: a file that is damaged at its full length is found by reads only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from itertools import accumulate
 from memwal.errors import Corruption, LostRace, Missing
 from memwal.format import layout
 from memwal.jobs.backup.plan import NUMBERED, phase_of
-from memwal.jobs.repair.kinds import base_file
-from memwal.jobs.repair.model import Action, Damage, Fetch
+from memwal.jobs.repair.kinds.file import judge_file
+from memwal.jobs.repair.model import Damage, Fetch
+from memwal.jobs.verify.plan import FileFault
 from memwal.model import BackupObject, StoredFile
 from memwal.ports import PART_BYTES, Objects
 from memwal.run.progress import Progress
@@ -42,7 +43,6 @@ class BackedUp:
     names: Mapping[str, str]
     own: Set[str]
     progress: Progress
-    _listed: dict[str, list[str]] = field(default_factory=dict)
     _sound: set[StoredFile] = field(default_factory=set)
 
     @classmethod
@@ -82,10 +82,9 @@ class BackedUp:
             total = sum(file.size_bytes for file in files)
             self.progress.start("files of the base, compared with the backups", len(files), total)
         differ = side_by_side(self._is_garbled, files, _READERS_MAX)
+        text = "has other bytes than backup {} has of it"
         return [
-            base_file.make(
-                file.path, f"has other bytes than backup {self.names[file.path]} has of it"
-            )
+            judge_file(FileFault(path=file.path, problem=text.format(self.names[file.path])))
             for file, differs in zip(files, differ, strict=True)
             if differs
         ]
@@ -102,7 +101,7 @@ class BackedUp:
         return False
 
     def _mend(self, damage: Damage, damaged: Set[str]) -> Damage:
-        if damage.action is Action.MEND or not damage.objects:
+        if damage.effects or not damage.objects:
             return damage
         wanted = [self.found[path] for path in self._list_there(damage.objects)]
         ours = [one for one in wanted if self._is_ours(one.path, damaged)]
@@ -114,43 +113,35 @@ class BackedUp:
         names = ", ".join(sorted({self.names[fetch.path] for fetch in effects}))
         return replace(
             damage,
-            action=Action.MEND,
             evidence=f"backup {names} of {self.place.uri} has it",
             lost=(),
-            loses_rows=False,
-            fences=False,
             effects=tuple(effects),
         )
 
     def _is_ours(self, path: str, damaged: Set[str]) -> bool:
         """Whether the backup's object of that name is the table's.
 
-        Of a number, the nearest neighbours that both have are compared; without any, there has to
-        be a file in both that Lance or a writer named at random. Where none follows, histories may
-        have parted just there: then only a backup that was made of this very place tells.
+        Of a version, the nearest neighbours that both have are compared; without any, there has to
+        be a file in both that Lance named at random. Where none follows, histories may have parted
+        just there: then only a backup that was made of this very place tells.
         """
         if phase_of(path) not in NUMBERED:
             return True
-        here = _number_of(path) or 0
+        if (here := _version_of(path)) is None:
+            return False
         there = {
-            number: other
-            for other in self._list(path.rpartition("/")[0])
-            if other not in damaged and (number := _number_of(other)) is not None
+            version: file.path
+            for file in self.table.list(layout.VERSIONS)
+            if file.path in self.found and file.path not in damaged
+            if (version := _version_of(file.path)) not in (None, here)
         }
-        there.pop(here, None)
         if not there:
-            return self.names[path] in self.own and bool(self._list("data"))
+            shared = any(file.path in self.found for file in self.table.list("data"))
+            return self.names[path] in self.own and shared
         below, above = [n for n in there if n < here], [n for n in there if n > here]
         near = [there[n] for n in (*sorted(below)[-1:], *sorted(above)[:1])]
         agrees = all(digest_object(self.table, p).sha256 == self.found[p].sha256 for p in near)
         return agrees and bool(above or self.names[path] in self.own)
-
-    def _list(self, folder: str) -> list[str]:
-        """What both have in a folder."""
-        if folder not in self._listed:
-            files = [file.path for file in self.table.list(folder)]
-            self._listed[folder] = [path for path in files if path in self.found]
-        return self._listed[folder]
 
     def _list_there(self, paths: Sequence[str]) -> list[str]:
         """What the backups have at these paths, or in folders of these names."""
@@ -170,15 +161,15 @@ class BackedUp:
     def fetch(self, effect: Fetch) -> None:
         """Copy an object into the table. What was in its place is in quarantine by now.
 
-        One put replaces it, so that a WAL position is never free; of a file that is too large for
-        that, the name is. Raises Corruption for one that is damaged in the backup, of which nothing
-        is stored.
+        One put replaces it, so that a version's name is never free; of a file that is too large
+        for that, the name is. Raises Corruption for one that is damaged in the backup, of which
+        nothing is stored.
         """
         wanted, path = effect.wanted, effect.path
         try:
             if effect.digest is None:
                 copy_object(self.place, self.table, path, expected=wanted)
-            elif path.startswith(f"{layout.MEM_WAL}/") or wanted.size_bytes <= PART_BYTES:
+            elif path.startswith(f"{layout.VERSIONS}/") or wanted.size_bytes <= PART_BYTES:
                 parts = ObjectParts(objects=self.place, path=path, expected=wanted)
                 self.table.put(path, b"".join(parts))
             else:
@@ -196,12 +187,7 @@ def _list_folders(path: str) -> Iterator[str]:
     return accumulate(path.split("/"), lambda folder, name: f"{folder}/{name}")
 
 
-def _number_of(path: str) -> int | None:
-    """The version or position that is the name of a manifest or a WAL entry."""
-    name = path.rpartition("/")[2]
-    if path.startswith(f"{layout.VERSIONS}/"):
-        return layout.parse_table_manifest_name(name)
-    within = layout.parse_shard_path(path)
-    if within is not None and within[1].startswith("wal/"):
-        return layout.parse_wal_entry_name(name)
-    return layout.parse_shard_manifest_name(name)
+def _version_of(path: str) -> int | None:
+    """The version whose manifest it is; None for any other file."""
+    folder, _, name = path.rpartition("/")
+    return layout.parse_table_manifest_name(name) if folder == layout.VERSIONS else None

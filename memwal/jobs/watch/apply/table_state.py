@@ -226,7 +226,7 @@ class WatchedTable:
         if self.lag is None or self.watched.target.collects:
             return False
         is_due = now >= self.space_told_at + _SPACE_TOLD_EVERY_SECONDS
-        return is_due and self.lag.reclaimable_generations > 0
+        return is_due and bool(self.lag.state.reclaimable_generations)
 
     def find_upkeep(self, now: float, *, spare: bool) -> tuple[str, ...]:
         """The upkeep jobs to do now, in order.

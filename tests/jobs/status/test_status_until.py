@@ -1,4 +1,4 @@
-"""`memwal wait` on real tables, beside the jobs that it waits for."""
+"""`memwal status --until` on real tables, beside the jobs that it waits for."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SHORT = ("--execute", "--retention", "0s", "--grace", "0s", "--allow-short-reten
 
 
 def wait(uri: str, until: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Exit code, the table's report, and stderr."""
-    done = run_here("wait", uri, "--until", until, "--json", *arguments)
+    """Exit code, the table's report with how the wait ended, and stderr."""
+    done = run_here("status", uri, "--until", until, "--json", *arguments)
     (found,) = json.loads(done.stdout)["tables"]
-    return done.returncode, found, done.stderr
+    return done.returncode, {**found, **(found.get("until") or {})}, done.stderr
 
 
 def job(*arguments: str) -> None:
@@ -45,7 +45,7 @@ def test_from_flushed_to_collected(table: Table) -> None:
     for until in ("merged", "indexed", "collected"):
         code, found, err = wait(table.uri, until, "--timeout", "0s")
         assert (code, found["outcome"], found["reached"]) == (4, "held", False)
-        assert (found["until"], found["target"]) == (until, target)
+        assert (found["step"], found["target"]) == (until, target)
         assert found["missing"] == {one: 0, two: 0}
         assert f"shard {two} at 0 of 3" in found["error"]
         assert f"{until}: 0 of 2 shards" in err
@@ -81,13 +81,14 @@ def test_a_named_generation_is_the_whole_target(table: Table) -> None:
     "arguments",
     [
         ("--until", "nope"),
+        ("--generation", "00000000-0000-4000-8000-000000000000=1"),
         ("--until", "merged", "--generation", "x=1"),
         ("--until", "merged", "--generation", "00000000-0000-4000-8000-000000000000=0"),
         ("--until", "merged", *["--generation", "00000000-0000-4000-8000-000000000000=1"] * 2),
     ],
 )
 def test_a_wrong_request_is_said_at_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    done = run_here("wait", tmp_path, "--json", *arguments)
+    done = run_here("status", tmp_path, "--json", *arguments)
     assert (done.returncode, json.loads(done.stdout)["outcome"]) == (2, "failed")
 
 
@@ -98,6 +99,6 @@ def test_no_table_and_a_broken_shard(table: Table, tmp_path: Path) -> None:
     assert manifest is not None
     Path(table.uri, layout.shard_manifest_path(one, manifest.version)).write_bytes(b"torn")
     code, found, _ = wait(table.uri, "merged", "--timeout", "30s")
-    assert (code, found["reached"], one in found["error"]) == (8, False, True)
+    assert (code, one in found["error"]) == (8, True)
     job("merge", table.uri, "--shard", two)
     assert wait(table.uri, "merged", "--generation", f"{two}=3", "--timeout", "0s")[0] == 0

@@ -1,0 +1,261 @@
+"""`memwal erase`: erases rows or lists what holds them; goes on with that; proves it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from memwal.config import make_settings
+from memwal.errors import MemWalError, Refused, Usage
+from memwal.jobs.compaction.job import CompactionOptions, run_compaction
+from memwal.jobs.erase.apply import Eraser
+from memwal.jobs.erase.report import EraseTableReport
+from memwal.jobs.erase.request import EraseRequest, KeysRequest, ResumeRequest
+from memwal.jobs.erase.store.changes import TableChanges
+from memwal.jobs.erase.store.keys import Keys, read_keys
+from memwal.jobs.erase.store.search import TableSearch
+from memwal.jobs.erase.store.tombstones import TableTombstones
+from memwal.jobs.garbage.job import GarbageOptions, run_garbage
+from memwal.jobs.garbage.plan import RETENTION_SECONDS_MIN, permit
+from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
+from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.model import Erasure, ShardId, TableView
+from memwal.options import narrow
+from memwal.ports import Steps, no_steps
+from memwal.report import HELD, JobOnTable, JobReport, TableReport, failed_report
+from memwal.run.fanout import Fanout
+from memwal.run.lease import ChainLeases
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress, Quiet
+from memwal.run.reports import must_stop, sum_up_jobs
+from memwal.run.runner import JobRunner
+from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
+from memwal.store.records.process import this_holder
+from memwal.text import mask_address
+
+NAME = "erase"
+# Fragments with any deleted row are rewritten. The rows of a new one are as configured: it is that
+# limit, too, by which Lance cuts what it writes.
+_REWRITE = make_settings(materialize_deletions_threshold=0.0)
+
+Confirm = Callable[[str, Sequence[ShardId]], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EraseOptions(RunOptions):
+    """The options of each of them; `erasure_id` is that of `erase verify`, which changes nothing.
+
+    Without `yes`, `confirm` is asked before shards are claimed.
+    """
+
+    request: KeysRequest | ResumeRequest = field(default_factory=EraseRequest)
+    erasure_id: str = ""
+    confirm: Confirm = lambda name, shards: False
+    steps: Steps = no_steps
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything may be written."""
+        return getattr(self.request, "execute", False) and not self.dry_run
+
+
+def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
+    """Erase the rows, or go on with that; without `execute`, list what holds them."""
+
+    def erase(
+        options: EraseOptions, table: OpenTable, stores: Stores, view: TableView
+    ) -> TableReport:
+        if not view.primary_key:
+            raise Usage(f"{stores.uri}: the table has no primary key to erase by")
+        record, keys = _choose_keys(narrow(options.request, EraseRequest), stores, view)
+        eraser = _make_eraser(options, progress, table, stores, keys, record)
+        return eraser.run(view) if options.acts else eraser.plan(view)
+
+    return _run(options, progress, erase)
+
+
+def run_resume(options: EraseOptions, progress: Progress) -> JobReport:
+    """Go on with every open erasure; without `execute`, only look what holds its keys.
+
+    The oldest comes first; one that is refused stops no other.
+    """
+
+    def resume(
+        options: EraseOptions, table: OpenTable, stores: Stores, view: TableView
+    ) -> TableReport:
+        name, jobs = table.resolved.name, list[JobOnTable]()
+        left = {e.erasure_id: e for e in stores.erasures.list() if e.state == "open"}
+        for record in left.values():
+            progress.say(f"{name}: erasure {record.erasure_id}")
+            report: TableReport
+            try:
+                keys = _read_stored(stores, record)
+                eraser = _make_eraser(options, progress, table, stores, keys, record)
+                now = stores.views.table() if jobs else view
+                report = eraser.run(now) if options.acts else eraser.plan(now)
+            except MemWalError as error:
+                report = failed_report(name, error)
+            jobs.append(JobOnTable(job=NAME, report=report))
+            if isinstance(report, EraseTableReport) and report.erasure is not None:
+                left = {**left, record.erasure_id: report.erasure}
+            if report.outcome == HELD:
+                break
+        told = (text for job in jobs for text in getattr(job.report, "warnings", ()))
+        return EraseTableReport(
+            table=name,
+            erasures=tuple(left.values()),
+            warnings=tuple(dict.fromkeys(told)),
+            **sum_up_jobs(jobs),
+        )
+
+    return _run(options, progress, resume)
+
+
+def _run(
+    options: EraseOptions,
+    progress: Progress,
+    work: Callable[[EraseOptions, OpenTable, Stores, TableView], TableReport],
+) -> JobReport:
+    for table in options.tables:
+        permit(narrow(options.request, GarbageRequest), table.settings)
+    if options.acts and not options.lease:
+        raise Refused("MW-L01", "an erasure runs under the table's lease: run without --no-lease")
+    runner = JobRunner(
+        name=NAME,
+        engine=lambda fanout: None,
+        is_recorded=lambda table, report: options.acts and table.worked_on,
+    )
+    with ChainLeases(NAME, warn=progress.warn) as own:
+        leased = replace(options, leases=options.leases or own)
+        return runner.run_each(
+            leased, lambda table, stores, view, _: work(leased, table, stores, view), progress
+        )
+
+
+def run_verify(options: EraseOptions, progress: Progress) -> JobReport:
+    """Repeat the proof of an erasure: look at every object again."""
+
+    def prove(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        record = stores.erasures.find(options.erasure_id)
+        stored = stores.erasures.read_keys(record.erasure_id)
+        asked = narrow(options.request, KeysRequest)
+        if asked.key or asked.keys:
+            keys = _read_given(asked, stores, view)
+        elif stored is not None:
+            keys = Keys(stored)
+        else:
+            raise Usage(
+                f"{stores.uri}: erasure {record.erasure_id} is {record.state}, and its keys are "
+                "forgotten: name them with --key or --keys"
+            )
+        return _make_eraser(options, progress, table, stores, keys, record).verify(view)
+
+    return JobRunner(name=NAME, looks_only=True).run_each(options, prove, progress)
+
+
+def run_list(options: RunOptions, progress: Progress) -> JobReport:
+    """List each table's erasures."""
+
+    def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        records = tuple(stores.erasures.list())
+        return EraseTableReport(
+            table=table.resolved.name,
+            outcome="done" if records else "nothing_to_do",
+            version_before=view.version,
+            version_after=view.version,
+            erasures=records,
+        )
+
+    return JobRunner(name=NAME, looks_only=True).run_each(options, look, progress)
+
+
+def _read_given(request: KeysRequest, stores: Stores, view: TableView) -> Keys:
+    schema = stores.tables.seen(view.version).schema
+    return Keys(read_keys(request.key, request.keys, view.primary_key, schema))
+
+
+def _read_stored(stores: Stores, record: Erasure) -> Keys:
+    stored = stores.erasures.read_keys(record.erasure_id)
+    if stored is None:
+        raise Usage(
+            f"{stores.uri}: erasure {record.erasure_id} was stopped before its keys were "
+            "stored, and erased nothing: erase by --key or --keys, and it is dropped"
+        )
+    return Keys(stored)
+
+
+def _choose_keys(
+    request: EraseRequest, stores: Stores, view: TableView
+) -> tuple[Erasure | None, Keys]:
+    """The open erasure to go on with, if any, and the keys."""
+    if request.resume is not None:
+        if request.key or request.keys:
+            raise Usage("--resume goes by the stored keys: leave --key and --keys out")
+        record = stores.erasures.find(request.resume)
+        if record.state == "done":
+            raise Usage(f"{stores.uri}: erasure {record.erasure_id} is done")
+        return record, _read_stored(stores, record)
+    keys = _read_given(request, stores, view)
+    for record in stores.erasures.list():
+        stored = stores.erasures.read_keys(record.erasure_id) if record.state == "open" else None
+        if stored is not None and keys.same_as(stored):
+            return record, keys
+    return None, keys
+
+
+def _make_eraser(
+    options: EraseOptions,
+    progress: Progress,
+    table: OpenTable,
+    stores: Stores,
+    keys: Keys,
+    record: Erasure | None,
+) -> Eraser:
+    request, acts = narrow(options.request, ResumeRequest), options.acts
+    permission = permit(narrow(request, GarbageRequest), table.resolved.settings)
+    began = None if record is None else record.retention_seconds
+    if permission.retention_seconds is None and (began or 0) >= RETENTION_SECONDS_MIN:
+        # As it began; a short one has to be asked for again.
+        permission = replace(permission, retention_seconds=began)
+    garbage = narrow(
+        request,
+        GarbageRequest,
+        execute=acts,
+        wal=True,
+        full=True,
+        retention_seconds=permission.retention_seconds if acts else None,
+    )
+    tables, resolved = [table.resolved], table.resolved
+    rewritten = [resolved.with_settings(_REWRITE)]
+    collected = options.for_job(GarbageOptions, tables, request=garbage, dry_run=not acts)
+    jobs: dict[str, Callable[[Progress], JobReport]] = {
+        "merge": partial(run_merge, options.for_job(MergeOptions, tables)),
+        "compaction": partial(run_compaction, options.for_job(CompactionOptions, rewritten)),
+        "index-catchup": partial(run_index_catchup, options.for_job(IndexCatchupOptions, tables)),
+        "garbage": partial(run_garbage, collected),
+    }
+
+    def run_job(name: str) -> JobOnTable:
+        progress.say(name)
+        table.before_commit()
+        return JobOnTable(job=name, report=jobs[name](Quiet(progress)).tables[0])
+
+    backups = None if resolved.backup is None else mask_address(resolved.backup.uri)
+    return Eraser(
+        table=table,
+        stores=stores,
+        keys=keys,
+        search=TableSearch(stores=stores, keys=keys, backups=backups),
+        tombstones=TableTombstones(stores, keys),
+        changes=TableChanges(stores),
+        options=options,
+        request=request,
+        permission=permission,
+        holder=this_holder().partition(":")[0],
+        run_job=run_job,
+        must_stop=must_stop,
+        record=record,
+    )

@@ -1,1 +1,0 @@
-"""Shows how tables stand, live."""

@@ -1,1 +1,0 @@
-"""Waits until what is pending now is merged, indexed or collected."""
