@@ -344,7 +344,7 @@ def test_patterns_that_the_shell_did_not_expand(tmp_path) -> None:
 
 def test_every_format_is_named_by_its_option() -> None:
     declared = next(one for one in list_options(IngestRequest) if one.name == "format")
-    assert declared.option.metavar == "|".join(Format)
+    assert declared.choices == tuple(Format)
 
 
 def test_a_plan_with_a_format_that_is_not_known_was_made_by_a_newer_build() -> None:
