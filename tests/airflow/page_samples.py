@@ -151,6 +151,12 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
         "abandoned_shards": sum(s["abandoned"] for s in shards),
         "unflushed_seconds": max(idle, default=0.0),
     }
+    abandoned = [
+        f"shard {s['shard_id']} looks abandoned: {s['unflushed_wal_entries']} WAL entries"
+        for s in shards
+        if s["abandoned"]
+    ]
+    changes["warnings"] = [*changes.get("warnings", []), *abandoned]
     sums = {"wal_bytes": sum(s["wal_bytes"] or 0 for s in shards)}
     found: Json = {
         "table": name,

@@ -83,7 +83,6 @@ def test_trouble_is_told_first_with_its_age_and_what_to_do(page: Page, running: 
         "users",
         [samples.shard(0, pending=5), broken, gone],
         outcome="partial",
-        error="x",
         warnings=[hole],
         checkpoints=[checkpoint],
         cursors=[cursor],

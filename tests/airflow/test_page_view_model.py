@@ -149,7 +149,9 @@ def test_a_shard_that_looks_abandoned_is_lagging_and_is_found() -> None:
     seen = look(shards=[samples.shard(0), gone])
     health = judge_health(seen, NOW, LIMITS)
     assert health.state == "lagging"
-    assert health.reasons[0].startswith("1 shard with rows in no generation looks abandoned")
+    assert health.reasons[0].startswith(f"shard {gone['shard_id']} looks abandoned: 5 WAL")
+    torn = look(shards=[BAD, gone])  # another shard that can't be read hides nothing
+    assert judge_health(torn, NOW, LIMITS).marks == ("failing", "abandoned")
     page = shown(seen, only="abandoned")["shard_page"]
     assert [(s["shard_id"], s["unflushed"]) for s in page["shards"]] == [(gone["shard_id"], 5)]
 

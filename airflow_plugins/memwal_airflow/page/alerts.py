@@ -14,7 +14,15 @@ from typing import Any
 from memwal.errors import MemWalError
 from memwal.trouble import read_page
 from memwal_airflow.page.answers import WELL, Look, Run, parse_time
-from memwal_airflow.page.health import DUE, HELD, LAGGING, Finding, Health, find_late_since
+from memwal_airflow.page.health import (
+    ABANDONED,
+    DUE,
+    HELD,
+    LAGGING,
+    Finding,
+    Health,
+    find_late_since,
+)
 from memwal_airflow.page.plots import iso
 
 ALERTS_MAX = 40
@@ -60,7 +68,7 @@ def list_alerts(look: Look, health: Health) -> list[Json]:
         found.append(Finding(state=LAGGING, text=text, since=look.error_since))
     for text in look.status.warnings if look.status and not look.unreadable else ():
         # Abandoned shards are among the findings already.
-        if "looks abandoned" not in text:
+        if ABANDONED not in text:
             found.append(Finding(state="warning", text=text))
     compaction = look.status.compaction if look.status and not look.unreadable else None
     if compaction and (advice := compaction.describe("memwal compaction TABLE")):

@@ -9,7 +9,6 @@ from itertools import takewhile
 
 from memwal.errors import EXIT_REFUSED, EXIT_USAGE, PASSING_EXITS
 from memwal.jobs.status.report import StatusTableReport, find_late_backup
-from memwal.text import count_of
 from memwal_airflow.page.answers import WELL, Look, Run, parse_time, read_lease
 
 OK = "ok"
@@ -21,6 +20,9 @@ BROKEN = "broken"
 UNREACHABLE = "unreachable"
 # Worst first: the order in which an operator wants to see them.
 STATES = (BROKEN, UNREACHABLE, UNKNOWN, LAGGING, DUE, HELD, OK)
+
+ABANDONED = "looks abandoned"
+"""What the warnings of shards say whose rows no writer will flush."""
 
 MARKS = ("late", "failing", "abandoned", "held")
 REASONS_MAX = 8
@@ -105,11 +107,9 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
     found = [*_name_failed_runs(look.runs), *_describe_late(look, status, now, limits)]
     if status.error:
         found = [*_name(BROKEN, [status.error], look.broken_since, "failing"), *found]
-    if status.abandoned_shards:
-        shards = count_of(status.abandoned_shards, "shard")
-        text = f"{shards} with rows in no generation looks abandoned: no merge will see them"
-        since = look.find_time(status.unflushed_seconds)
-        found += _name(LAGGING, [text], since, "abandoned")
+    idle = [shard.idle_seconds or 0.0 for shard in status.shards if shard.abandoned]
+    abandoned = [text for text in status.warnings if ABANDONED in text]
+    found += _name(LAGGING, abandoned, look.find_time(max(idle, default=None)), "abandoned")
     found += _name(LAGGING, filter(None, [find_late_backup(status)]))
     found += _name(DUE, [*status.due_reasons, *_name_lags(status)])
     if status.due and not any(finding.state == DUE for finding in found):
