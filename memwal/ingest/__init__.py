@@ -11,11 +11,11 @@ shards        the coordinator's delta and flush handler for a MemWAL table
 check         checks sources before anything is written; what a dry run reports
 report        the ingest's part of the document, and how it is displayed
 writer        the writer for programs: `open_writer`
+coordinator   the write coordinator; generic, without Lance
 
 sources       finds source files, and reads them in chunks
 values        source rows -> rows of the table, and what can't be written
 progress      how far an ingest is, and what of it is written already
-coordinator   the write coordinator; generic, without Lance
 spark         rows staged by Spark, and the writing half of the Spark data source
 """
 
@@ -25,54 +25,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memwal.ingest.coordinator.blocking import BlockingCoordinator
-    from memwal.ingest.coordinator.core import WriteCoordinator
-    from memwal.ingest.coordinator.ports import (
-        Closed,
-        CoordinatorLimits,
-        Delta,
-        Flushed,
-        FlushFailed,
-        FlushHandler,
-        Reached,
-        State,
-    )
+    from memwal.ingest.coordinator import Closed, CoordinatorLimits, FlushFailed
     from memwal.ingest.writer import TableWriter, open_writer
 
-__all__ = [
-    "BlockingCoordinator",
-    "Closed",
-    "CoordinatorLimits",
-    "Delta",
-    "FlushFailed",
-    "FlushHandler",
-    "Flushed",
-    "Reached",
-    "State",
-    "TableWriter",
-    "WriteCoordinator",
-    "open_writer",
-]
-
-
-_HOMES = {
-    "BlockingCoordinator": "coordinator.blocking",
-    "Closed": "coordinator.ports",
-    "CoordinatorLimits": "coordinator.ports",
-    "Delta": "coordinator.ports",
-    "FlushFailed": "coordinator.ports",
-    "FlushHandler": "coordinator.ports",
-    "Flushed": "coordinator.ports",
-    "Reached": "coordinator.ports",
-    "State": "coordinator.ports",
-    "TableWriter": "writer",
-    "WriteCoordinator": "coordinator.core",
-    "open_writer": "writer",
-}
+__all__ = ["Closed", "CoordinatorLimits", "FlushFailed", "TableWriter", "open_writer"]
 
 
 def __getattr__(name: str) -> object:
     """Import what programs use when they first use it; a command line needs only requests."""
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"memwal.ingest.{_HOMES[name]}"), name)
+    home = "writer" if name in ("TableWriter", "open_writer") else "coordinator"
+    return getattr(import_module(f"memwal.ingest.{home}"), name)

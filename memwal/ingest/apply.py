@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from memwal.config.names import suggest
-from memwal.errors import MemWalError, Unsupported, Usage
+from memwal.errors import MemWalError, Refused, Usage
 from memwal.ingest.check import Check, Forecast, look_first
 from memwal.ingest.plan import (
     IngestOptions,
     StagedRound,
     check_same,
     check_turn,
+    make_id,
     make_plan,
     plan_round,
 )
-from memwal.ingest.progress.identity import add_digests, check_unchanged, select_new, settle_sources
+from memwal.ingest.progress.identity import add_digests, check_unchanged, select_new
 from memwal.ingest.progress.pace import Backlog, Pace, show_reading, show_tracks
 from memwal.ingest.report import (
     IngestTableReport,
@@ -38,14 +38,17 @@ from memwal.ingest.sources.columns import SourceColumns, make_columns
 from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.sources.splits import make_splits
 from memwal.ingest.target import IngestTable, list_unfinished_places, make_place
-from memwal.ingest.track import IngestResult, IngestUnit, Track, TrackResult
+from memwal.ingest.track import IngestUnit, Track, TrackResult, run_ingest_unit
 from memwal.ingest.values.shape import Shape
 from memwal.ingest.values.writable_rows import RejectsFile
 from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal.rows.conversions import read_conversions
+from memwal.run.fanout import Fanout
+from memwal.run.policy_choice import settle_policy
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.store.records.ingests import (
     WHOLE,
     Begun,
@@ -64,28 +67,30 @@ BACKLOG_WITH_MERGE = 64
 class Ingester:
     """One table's ingest. What needs an engine, another job or the terminal is passed in."""
 
-    name: str
-    """The table's name in the report."""
     options: IngestOptions
+    table: OpenTable
     stores: Stores
     view: TableView
-    rounds: Rounds
-    settle_policy: Callable[[], bool]
-    """Stores the configured policy; True when it did, which makes the view stale."""
-    prove_store: Callable[[], None]
+    fanout: Fanout
     merge: Callable[[], bool]
     """Merges what is pending; False when another run holds the table."""
-    stage: Callable[[IngestTable, Shape, Round, Sequence[SourceFile] | None], PlanRecord]
+    stage: Callable[[IngestTable, Shape, Round, Sequence[SourceFile]], PlanRecord]
     """Stores the source's rows for a round with Spark; returns the plan that names them."""
-    write_units: Callable[[Sequence[IngestUnit]], Sequence[IngestResult]]
-    stay_here: Callable[[str], None]
-    """Called with the reason why this process writes by itself, without units."""
     progress: Progress
     _merges: int = field(default=0, init=False)
     _unmerged: tuple[str, ...] = field(default=(), init=False)
     _rows_known: dict[str, int | None] = field(default_factory=dict, init=False)
     _known: Sequence[SourceFile] = field(default=(), init=False)
     """The files that finished rounds ingested."""
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """What is remembered of this ingest."""
+        return Rounds(
+            objects=self.stores.objects,
+            ingest_id=make_id(self.options.request),
+            run_id=self.stores.clock.new_id(),
+        )
 
     @cached_property
     def _table(self) -> IngestTable:
@@ -121,10 +126,16 @@ class Ingester:
             return self._check()
         place, sources = self.options.request.bad_rows, self.options.request.sources
         rejects = None if place is None else RejectsFile(place, sources)
-        if self.settle_policy():
+        if settle_policy(self.table, self.options):  # stored it, which makes the view stale
             self.view = self.stores.views.table()
         before = self.rounds.read_latest()
         unfinished = before if before is not None and not is_finished(*before) else None
+        if unfinished is not None and self._is_given_up(unfinished[1]):
+            # None of its files counts as ingested; those of earlier rounds do.
+            before = unfinished[0], unfinished[1].model_copy(update={"sources": ()})
+            unfinished = None
+            request = replace(self.options.request, again=False)
+            self.options = replace(self.options, request=request)
         if self.options.dry_run:
             return self._forecast(before, unfinished)
         staged = self.options.staged
@@ -170,17 +181,8 @@ class Ingester:
 
     # ---- sources
 
-    def _is_ours(self) -> bool:
-        """Whether our own reader, not Spark's, reads the sources; on any engine."""
-        return self.options.request.format in (None, *Format)
-
     def _find_files(self) -> list[SourceFile]:
         request = self.options.request
-        if not self._is_ours():
-            text = f"what --format {request.format} holds is not known beforehand: Spark reads it"
-            raise Unsupported("MW-I30", text)
-        if request.source_options:
-            raise Usage("--option is for formats that only Spark reads, and would not be heeded")
         wanted = None if request.format is None else Format(request.format)
         files = self._files.find(request.sources, wanted)
         if any(file.uri == self.stores.uri for file in files):
@@ -197,6 +199,16 @@ class Ingester:
         """The files of a plan. Raises Refused when they have changed."""
         check_unchanged(self._files, plan.sources, self._find_files())
         return plan.sources
+
+    def _is_given_up(self, plan: PlanRecord) -> bool:
+        """Whether an unfinished plan is not carried out: with `again`, if its files changed."""
+        if not self.options.request.again or plan.staged is not None:
+            return False
+        try:
+            self._find_planned(plan)
+        except Refused:
+            return True
+        return False
 
     def _forecast(self, before: Begun | None, unfinished: Begun | None) -> IngestTableReport:
         """The report of a dry run, from the columns that decide a row's shard or may not fit."""
@@ -236,20 +248,16 @@ class Ingester:
         request, table = self.options.request, self._table
         if self.options.staged is not None:
             return self._begin_staged(before, self.options.staged)
-        files = self._find_new(before) if self._is_ours() else None
-        if files == [] or (files is None and before and not request.again):
+        files = self._find_new(before)
+        if not files:
             return None
         table.check_shards()
-        self.prove_store()
-        if files is not None:
-            look_first(self._files, self._shape, files, rows=self.options.request.bad_rows is None)
+        self.table.prove_store()
+        look_first(self._files, self._shape, files, rows=request.bad_rows is None)
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
-            if files is not None:  # the digests have to be of what was staged
-                check_unchanged(self._files, plan.sources, self._find_files())
-        elif files is None:
-            why = f"is read by Spark only: --engine spark{suggest(str(request.format), Format)}"
-            raise Unsupported("MW-I30", f"--format {request.format} {why}")
+            # The digests have to be of what was staged.
+            check_unchanged(self._files, plan.sources, self._find_files())
         else:
             plan = make_plan(
                 request,
@@ -266,19 +274,15 @@ class Ingester:
             return None
         plan = plan_round(staged, self.options.request, self._table)
         self._table.check_shards([make_place(record, staged.spec_id) for record in staged.records])
-        self.prove_store()
+        self.table.prove_store()
         return self.rounds.begin(before, plan, staged.number)
 
     def _write(self, found: Round, plan: PlanRecord) -> IngestTableReport:
-        self.prove_store()  # a round that goes on was begun by another process
+        self.table.prove_store()  # a round that goes on was begun by another process
         if plan.staged is not None:
             return self._write_staged(found, plan)
-        # While no shard was written to, files may change freely.
-        allowed = self.options.request.resume_corrected or not found.list_shards()
-        there, shape = self._find_files(), self._shape_of(plan)
-        plan = settle_sources(self._files, shape, found, plan, there, allowed=allowed)
-        files = plan.sources
-        self.stay_here("one process writes what it reads itself; --engine spark fans out")
+        files = self._find_planned(plan)
+        self.fanout.stay_here("one process writes what it reads itself; --engine spark fans out")
         backlog = self._make_backlog()
         track = self._make_track(found, plan, files, backlog)
         began = found.read_progress(WHOLE)
@@ -339,7 +343,10 @@ class Ingester:
         ]
         # Concurrent units must not merge: this process does.
         with backlog.watch(), show_tracks(self.progress, found, plan):
-            results = [result.made for result in self.write_units(units)]
+            # What they write is shown as rows, not as units.
+            tables = [self.table] * len(units)
+            made = self.fanout.run_for(tables, run_ingest_unit, units, what="", in_memory_bytes=0)
+            results = [result.made for result in made]
         self._merges += backlog.merges
         pairs = zip(units, results, strict=True)
         failed = {unit.shard: made for unit, made in pairs if isinstance(made, MemWalError)}
@@ -373,7 +380,7 @@ class Ingester:
     def _merge_first(self) -> None:
         """With `--merge`, merge what is pending in any shard before new rows come."""
         if self.options.request.merge and any(shard.pending for shard in self.view.shards):
-            self.prove_store()
+            self.table.prove_store()
             self._merges += self.merge()
             self.view = self.stores.views.table()
 
@@ -402,7 +409,7 @@ class Ingester:
     ) -> IngestTableReport:
         return IngestTableReport.model_validate(
             {
-                "table": self.name,
+                "table": self.table.resolved.name,
                 "outcome": outcome,
                 "version_before": self.view.version,
                 "version_after": self.view.version,

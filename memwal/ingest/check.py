@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -130,15 +130,8 @@ class Check:
                 self.left_out += 1
                 continue
             bad = found.tell(finding, places.find(finding.row or 0))
-            self.findings.append(
-                IngestFindingReport(
-                    source=bad.source,
-                    **asdict(bad.place),
-                    column=bad.column,
-                    value=_shorten(bad.value),
-                    reason=bad.reason,
-                )
-            )
+            told = {**bad.model_dump(exclude={"data"}), "value": _shorten(bad.value)}
+            self.findings.append(IngestFindingReport.model_validate(told))
 
 
 def _shorten(value: Any) -> Any:

@@ -8,21 +8,19 @@ from dataclasses import replace
 from memwal.errors import MemWalError
 from memwal.format.layout import find_shard, is_shard_folder
 from memwal.ingest.apply import Ingester
-from memwal.ingest.plan import IngestOptions, make_id
+from memwal.ingest.plan import IngestOptions
 from memwal.ingest.sources.paths import spool_input
 from memwal.ingest.target import IngestTable
-from memwal.ingest.track import IngestResult, IngestUnit, run_ingest_unit
 from memwal.ingest.values.shape import Shape
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import TableView
 from memwal.report import HELD, JobReport, TableReport
 from memwal.run.fanout import Fanout
-from memwal.run.policy_choice import settle_policy
 from memwal.run.progress import Progress, Quiet
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.records.ingests import PlanRecord, Round, Rounds, SourceFile
+from memwal.store.records.ingests import PlanRecord, Round, SourceFile
 
 
 def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
@@ -58,7 +56,7 @@ def _make_ingester(
     fanout: Fanout,
 ) -> Ingester:
     def stage(
-        known: IngestTable, shape: Shape, records: Round, files: Sequence[SourceFile] | None
+        known: IngestTable, shape: Shape, records: Round, files: Sequence[SourceFile]
     ) -> PlanRecord:
         # Imported lazily: it brings a JVM.
         from memwal.ingest.spark.staging import stage_plan
@@ -66,41 +64,16 @@ def _make_ingester(
         engine = fanout.spark()
         progress.start("tasks that stage rows", 0)
         with engine.watch(progress.done):
-            return stage_plan(
-                options.request,
-                known,
-                shape,
-                engine.session,
-                records,
-                files,
-                options.request.rejects_max,
-            )
-
-    def write_units(units: Sequence[IngestUnit]) -> Sequence[IngestResult]:
-        return fanout.run_for(
-            [table] * len(units),
-            run_ingest_unit,
-            units,
-            what="",  # their rows are shown instead
-            in_memory_bytes=0,
-        )
+            return stage_plan(options.request, known, shape, engine.session, records, files)
 
     return Ingester(
-        name=table.resolved.name,
         options=options,
+        table=table,
         stores=stores,
         view=view,
-        rounds=Rounds(
-            objects=stores.objects,
-            ingest_id=make_id(options.request),
-            run_id=stores.clock.new_id(),
-        ),
-        settle_policy=lambda: settle_policy(table, options),
-        prove_store=table.prove_store,
+        fanout=fanout,
         merge=lambda: _merge(options, progress, table),
         stage=stage,
-        write_units=write_units,
-        stay_here=fanout.stay_here,
         progress=progress,
     )
 

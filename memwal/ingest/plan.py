@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from memwal.errors import Refused, StandDown
 from memwal.format import layout
-from memwal.ingest.request import IngestRequest, SpooledInput
+from memwal.ingest.request import IngestRequest
 from memwal.ingest.sources.paths import STANDARD_INPUT
 from memwal.ingest.target import IngestTable
 from memwal.run.options import RunOptions
@@ -55,33 +55,24 @@ def make_id(request: IngestRequest) -> str:
     """
     if request.ingest_id is not None:
         return layout.parse_ingest_id(request.ingest_id)
-    sources = [_name_source(source, request.spooled) for source in request.sources]
+    spooled = request.spooled
+    sources = [
+        spooled.digest
+        if spooled is not None and source == STANDARD_INPUT
+        else normalise_uri(source)
+        for source in request.sources
+    ]
     more: list[object] = ["in order"] if len(sources) > 1 else []
     if request.renamed or request.defaults:
         more.append([sorted(request.renamed), sorted(request.defaults)])
     asked = [
         sources,
         request.format,
-        sorted(request.source_options),
         request.delete_column,
         request.shard,
         *more,
     ]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
-
-
-def _name_source(source: str, spooled: SpooledInput | None) -> str:
-    if source == STANDARD_INPUT and spooled is not None:
-        return spooled.digest
-    return normalise_source(source)
-
-
-def normalise_source(source: str) -> str:
-    """A path in its normal spelling; what is not a path (a Spark table) stays as it is."""
-    try:
-        return normalise_uri(source)
-    except Exception:
-        return source
 
 
 def make_plan(

@@ -54,16 +54,12 @@ FOUND: Column[IngestShardReport] = numbers("found in the WAL", lambda shard: sha
 
 
 class IngestSourceReport(Section):
-    """One source of an ingest. `rows` is None where reading it is the only way to know.
-
-    `rows_in` is told of an ingest that stopped: its first rows that are written, or set aside.
-    """
+    """One source of an ingest. `rows` is None where reading it is the only way to know."""
 
     uri: str
     format: str
     bytes: int | None = None
     rows: int | None = None
-    rows_in: int | None = None
 
 
 class IngestFindingReport(Section):
@@ -235,18 +231,12 @@ def report_stop(
     Its text says how many rows of which files are in, and how to go on.
     """
     files = [source.uri for source in report.sources]
-    rows_in = dict(zip(files, (read.rows for read in ended.read), strict=False))
-    sources = tuple(
-        source.model_copy(update={"rows_in": rows_in.get(source.uri, 0)})
-        for source in report.sources
-    )
     return report.model_copy(
         update={
             **_describe_counts(counts, there),
             "outcome": error.outcome,
             "exit_code": error.exit_code,
             "error": f"{error}. {_tell_rows_in(files, ended)}",
-            "sources": sources,
             "rows": ended.rows,
             "rows_deleted": ended.rows_deleted,
             "rows_rejected": ended.rows_rejected,
@@ -258,7 +248,7 @@ def report_stop(
 
 def _tell_rows_in(files: Sequence[str], ended: ProgressRecord) -> str:
     if not ended.rows:
-        return "No row is in: mend it and run the same command again"
+        return "No row is in: mend it, and run the same command with --again"
     whole = [*files[: ended.split]]
     told = [f"all of {', '.join(whole) if len(whole) <= _NAMED_MAX else f'{len(whole)} files'}"]
     told = told if whole else []
@@ -266,8 +256,8 @@ def _tell_rows_in(files: Sequence[str], ended: ProgressRecord) -> str:
         told.append(f"the first {count_of(ended.row, 'row')} of {files[ended.split]}")
     rows = count_of(ended.rows, "row")
     return (
-        f"Already in: {rows}, {' and '.join(told)}. Mend what comes behind, and "
-        "--resume-corrected goes on there; --bad-rows FILE sets such rows aside"
+        f"Already in: {rows}, {' and '.join(told)}. With --bad-rows FILE the same command goes on "
+        "there, and sets such rows aside"
     )
 
 

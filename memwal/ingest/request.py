@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from memwal.format.layout import parse_ingest_id, parse_shard
 from memwal.options import Option
@@ -28,16 +28,9 @@ class IngestRequest:
     sources: tuple[str, ...] = ()
     spooled: SpooledInput | None = None
     format: Annotated[
-        str | None,
-        Option(
-            meaning="Default: by the files' names. With --engine spark: any that Spark reads.",
-            metavar="parquet|arrow|csv|jsonl|lance",
-        ),
+        Literal["parquet", "arrow", "csv", "jsonl", "lance"] | None,
+        Option(meaning="Default: by the files' names."),
     ] = None
-    source_options: Annotated[
-        Pairs,
-        Option(meaning="For Spark's reader.", flag="option", metavar="KEY=VALUE"),
-    ] = ()
     renamed: Annotated[
         Pairs,
         Option(
@@ -73,7 +66,10 @@ class IngestRequest:
             parse=parse_ingest_id,
         ),
     ] = None
-    again: Annotated[bool, Option(meaning="Ingest completely ingested files again.")] = False
+    again: Annotated[
+        bool,
+        Option(meaning="Ingest files again: ingested ones, or those that changed in between."),
+    ] = False
     skip_unknown_columns: Annotated[bool, Option(meaning="Leave out columns the table lacks.")] = (
         False
     )
@@ -97,10 +93,6 @@ class IngestRequest:
         Option(meaning="Set rows aside that can't be written: JSON lines.", metavar="FILE"),
     ] = None
     bad_rows_max: Annotated[int, Option(meaning="Stop if there are more.", least=0)] = 1000
-    resume_corrected: Annotated[
-        bool,
-        Option(meaning="Continue with files corrected after the rows already written."),
-    ] = False
     merge: Annotated[
         bool,
         Option(meaning="Merge at the start, when too many generations wait, and at the end."),

@@ -8,7 +8,6 @@ entry of each shard's WAL.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from memwal.errors import Refused
-from memwal.ingest.coordinator.ports import Flushed
 from memwal.ingest.progress.resume import ResumedShard, ResumingWriters
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.values.operations import Kind, Operation, join_operations, make_operations
@@ -108,20 +106,19 @@ class ShardHandler:
         """The shards that have an open writer."""
         return dict(self._open)
 
-    async def flush(self, delta: ShardOperations, snapshot: Tips) -> Flushed[Tips]:
+    def flush(self, delta: ShardOperations, snapshot: Tips) -> Tips:
         """Write all shards' parts concurrently; raises the first error once all have ended."""
-        work = [
-            asyncio.wrap_future(self._start(self._write, place, todo))
-            for place, todo in delta.by_place.items()
-        ]
-        # Wait for all, even after an error: none may go on writing once the failure is known.
-        ended = await asyncio.gather(*work, return_exceptions=True)
-        tips = dict(snapshot)
-        for result in ended:
-            if isinstance(result, BaseException):
-                raise result
-            tips[result[0]] = result[1]
-        return Flushed(snapshot=tips)
+        work = [self._start(self._write, place, todo) for place, todo in delta.by_place.items()]
+        tips, errors = dict(snapshot), list[BaseException]()
+        for done in work:  # even after an error: none may go on writing once the failure is known
+            try:
+                shard_id, tip = done.result()
+                tips[shard_id] = tip
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return tips
 
     def _write(self, place: Place, todo: Sequence[Operation]) -> tuple[ShardId, Tip]:
         writer = self.open(place)

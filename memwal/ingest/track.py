@@ -19,10 +19,7 @@ from functools import partial
 import pyarrow as pa
 
 from memwal.errors import Corruption, Usage
-from memwal.ingest.coordinator.blocking import BlockingCoordinator
-from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import CoordinatorLimits, FlushFailed
-from memwal.ingest.progress.identity import add_to_read
+from memwal.ingest.coordinator import CoordinatorLimits, FlushFailed, WriteCoordinator
 from memwal.ingest.progress.pace import Backlog
 from memwal.ingest.progress.resume import ResumedShard, ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
@@ -41,10 +38,11 @@ from memwal.store.records.ingests import (
     START,
     PlanRecord,
     ProgressRecord,
-    ReadRecord,
     RejectRecord,
     Round,
 )
+
+Coordinator = WriteCoordinator[ShardOperations, Tips]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,15 +123,12 @@ class Track:
             self.records,
             began.tips,
             self.shape.key,
-            self.plan.corrected,
             self.steps,
         )
         self._opened = writers.opened
         limits = HandlerLimits(rows_per_entry_max=self.plan.rows_per_entry_max)
         handler = ShardHandler(writers, limits=limits, join=False)
         try:
-            if self.plan.corrected:
-                self._check_written(handler, writers, began)
             self._write_all(handler, began)
             writers.check_all_used()
             writers.check_positions()
@@ -152,28 +147,6 @@ class Track:
         """What this run did to each shard; also valid after an error."""
         return {shard_id: shard.counts for shard_id, shard in self._opened.items()}
 
-    def _check_written(
-        self, handler: ShardHandler, writers: ResumingWriters, began: ProgressRecord
-    ) -> None:
-        """Find what was written after the recorded progress in a corrected source.
-
-        Done before more is written. Raises Refused when the source no longer has those rows.
-        """
-        for shard_id in self.records.list_shards():
-            handler.open(Place(shard_id=shard_id, values=ShardValues(spec_id=0)))
-        probes = {shard_id: shard.probe() for shard_id, shard in writers.opened.items()}
-
-        def any_left() -> bool:
-            return any(probe.entries_left for probe in probes.values())
-
-        for *_, delta in self._route_chunks(began) if any_left() else ():
-            for place, todo in delta.by_place.items():
-                for call in todo if place.shard_id in probes else ():
-                    probes[place.shard_id].is_done(call.kind, call.rows)
-            if not any_left():
-                break
-        writers.check_all_used(probes)
-
     def _read_clock(self) -> float:
         return self.table.stores.clock.monotonic_seconds()
 
@@ -181,11 +154,7 @@ class Track:
         limits = CoordinatorLimits(
             pending_bytes_max=self.limits.pending_bytes_max, flush_interval_seconds=0.0
         )
-        with BlockingCoordinator[ShardOperations, Tips](
-            lambda: WriteCoordinator(handler, began.tips, limits=limits)
-        ) as coordinator:
-            # What the handler flushes is durable, so its snapshots cover durable rows only.
-            coordinator.follow(lambda published: self._show(published.epoch))
+        with Coordinator(handler, began.tips, limits=limits) as coordinator:
             try:
                 self._write_chunks(coordinator, began)
             except Usage:
@@ -193,14 +162,10 @@ class Track:
                 coordinator.flush()
                 self._store(coordinator)
                 raise
-            last = coordinator.flush()
+            self._show(coordinator.flush())
             self._store(coordinator)
-        # The follower has ended; an epoch may have been flushed before its mark was added.
-        self._show(last)
 
-    def _write_chunks(
-        self, coordinator: BlockingCoordinator[ShardOperations, Tips], began: ProgressRecord
-    ) -> None:
+    def _write_chunks(self, coordinator: Coordinator, began: ProgressRecord) -> None:
         progress = began.model_copy(update={"number": 0, "run_id": "", "tips": {}})
         for place, row, chunk, sifted, delta in self._route_chunks(began):
             progress = self._mark(progress, place, row, chunk, sifted)
@@ -208,6 +173,7 @@ class Track:
             mark = _Mark(epoch=epoch, progress=progress, rejects=sifted.rejects)
             self._marks.append(mark)
             self._shown.append(mark)
+            self._show(coordinator.durable_epoch)
             if self._read_clock() - self._stored_at_seconds >= self.limits.progress_seconds:
                 self._store(coordinator)
             self.between()
@@ -224,18 +190,8 @@ class Track:
                 "rows": before.rows + len(chunk) + len(find_marks(chunk).left_out),
                 "rows_deleted": before.rows_deleted + deleted,
                 "rows_rejected": before.rows_rejected + len(sifted.rejects),
-                "read": self._extend_read(before, place, chunk, sifted),
             }
         )
-
-    def _extend_read(
-        self, before: ProgressRecord, place: int, chunk: pa.Table, sifted: Sifted
-    ) -> tuple[ReadRecord, ...]:
-        """What was read, by split; empty for staged rows, or if a build without digests began."""
-        if self.plan.staged is not None or (before.rows and not before.read):
-            return ()
-        known = (*before.read, *[ReadRecord()] * (place + 1 - len(before.read)))
-        return (*known[:place], add_to_read(known[place], len(chunk), sifted))
 
     def _show(self, epoch: int) -> None:
         mark = None
@@ -276,7 +232,7 @@ class Track:
             if shard_id not in handler.open_shards:
                 handler.open(Place(shard_id=shard_id, values=ShardValues(spec_id=0)))
 
-    def _store(self, coordinator: BlockingCoordinator[ShardOperations, Tips]) -> None:
+    def _store(self, coordinator: Coordinator) -> None:
         """Store the progress up to the snapshot's epoch, all of which is durable."""
         published = coordinator.snapshot
         marks = []

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from threading import Thread
 from warnings import warn
 from weakref import finalize
@@ -17,9 +16,7 @@ import pyarrow as pa
 from memwal.config import check_options
 from memwal.errors import Usage
 from memwal.format.layout import find_shard, parse_shard
-from memwal.ingest.coordinator.blocking import BlockingCoordinator
-from memwal.ingest.coordinator.core import WriteCoordinator, check_process
-from memwal.ingest.coordinator.ports import CoordinatorLimits
+from memwal.ingest.coordinator import CoordinatorLimits, WriteCoordinator, check_process
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
@@ -32,6 +29,9 @@ _DELETED = "_memwal_deleted"
 _WHERE = "the rows"
 _CLOSE_SECONDS_MAX = 60.0
 _LOG = logging.getLogger("memwal")
+
+
+Coordinator = WriteCoordinator[ShardOperations, Tips]
 
 
 @made_for_python
@@ -86,9 +86,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         self._handler = ShardHandler(
             table.make_writers(), limits=HandlerLimits(rows_per_entry_max=self._rows_max)
         )
-        self._coordinator: BlockingCoordinator[ShardOperations, Tips] = BlockingCoordinator(
-            partial(WriteCoordinator, self._handler, {}, limits=limits)
-        )
+        self._coordinator = Coordinator(self._handler, {}, limits=limits)
         self._dropped = finalize(
             self, _close_dropped, self.uri, os.getpid(), self._coordinator, self._handler
         )
@@ -153,9 +151,6 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             self._dropped.detach()
             self._coordinator.__exit__(*error)
             self._handler.abandon()
-
-
-Coordinator = BlockingCoordinator[ShardOperations, Tips]
 
 
 def _close(coordinator: Coordinator, handler: ShardHandler) -> None:

@@ -339,8 +339,6 @@ def parse_write(options: Mapping[str, str]) -> IngestOptions:
         tables=[find_table(options)],
         engine="local",
         request=IngestRequest(
-            sources=(),
-            format="spark",
             delete_column=options.get("delete_column"),
             shard=None if shard is None else parse_shard(shard),
             ingest_id=None if ingest_id is None else parse_ingest_id(ingest_id),

@@ -57,10 +57,9 @@ ELSEWHERE = {
 NAMES = {
     "--shard": "shards",
     "--index": "indexes",
-    "--option": "source_options",
     "--dest-storage-option": "dest_storage_options",
 }
-INGEST_NAMES = {"--shard": "shard", "--option": "source_options", "--id": "ingest_id"}
+INGEST_NAMES = {"--shard": "shard", "--id": "ingest_id"}
 GIVEN: dict[str, tuple[Any, str]] = {
     "shards": (["{{ '0f' }}"], "0f"),
     "shard": ("{{ '0f' }}", "0f"),
@@ -69,10 +68,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "convert": ("{{ ['round'] }}", "round"),
     "compaction": ("{{ 'au' ~ 'to' }}", "auto"),
     "keep": ("{{ 1 }}d", "1d"),
-    **{
-        name: ({"a": "{{ 1 }}=b"}, "a=1=b")
-        for name in ("source_options", "map", "default", "dest_storage_options")
-    },
+    **{name: ({"a": "{{ 1 }}=b"}, "a=1=b") for name in ("map", "default", "dest_storage_options")},
 }
 
 

@@ -26,7 +26,7 @@ BREACHES = {
     "Only the Spark data source": ("memwal.read.table", "memwal.ingest.writer"),
     "Objects are below": ("memwal.store.objects.s3", "memwal.store.records.lease"),
     "In an ingest": ("memwal.ingest.values.shape", "memwal.ingest.spark.staging"),
-    "The coordinator knows": ("memwal.ingest.coordinator.ports", "pyarrow"),
+    "The coordinator knows": ("memwal.ingest.coordinator", "pyarrow"),
     "What runs a process": ("memwal.run.engines.pool", "memwal.run.fanout"),
     "Operators and sensors": ("memwal_airflow.hooks.memwal", "memwal_airflow.operators.base"),
     "Plans decide": ("memwal.jobs.garbage.plan", "os"),

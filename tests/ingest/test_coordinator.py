@@ -1,374 +1,260 @@
-"""The write coordinator, step by step: time and flushes move only when a test says so."""
+"""The write coordinator: its epochs, its waiters and its failures. Flushes end when a test says."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, Self
 
 import pytest
 
 from memwal.errors import Refused, StoreUnavailable
-from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import Closed, CoordinatorLimits, FlushFailed, Reached, State
-from memwal.testing.ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
+from memwal.ingest.coordinator import Closed, CoordinatorLimits, FlushFailed, WriteCoordinator
+
+WAIT_SECONDS_MAX = 30
+
+
+@dataclass(kw_only=True)
+class Items:
+    """A delta of integers, each of which counts as one byte."""
+
+    items: list[int] = field(default_factory=list)
+
+    def is_empty(self) -> bool:
+        return not self.items
+
+    def merge(self, other: Self) -> None:
+        self.items += other.items
+
+    def size_bytes(self) -> int:
+        return len(self.items)
+
+
+class Handler:
+    """A flush handler; with `gated`, a flush waits for `finish`. The snapshot is all in order."""
+
+    def __init__(self, *, gated: bool = True) -> None:
+        self.gated = gated
+        self.begun: SimpleQueue[tuple[int, ...]] = SimpleQueue()
+        self.ends: SimpleQueue[Exception | None] = SimpleQueue()
+        self.flushed: list[tuple[int, ...]] = []
+
+    def flush(self, delta: Items, snapshot: tuple[int, ...]) -> tuple[int, ...]:
+        items = tuple(delta.items)
+        if self.gated:
+            self.begun.put(items)
+            if (error := self.ends.get()) is not None:
+                raise error
+        self.flushed.append(items)
+        return (*snapshot, *items)
+
+    def begins(self) -> tuple[int, ...]:
+        """Wait until a flush begins; returns what it flushes."""
+        return self.begun.get(timeout=WAIT_SECONDS_MAX)
+
+    def finish(self, error: Exception | None = None) -> None:
+        self.ends.put(error)
 
 
 class Scene:
-    """A coordinator with its fakes."""
+    """A coordinator, and threads that call it."""
 
-    def __init__(self, handler: GatedHandler | None = None, **limits: Any) -> None:
-        self.handler = handler or GatedHandler(durable_apart=False)
-        self.clock = ManualAsyncClock()
-        self.coordinator: WriteCoordinator[ListDelta, tuple[int, ...]] = WriteCoordinator(
-            self.handler,
-            (),
-            limits=CoordinatorLimits(**{"flush_interval_seconds": 10.0, **limits}),
-            clock=self.clock,
+    def __init__(self, pool: ThreadPoolExecutor, handler: Handler, **limits: Any) -> None:
+        self.pool, self.handler = pool, handler
+        limits = {"flush_interval_seconds": None, **limits}
+        self.coordinator = WriteCoordinator[Items, tuple[int, ...]](
+            handler, (), limits=CoordinatorLimits(**limits)
         )
 
-    async def write(self, *items: int) -> int:
-        return await self.coordinator.write(ListDelta(items=list(items)))
+    def write(self, *items: int) -> int:
+        return self.coordinator.write(Items(items=list(items)))
 
-    def later(self, work: Coroutine[Any, Any, int | None]) -> asyncio.Task[Any]:
-        return asyncio.ensure_future(work)
-
-
-def scenario(play: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(asyncio.wait_for(play(), timeout=60))
-
-    run.__name__ = play.__name__
-    return run
+    def later(self, call: Any, *arguments: Any) -> Future[Any]:
+        return self.pool.submit(call, *arguments)
 
 
-@scenario
-async def test_states_and_epochs() -> None:
-    scene = Scene()
-    coordinator = scene.coordinator
-    assert coordinator.state is State.IDLE
-    assert [await scene.write(1), await scene.write(2)] == [1, 2]
-    assert coordinator.state is State.ACCUMULATING
-    flush = scene.later(coordinator.flush())
-    await settle()
-    assert coordinator.state is State.FLUSHING
-    assert await scene.write(3) == 3  # goes on meanwhile, into a fresh delta
-    scene.handler.finish_flush()
-    assert await flush == 2
-    assert (coordinator.state, coordinator.durable_epoch) == (State.ACCUMULATING, 2)
-    assert scene.handler.flushed == [(1, 2)]
+def get(future: Future[Any]) -> Any:
+    return future.result(timeout=WAIT_SECONDS_MAX)
 
 
-@scenario
-async def test_flush_during_a_flush_waits_for_the_next_one() -> None:
-    scene = Scene()
-    await scene.write(1)
-    first = scene.later(scene.coordinator.flush())
-    await settle()
-    await scene.write(2)
-    second = scene.later(scene.coordinator.flush())
-    await settle()
-    scene.handler.finish_flush()
-    await settle()
-    assert first.done() and not second.done()
-    assert scene.handler.flushing == [(2,)]
-    scene.handler.finish_flush()
-    assert await second == 2
+@contextmanager
+def play(*, gated: bool = True, **limits: Any) -> Iterator[Scene]:
+    with ThreadPoolExecutor(8) as pool:
+        scene = Scene(pool, Handler(gated=gated), **limits)
+        try:
+            yield scene
+        finally:
+            for _ in range(9):
+                scene.handler.finish()
+            scene.coordinator.__exit__(KeyError)
 
 
-@scenario
-async def test_an_epoch_in_flight_needs_no_flush_of_its_own() -> None:
-    scene = Scene()
-    await scene.write(1)
-    scene.later(scene.coordinator.flush())
-    await settle()
-    await scene.write(2)
-    again = scene.later(scene.coordinator.flush(1))
-    await settle()
-    scene.handler.finish_flush()
-    assert await again == 1
-    await settle()
-    assert scene.handler.flushing == []  # nobody asked for epoch 2
+def test_epochs_go_on_while_a_flush_runs() -> None:
+    with play() as scene:
+        assert [scene.write(1), scene.write(2)] == [1, 2]
+        assert scene.coordinator.durable_epoch == 0
+        flush = scene.later(scene.coordinator.flush)
+        assert scene.handler.begins() == (1, 2)
+        assert scene.write(3) == 3  # into a fresh delta
+        again = scene.later(scene.coordinator.flush, 2)
+        scene.handler.finish()
+        assert get(flush) == 2 and get(again) == 2
+        assert scene.coordinator.snapshot.snapshot == (1, 2)
+        assert scene.coordinator.durable_epoch == 2
+        assert scene.handler.begun.empty()  # nobody asked for epoch 3
 
 
-@scenario
-async def test_flushed_and_durable_are_two_events() -> None:
-    scene = Scene(GatedHandler())
-    await scene.write(1)
-    durable = scene.later(scene.coordinator.flush())
-    flushed = scene.later(scene.coordinator.flush(until=Reached.FLUSHED))
-    await settle()
-    scene.handler.finish_flush()
-    assert await flushed == 1
-    assert (scene.coordinator.flushed_epoch, scene.coordinator.durable_epoch) == (1, 0)
-    assert not durable.done() and scene.handler.stored == []
-    scene.handler.finish_durable()
-    assert await durable == 1
-    assert scene.handler.stored == [1]
+def test_flush_during_a_flush_waits_for_the_next_one() -> None:
+    with play() as scene:
+        scene.write(1)
+        first = scene.later(scene.coordinator.flush)
+        assert scene.handler.begins() == (1,)
+        second = scene.later(scene.coordinator.write_durable, Items(items=[2]))
+        scene.handler.finish()
+        assert get(first) == 1
+        assert scene.handler.begins() == (2,)
+        assert not second.done()
+        scene.handler.finish()
+        assert get(second) == 2
 
 
-@scenario
-async def test_a_durable_write_returns_when_it_would_survive() -> None:
-    scene = Scene(GatedHandler())
-    written = scene.later(scene.coordinator.write_durable(ListDelta(items=[1])))
-    await settle()
-    assert scene.handler.flushing == [(1,)]  # nobody else asked, and no time has passed
-    scene.handler.finish_flush()
-    await settle()
-    assert not written.done()
-    scene.handler.finish_durable()
-    assert await written == 1
-    assert scene.handler.stored == [1]
+@pytest.mark.parametrize("seconds", [0.0, 0.001])
+def test_the_oldest_pending_write_is_flushed_in_time(seconds: float) -> None:
+    with play(flush_interval_seconds=seconds) as scene:
+        scene.write(1)
+        assert scene.handler.begins() == (1,)
+        scene.write(2)
+        assert scene.handler.begun.empty()  # one flush at a time
+        scene.handler.finish()
+        assert scene.handler.begins() == (2,)
 
 
-@scenario
-async def test_a_later_flush_is_not_durable_before_an_earlier_one() -> None:
-    scene = Scene(GatedHandler(gated=False))
-    await scene.write(1)
-    await scene.coordinator.flush(until=Reached.FLUSHED)
-    await scene.write(2)
-    await scene.coordinator.flush(until=Reached.FLUSHED)
-    await settle()
-    scene.handler.finish_durable(which=1)
-    await settle()
-    assert scene.coordinator.durable_epoch == 0
-    scene.handler.finish_durable()
-    assert await scene.coordinator.flush() == 2
+def test_size_starts_a_flush_and_holds_writes_back() -> None:
+    with play(pending_bytes_max=3) as scene:
+        scene.write(1, 2, 3)
+        assert scene.handler.begins() == (1, 2, 3)
+        scene.write(4, 5, 6, 7)  # one delta is taken in whole, however large
+        held = scene.later(scene.write, 8)
+        scene.handler.finish()
+        assert scene.handler.begins() == (4, 5, 6, 7)
+        assert get(held) == 3
 
 
-@scenario
-async def test_the_timer_counts_from_the_oldest_pending_write() -> None:
-    scene = Scene()
-    await scene.write(1)
-    await settle()
-    scene.clock.advance(6)
-    await scene.write(2)
-    await settle()
-    scene.clock.advance(3)
-    await settle()
-    assert scene.coordinator.state is State.ACCUMULATING
-    scene.clock.advance(1)
-    await settle()
-    assert scene.handler.flushing == [(1, 2)]
+def test_a_held_write_is_not_taken_in() -> None:
+    with play(pending_bytes_max=1) as scene:
+        scene.write(1)
+        assert scene.handler.begins() == (1,)
+        scene.write(2)
+        held = [scene.later(scene.write, n) for n in range(3, 7)]
+        assert not any(write.done() for write in held)
+        assert scene.coordinator._assigned == 2
+        for _ in range(6):
+            scene.handler.finish()
+        assert sorted(get(write) for write in held) == [3, 4, 5, 6]
+        assert get(scene.later(scene.coordinator.flush)) == 6
+        assert all(len(flushed) == 1 for flushed in scene.handler.flushed)
 
 
-@scenario
-async def test_of_a_write_and_the_timer_the_write_comes_first() -> None:
-    scene = Scene()
-    await scene.write(1)
-    await settle()
-    scene.clock.advance(10)
-    late = scene.later(scene.write(2))
-    await settle()
-    assert await late == 2
-    assert scene.handler.flushing == [(1, 2)]
+def test_a_failed_flush_reaches_everybody() -> None:
+    with play(pending_bytes_max=2) as scene:
+        scene.write(1, 2)
+        assert scene.handler.begins() == (1, 2)
+        scene.write(3, 4)
+        waiting = [
+            scene.later(scene.coordinator.flush, 1),
+            scene.later(scene.coordinator.flush, 2),
+            scene.later(scene.write, 5),  # held back
+        ]
+        scene.handler.finish(StoreUnavailable("the disk is gone"))
+        for wait in waiting:
+            with pytest.raises(FlushFailed, match="the disk is gone") as caught:
+                get(wait)
+            assert isinstance(caught.value.__cause__, StoreUnavailable)
+            assert caught.value.exit_code == StoreUnavailable.exit_code
+        for late in (scene.write, scene.coordinator.flush, scene.coordinator.shutdown):
+            with pytest.raises(FlushFailed, match="after epoch 0 are not known"):
+                late()
+        assert scene.handler.flushed == []
 
 
-@scenario
-async def test_a_timer_that_fires_during_a_flush_starts_the_next() -> None:
-    scene = Scene()
-    await scene.write(1)
-    scene.later(scene.coordinator.flush())
-    await settle()
-    await scene.write(2)
-    await settle()
-    scene.clock.advance(10)
-    await settle()
-    assert scene.handler.flushing == [(1,)]
-    scene.handler.finish_flush()
-    await settle()
-    assert scene.handler.flushing == [(2,)]
+def test_shutdown_flushes_first_and_refuses_later_commands() -> None:
+    with play() as scene:
+        scene.write(1)
+        end = scene.later(scene.coordinator.shutdown)
+        assert scene.handler.begins() == (1,)
+        with pytest.raises(Closed):
+            scene.write(2)
+        assert not end.done()
+        scene.handler.finish()
+        get(end)
+        assert scene.handler.flushed == [(1,)]
+        scene.coordinator.shutdown()
+        with pytest.raises(Closed):
+            scene.coordinator.flush()
 
 
-@scenario
-async def test_size_starts_a_flush_and_holds_writes_back() -> None:
-    scene = Scene(pending_bytes_max=3)
-    await scene.write(1, 2, 3)
-    await settle()
-    assert scene.handler.flushing == [(1, 2, 3)]
-    await scene.write(4, 5, 6, 7)  # one delta is taken in whole, however large
-    held = scene.later(scene.write(8))
-    behind = scene.later(scene.write(9))
-    await settle()
-    assert not held.done() and not behind.done()
-    assert scene.coordinator.pending_bytes == 4
-    scene.handler.finish_flush()
-    assert (await held, await behind) == (3, 4)
-    assert scene.handler.flushing == [(4, 5, 6, 7)]
+def test_an_error_in_the_block_leaves_out_what_is_pending_and_nobody_waiting() -> None:
+    with play() as scene:
+        scene.write(1)
+        running = scene.later(scene.coordinator.flush)
+        assert scene.handler.begins() == (1,)
+        scene.write(2)
+        waiting = scene.later(scene.coordinator.flush, 2)
+        scene.handler.finish(Refused("MW-H01", "somebody else took over"))
+        with pytest.raises(FlushFailed, match="took over"):
+            get(running)
+        with pytest.raises(KeyError), scene.coordinator:
+            raise KeyError
+        with pytest.raises(FlushFailed):
+            get(waiting)
+        assert scene.handler.flushed == []
+    with play() as scene:
+        with pytest.raises(KeyError), scene.coordinator:
+            scene.write(1)
+            raise KeyError
+        assert scene.handler.flushed == []
+        with pytest.raises(FlushFailed):
+            scene.coordinator.flush()
 
 
-@scenario
-async def test_the_queue_is_bounded() -> None:
-    scene = Scene(queue_depth_max=2, pending_bytes_max=1)
-    await scene.write(0)
-    await settle()
-    await scene.write(1)
-    tasks = [scene.later(scene.write(n)) for n in range(2, 12)]
-    await settle()
-    # One write is held back, one was taken out of the queue; two wait there, the rest outside.
-    assert scene.coordinator._queue.qsize() == 2
-    assert not any(task.done() for task in tasks)
-    for _ in range(12):
-        scene.handler.finish_flush()
-        await settle()
-    assert [await task for task in tasks] == list(range(3, 13))
-    assert [n for flushed in scene.handler.flushed for n in flushed] == list(range(12))
+def test_empty_deltas_have_epochs_and_no_flush() -> None:
+    with play() as scene:
+        assert scene.write() == 1
+        assert scene.coordinator.flush() == 1
+        scene.write(1)
+        flush = scene.later(scene.coordinator.flush)
+        assert scene.handler.begins() == (1,)
+        assert scene.write() == 3
+        assert scene.coordinator.durable_epoch == 1  # not before what was written earlier
+        scene.handler.finish()
+        assert get(flush) == 3
+        assert scene.handler.flushed == [(1,)]
 
 
-@scenario
-async def test_a_failed_flush_reaches_everybody() -> None:
-    scene = Scene(pending_bytes_max=2)
-    await scene.write(1, 2)
-    await settle()
-    await scene.write(3, 4)
-    waiting = [
-        scene.later(scene.coordinator.flush(1)),
-        scene.later(scene.coordinator.flush(2)),
-        scene.later(scene.write(5)),  # held back
-        scene.later(scene.write(6)),  # behind it
-        scene.later(scene.coordinator.shutdown()),
-    ]
-    follower = asyncio.ensure_future(scene.coordinator.subscribe().changed())
-    await settle()
-    scene.handler.finish_flush(StoreUnavailable("the disk is gone"))
-    await settle()
-    assert scene.coordinator.state is State.FAILED
-    for task in (*waiting, follower):
-        with pytest.raises(FlushFailed, match="the disk is gone") as caught:
-            await task
-        assert isinstance(caught.value.__cause__, StoreUnavailable)
-    for late in (scene.write(7), scene.coordinator.flush(), scene.coordinator.shutdown()):
-        with pytest.raises(FlushFailed, match="after epoch 0 are not known"):
-            await late
+def test_an_epoch_that_was_never_given_out() -> None:
+    with play() as scene:
+        scene.write(1)
+        with pytest.raises(ValueError, match="epoch 2 was never assigned"):
+            scene.coordinator.flush(2)
 
 
-@scenario
-async def test_a_write_that_never_gets_durable_fails_all_after_it() -> None:
-    scene = Scene(GatedHandler(gated=False))
-    await scene.write(1)
-    await scene.coordinator.flush(until=Reached.FLUSHED)
-    waiting = scene.later(scene.coordinator.flush())
-    await settle()
-    scene.handler.finish_durable(Refused("MW-H01", "somebody else took over"))
-    with pytest.raises(FlushFailed, match="somebody else took over") as caught:
-        await waiting
-    assert caught.value.exit_code == Refused.exit_code
+def test_threads_write_side_by_side() -> None:
+    with play(gated=False, pending_bytes_max=5, flush_interval_seconds=0.0) as scene:
 
+        def write(n: int) -> int:
+            epoch = scene.coordinator.write_durable(Items(items=[n]))
+            published = scene.coordinator.snapshot
+            # A snapshot and its epoch change together, and cover what was acknowledged.
+            assert len(published.snapshot) == published.epoch >= epoch
+            assert n in published.snapshot
+            return epoch
 
-@scenario
-async def test_shutdown_flushes_first_and_refuses_later_commands() -> None:
-    scene = Scene(GatedHandler())
-    await scene.write(1)
-    end = scene.later(scene.coordinator.shutdown())
-    await settle()
-    with pytest.raises(Closed):
-        await scene.write(2)
-    scene.handler.finish_flush()
-    await settle()
-    assert not end.done()
-    scene.handler.finish_durable()
-    await end
-    assert scene.handler.stored == [1]
-    await scene.coordinator.shutdown()
-    with pytest.raises(Closed):
-        await scene.coordinator.flush()
-
-
-@scenario
-async def test_abandoning_leaves_pending_writes_out_and_nobody_waiting() -> None:
-    scene = Scene()
-    await scene.write(1)
-    waiting = scene.later(scene.coordinator.flush())
-    await settle()
-    await scene.coordinator.abandon()
-    with pytest.raises(FlushFailed):
-        await waiting
-    assert scene.handler.flushed == []
-
-
-@scenario
-async def test_empty_deltas_have_epochs_and_no_flush() -> None:
-    scene = Scene()
-    assert await scene.write() == 1
-    assert await scene.coordinator.flush() == 1
-    await scene.write(1)
-    flush = scene.later(scene.coordinator.flush())
-    await settle()
-    assert await scene.write() == 3
-    last = scene.later(scene.coordinator.flush())
-    await settle()
-    scene.handler.finish_flush()
-    assert (await flush, await last) == (3, 3)
-    assert scene.handler.flushed == [(1,)]
-
-
-@scenario
-async def test_an_epoch_that_was_never_given_out() -> None:
-    scene = Scene()
-    await scene.write(1)
-    with pytest.raises(ValueError, match="epoch 2 was never assigned"):
-        await scene.coordinator.flush(2)
-    assert scene.coordinator.state is State.ACCUMULATING
-
-
-@scenario
-async def test_a_cancelled_writer_is_either_told_an_epoch_or_not_written() -> None:
-    scene = Scene(pending_bytes_max=1)
-    await scene.write(1)
-    await settle()
-    await scene.write(2)
-    gone = scene.later(scene.write(3))
-    stays = scene.later(scene.write(4))
-    await settle()
-    gone.cancel()
-    for _ in range(3):
-        scene.handler.finish_flush()
-        await settle()
-    assert await stays == 3
-    assert scene.handler.flushed == [(1,), (2,), (4,)]
-
-
-@scenario
-async def test_a_snapshot_and_its_epoch_change_together() -> None:
-    scene = Scene()
-    seen: list[tuple[int, ...]] = []
-
-    async def look() -> None:
-        while scene.coordinator.state is not State.IDLE or not seen:
-            current = scene.coordinator.subscribe().current
-            assert len(current.snapshot) == current.epoch == scene.coordinator.flushed_epoch
-            seen.append(current.snapshot)
-            await asyncio.sleep(0)
-
-    for number in (1, 2):
-        await scene.write(number)
-    looking = scene.later(look())
-    flush = scene.later(scene.coordinator.flush())
-    await settle()
-    await scene.write(3)
-    scene.handler.finish_flush()
-    await flush
-    last = scene.later(scene.coordinator.flush())
-    await settle()
-    scene.handler.finish_flush()
-    await asyncio.gather(last, looking)
-    assert set(seen) >= {(), (1, 2)}
-
-
-@scenario
-async def test_subscribers_share_one_snapshot() -> None:
-    scene = Scene(GatedHandler(gated=False, durable_apart=False))
-    first, second = scene.coordinator.subscribe(), scene.coordinator.subscribe()
-    await scene.write(1)
-    await scene.coordinator.flush()
-    await scene.write(2)
-    await scene.coordinator.flush()
-    seen = await first.changed()
-    assert (seen.snapshot, seen.epoch) == ((1, 2), 2)
-    assert second.current is seen
-    changed = asyncio.ensure_future(first.changed())
-    await settle()
-    assert not changed.done()
-    await scene.coordinator.shutdown()
-    with pytest.raises(Closed):
-        await changed
+        epochs = list(scene.pool.map(write, range(300)))
+        assert sorted(epochs) == list(range(1, 301))
+        scene.coordinator.shutdown()
+        # The epochs tell the order in which things were written.
+        order = tuple(n for _, n in sorted(zip(epochs, range(300), strict=True)))
+        assert scene.coordinator.snapshot.snapshot == order

@@ -1,4 +1,4 @@
-"""Bad values in a source: what stops at them, goes on past them, and goes on when they are mended.
+"""Bad values in a source: what stops at them, and goes on past them.
 
 Rows are operands of a sum, so that one that is lost, or written twice, shows.
 """
@@ -148,96 +148,27 @@ def test_a_run_that_stops_counts_what_it_wrote(tmp_path, monkeypatch) -> None:
     assert report["bytes_written"] > 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "part"),
-    [
-        pytest.param(kind, part, marks=() if (kind, part) == ("jsonl", 1) else pytest.mark.nightly)
-        for kind in BAD_VALUES
-        for part in BAD
-    ],
-)
-def test_mended_and_gone_on(tmp_path, kind, part, monkeypatch, stalled) -> None:
-    """Whatever ends the runs before and after: each row is written once."""
+def test_a_file_that_changed_before_its_ingest_was_finished(tmp_path, monkeypatch) -> None:
+    """Only who asks for it gets its rows again, and those of files that are finished are not."""
     table = make(tmp_path / "t", **SPEC)
-    bad = {part: BAD[part]}
-    paths = write(tmp_path / "in", kind, bad)
+    asked = ("--id", "x")
+    first = tmp_path / "first.csv"
+    first.write_text("id,n,note\n1,1000,x\n")
+    assert run(table, str(first), *asked)["exit_code"] == 0
+    paths = [str(first), *write(tmp_path / "in", "csv", {1: 27})]
     monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
-    for nth in (4, 9, 200):
-        limits = TrackLimits(progress_seconds=1e9)
-        monkeypatch.setattr(
-            memwal.ingest.apply, "Track", partial(Track, steps=Stopper(nth), limits=limits)
-        )
-        report = run(table, *paths)
-    assert report["exit_code"] == 2, report["error"]
-    before = part * ROWS + BAD[part] // 10 * 10
-    assert numbers(table) == list(range(before))
-    assert [source["rows_in"] for source in report["sources"]] == [
-        min(ROWS, max(0, before - n * ROWS)) for n in range(3)
-    ]
-    assert (f"Already in: {before:,} rows, " if before else "No row is in") in report["error"]
-
-    write(tmp_path / "in", kind, bad, part * ROWS + BAD[part])
-    if before:
-        refused = run(table, *paths)
-        assert refused["exit_code"] == 5 and "--resume-corrected" in refused["error"]
-    monkeypatch.setattr(
-        memwal.ingest.apply, "Track", partial(Track, steps=Stopper(7), limits=limits)
-    )
-    assert run(table, *paths, "--resume-corrected")["exit_code"] != 0
-    monkeypatch.setattr(memwal.ingest.apply, "Track", Track)
-    done = run(table, *paths)  # what was mended is known by now
+    stopped = run(table, *paths, *asked)
+    assert stopped["exit_code"] == 2 and "Already in: 70 rows, " in stopped["error"]
+    write(tmp_path / "in", "csv", {})
+    written = [*range(70), 1000]
+    for more in ((), ("--dry-run",)):
+        refused = run(table, *paths, *asked, *more)
+        assert refused["exit_code"] == 5 and "--again" in refused["error"]
+    assert numbers(table) == written
+    done = run(table, *paths, *asked, "--again")
     assert (done["exit_code"], done["rows"]) == (0, 150), done["error"]
-    assert numbers(table) == list(range(150))
-    assert run(table, *paths)["outcome"] == "nothing_to_do"
-
-
-def stopped_at(table: MemWalTable, paths: list[str], nth: int, monkeypatch, seconds: float) -> None:
-    """A run that dies at its nth step."""
-    limits = TrackLimits(progress_seconds=seconds)
-    with monkeypatch.context() as patch:
-        dying = partial(Track, steps=Stopper(nth), limits=limits)
-        patch.setattr(memwal.ingest.apply, "Track", dying)
-        assert run(table, *paths)["exit_code"] == 1
-
-
-@pytest.mark.nightly
-@KINDS
-@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in the WAL only"])
-def test_what_is_written_may_not_be_mended(tmp_path, kind, monkeypatch, stalled, recorded) -> None:
-    """It is said which rows would be counted twice, and nothing more is written."""
-    table = make(tmp_path / "t", **SPEC)
-    paths = write(tmp_path / "in", kind, {1: 27} if recorded else {})
-    if recorded:
-        monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
-        assert run(table, *paths)["exit_code"] == 2
-    else:
-        stopped_at(table, paths, 14, monkeypatch, 1e9)
-    written = numbers(table)
-    assert 20 <= len(written) < 100
-    write(tmp_path / "in", kind, {0: 3}, 1000)
-    for _ in range(2):
-        refused = run(table, *paths, "--resume-corrected")
-        assert refused["exit_code"] == 5, refused["error"]
-        assert "counted twice" in refused["error"]
-        assert numbers(table) == written
-    if recorded:
-        assert f"{paths[0]}: its first" in refused["error"]
-    write(tmp_path / "in", kind, {})
-    done = run(table, *paths, "--resume-corrected")
-    assert done["exit_code"] == 0, done["error"]
-    assert numbers(table) == list(range(150))
-
-
-def test_a_file_that_got_longer_behind_its_last_chunk(tmp_path, monkeypatch, stalled) -> None:
-    table, kind = make(tmp_path / "t", **SPEC), "csv"
-    paths = write(tmp_path / "in", kind, {2: 30})
-    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
-    words = ["--rows-per-chunk", "25"]
-    assert run(table, *paths, words=words)["exit_code"] == 2
-    assert numbers(table) == list(range(125))
-    write(tmp_path / "in", kind, {}, rows=ROWS + 5)
-    refused = run(table, *paths, "--resume-corrected", words=words)
-    assert refused["exit_code"] == 5 and f"{paths[0]}: its first 50 rows" in refused["error"]
+    assert numbers(table) == sorted([*range(150), *written])
+    assert run(table, *paths, *asked)["outcome"] == "nothing_to_do"
 
 
 def test_more_bad_rows_than_may_be(tmp_path) -> None:
@@ -290,7 +221,7 @@ def test_lines_at_the_end_of_a_file_are_set_aside_once(tmp_path, good) -> None:
     words = ("--rows-per-chunk", "2")
     stopped = run(*asked, "--bad-rows-max", "3", words=words)
     assert (stopped["exit_code"], stopped["rows"], stopped["rows_rejected"]) == (2, good + 2, 2)
-    assert f"all of {ends}. Mend" in stopped["error"]
+    assert f"all of {ends}. With --bad-rows" in stopped["error"]
     # Fewer than were set aside already.
     again = run(*asked, "--bad-rows-max", "1", words=words)
     assert again["exit_code"] == 2 and f"{stops}: line 1: is no JSON" in again["error"]

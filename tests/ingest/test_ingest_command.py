@@ -283,7 +283,6 @@ def test_too_many_generations_wait(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
         (["wrong.parquet"], 2, "the table has no column 'x'"),
         (["wrong.parquet", "--skip-unknown-columns"], 2, "column 'id' is missing"),
         (["rows.parquet", "--delete-column", "gone"], 2, "no column 'gone' to delete by"),
-        (["rows.parquet", "--format", "orc"], 7, "read by Spark only"),
         (["t"], 2, "can't be ingested into itself"),
         (["nulls.parquet", "--missing-as-null"], 2, "may not be NULL"),
         (["nulls.parquet"], 2, "without columns 'n', 'note', NULL"),

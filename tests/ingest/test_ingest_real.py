@@ -10,7 +10,7 @@ import pytest
 import memwal.ingest
 from memwal.errors import Usage
 from memwal.ingest import open_writer
-from memwal.ingest.coordinator.ports import Closed, FlushFailed, State
+from memwal.ingest.coordinator import Closed, FlushFailed
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
@@ -111,7 +111,8 @@ def test_a_fenced_coordinator_fails_its_waiters_and_loses_nothing(tmp_path) -> N
         first.coordinator.write_durable(first.delta(rows_of(range(20, 30))))
     assert isinstance(caught.value.__cause__, Fenced)
     assert caught.value.exit_code == Fenced.exit_code
-    assert first.coordinator.state is State.FAILED
+    with pytest.raises(FlushFailed):
+        first.coordinator.flush()
     first.handler.abandon()
     second.end()
     assert sorted(table.read()) == list(range(20))

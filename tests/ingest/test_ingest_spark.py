@@ -1,4 +1,4 @@
-"""An ingest on Spark itself: any of its sources, every change once and in its key's order.
+"""An ingest on Spark itself: every change once and in its key's order.
 
 What becomes of staged rows when a writing unit is stopped is in test_ingest_staged.py, without a
 JVM.
@@ -21,7 +21,7 @@ ROWS = 3000
 KEYS = 700
 
 
-def test_a_source_that_only_spark_reads(tmp_path) -> None:
+def test_each_change_is_written_once_in_its_keys_order(tmp_path) -> None:
     source = tmp_path / "rows.json"
     with source.open("w") as out:
         for n in range(ROWS):
@@ -82,6 +82,6 @@ def run(table: MemWalTable, *arguments: object) -> dict:
 def ingest(table: MemWalTable, source: Path) -> dict:
     renamed = ["--map", "key=id", "--default", "note=é"]
     spark = ["--engine", "spark", "--master", "local[2]", "--rows-per-chunk", "100"]
-    report = run(table, source, "--format", "json", "--delete-column", "gone", *renamed, *spark)
+    report = run(table, source, "--delete-column", "gone", *renamed, *spark)
     assert report["exit_code"] == 0, report["error"]
     return report

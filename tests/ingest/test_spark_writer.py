@@ -102,7 +102,7 @@ def test_attempts_that_spark_does_not_name_write_nothing(tmp_path) -> None:
     table = make(tmp_path / "t", **SPEC)
     writer = planned(table, id="monday")
     twice = [task(writer, rows_of(range(9), 1)) for _ in range(2)]
-    assert len({file.path for stored in twice for file in stored.files}) == 6
+    assert len({path for stored in twice for file in stored.files for path in file.files}) == 6
     writer.commit([twice[1], task(writer, rows_of([9], 1))])
     assert sum(map(len, wal_rows(table).values())) == 10
     assert staged_files(table) == []

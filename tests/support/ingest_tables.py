@@ -10,9 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from memwal.ingest.coordinator.blocking import BlockingCoordinator
-from memwal.ingest.coordinator.core import WriteCoordinator
-from memwal.ingest.coordinator.ports import CoordinatorLimits
+from memwal.ingest.coordinator import CoordinatorLimits, WriteCoordinator
 from memwal.ingest.routing import Router, choose_spec
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.read import open_table
@@ -89,8 +87,8 @@ class Session:
         self.handler = ShardHandler(
             table.writers(), limits=HandlerLimits(rows_per_entry_max=1000), join=join
         )
-        self.coordinator: BlockingCoordinator[ShardOperations, Tips] = BlockingCoordinator(
-            lambda: WriteCoordinator(self.handler, {}, limits=CoordinatorLimits(**limits))
+        self.coordinator = WriteCoordinator[ShardOperations, Tips](
+            self.handler, {}, limits=CoordinatorLimits(**limits)
         )
 
     def write(self, rows: pa.Table, deleted: Sequence[bool] | None = None) -> int:

@@ -16,7 +16,7 @@ from memwal.ingest.sources.files import SourceFiles
 from memwal.ingest.spark import staging as spark
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.shape import Shape
-from memwal.store.records.ingests import PlanRecord, Rounds, StagedRecord
+from memwal.store.records.ingests import PlanRecord, Rounds
 from tests.support.ingest_tables import MemWalTable, rows_of
 
 SPEC = {"bucket_column": "id", "num_buckets": 3}
@@ -29,7 +29,7 @@ def staged(
 
     Not `planned`: the run dies before it stores the plan.
     """
-    for name, value in (("_BLOCK_BYTES", 500), ("_FILE_BYTES", 2000), ("_CHUNK_ROWS", 16)):
+    for name, value in (("_FILE_BYTES", 1000), ("_CHUNK_ROWS", 16), ("_PART_ROWS", 64)):
         monkeypatch.setattr(spark, name, value)
     request = IngestRequest(sources=(source,), delete_column="gone", rows_per_chunk=20)
     stores = table.stores
@@ -39,38 +39,22 @@ def staged(
     staging = spark.Staging(
         uri=table.uri,
         storage_options=table.options,
-        folder=f"{rounds.at(1).folder}/staged/{run_id}",
         router=known.make_router(),
         shape=shape,
         columns=make_columns(shape, (), ()),
-        name=source,
     )
     files = SourceFiles({})
     [file] = files.find([source])
-    parts = tuple(spark._Part(file=file, first_row=n, rows=64) for n in range(0, 200, 64))
-    blocks = []
-    for number in range(len(parts)):
-        numbers = iter([pa.record_batch({"id": [number]})])
-        for block in spark._route_files(staging, files, parts, numbers):
-            [row] = block.to_pylist()
-            blocks.append({**row, "part": number})
-    blocks.sort(key=lambda row: (row["shard"], row["part"], row["place"]))
-    together = pa.RecordBatch.from_pylist(blocks)
-    found: dict[tuple[str, str], list[dict]] = {}
-    for batch in spark._store_blocks(staging, iter([together])):
-        [row] = batch.to_pylist()
-        found.setdefault((row["shard"], row["entries"]), []).append(row)
-    assert any(len(files) > 1 for files in found.values())
+    folder = f"{rounds.at(1).folder}/staged/{run_id}"
+    stored = [
+        record
+        for part in spark.cut_files(files, shape, [file])
+        for record in spark.store_rows(staging, folder, spark.read_part(files, shape, part))
+    ]
+    together = spark.join_records(stored)
+    assert any(len(record.files) > 1 for record in together)
     plan = PlanRecord(
-        staged=tuple(
-            StagedRecord(
-                shard_id=shard,
-                entries=tuple((n, v) for n, v in json.loads(entries)),
-                files=tuple(row["path"] for row in rows),
-                rows=sum(row["rows"] for row in rows),
-            )
-            for (shard, entries), rows in found.items()
-        ),
+        staged=together,
         sources=(file,),
         chunk_rows=20,
         rows_per_entry_max=50,

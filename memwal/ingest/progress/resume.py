@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +18,6 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
-from memwal.ingest.progress.identity import digest_rows
 from memwal.ingest.values.operations import Kind
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
@@ -57,8 +55,6 @@ class ResumingWriters:
     records: Round
     tips: Mapping[ShardId, Tip]
     key: tuple[str, ...]
-    mended: bool = False
-    """Whether the source was corrected since; if so, entries are compared by all columns."""
     steps: Steps = no_steps
     opened: dict[ShardId, ResumedShard] = field(init=False, default_factory=dict)
 
@@ -78,26 +74,15 @@ class ResumingWriters:
         self.opened[shard_id] = opened
         return opened
 
-    def check_all_used(self, shards: Mapping[ShardId, ResumedShard] | None = None) -> None:
-        """Raise Corruption when the WAL has entries of ours for which the source has no row.
-
-        For a corrected source it raises Refused instead. `shards` are those to check; None means
-        all that are open.
-        """
-        for shard_id, shard in (self.opened if shards is None else shards).items():
+    def check_all_used(self) -> None:
+        """Raise Corruption when the WAL has entries of ours for which the source has no row."""
+        for shard_id, shard in self.opened.items():
             if left := shard.entries_left:
-                raise self.make_error(
+                raise Corruption(
+                    "MW-I06",
                     f"shard {shard_id}: {left} WAL entries of this ingest belong to no row "
-                    "of its source: the source has changed"
+                    "of its source: the source has changed",
                 )
-
-    def make_error(self, text: str) -> MemWalError:
-        """The error for a source that does not match what was written of it."""
-        if self.mended:
-            return Refused(
-                "MW-I05", f"{text}. Bring it back as it was: what is written would be counted twice"
-            )
-        return Corruption("MW-I06", text)
 
     def check_positions(self) -> None:
         """Check that each WAL ends where our last entry is. Raises Fenced, Corruption."""
@@ -173,19 +158,6 @@ class ResumedShard:
         if self._write(Kind.DELETE, keys):
             self.counts.rows_deleted += keys.num_rows
 
-    def probe(self) -> ResumedShard:
-        """A copy that can be asked what is done, and writes nothing."""
-        probe = copy(self)
-        probe._done, probe.counts = deque(self._done), replace(self.counts)
-        return probe
-
-    def is_done(self, kind: Kind, rows: pa.Table) -> bool:
-        """Whether the next call is in the WAL. Raises as `put` does if its entry has other rows."""
-        call = _Call(number=self._calls, kind=kind, rows=rows)
-        done = self._is_done(call)
-        self._calls, self._last = self._calls + 1, call
-        return done
-
     def close(self) -> None:
         """Flush to a generation and close."""
         self._owner.steps("close")
@@ -244,21 +216,16 @@ class ResumedShard:
         return True
 
     def _check_own(self, position: int, call: _Call) -> None:
-        """Raise Corruption when an entry has other rows than the call; Refused if corrected.
+        """Raise Corruption when an entry has other rows than the call.
 
-        An entry that was collected counts by its position alone, unless the source was corrected.
+        An entry that was collected counts by its position alone.
         """
-        stored, where = self._read(position), f"shard {self.inner.claim.shard_id}: WAL position"
+        stored = self._read(position)
         if stored is not None and not self._holds(stored, call):
-            raise self._owner.make_error(
-                f"{where} {position} holds other rows than the source gives for it now: the source "
-                "has changed"
-            )
-        if stored is None and self._owner.mended:
-            raise Refused(
-                "MW-I14",
-                f"{where} {position} was collected: whether the mended source has the rows that it "
-                "had can't be told",
+            raise Corruption(
+                "MW-I06",
+                f"shard {self.inner.claim.shard_id}: WAL position {position} holds other rows than "
+                "the source gives for it now: the source has changed",
             )
 
     def _is_copy(self, found: Tip, last: _Call) -> bool:
@@ -273,7 +240,7 @@ class ResumedShard:
 
     def _holds(self, stored: ReadEntry, call: _Call) -> bool:
         rows = pa.Table.from_batches(stored.batches, schema=stored.schema)
-        return _is_same(rows, call, None if self._owner.mended else self._owner.key)
+        return _is_same(rows, call, self._owner.key)
 
     def _read(self, position: int) -> ReadEntry | None:
         """An entry; None when it was collected. The last one read is kept: it is compared twice."""
@@ -286,22 +253,14 @@ class ResumedShard:
         return self._seen[1]
 
 
-def _is_same(stored: pa.Table, call: _Call, columns: tuple[str, ...] | None) -> bool:
-    """Whether an entry is what the call would write: as many rows, with equal values in `columns`.
-
-    None means all columns of the call.
-    """
+def _is_same(stored: pa.Table, call: _Call, columns: tuple[str, ...]) -> bool:
+    """Whether an entry is what the call would write: as many rows, equal in `columns`."""
     if stored.num_rows != call.rows.num_rows:
         return False
     if layout.TOMBSTONE in stored.column_names:
         dead = stored[layout.TOMBSTONE].fill_null(False).to_pylist()
         if any(flag != (call.kind is Kind.DELETE) for flag in dead):
             return False
-    if columns is None:
-        names = call.rows.column_names
-        if not {*names} <= {*stored.column_names}:
-            return False
-        return digest_rows("", stored.select(names)) == digest_rows("", call.rows)
     return all(_has_same_values(stored[name], call.rows[name]) for name in columns)
 
 

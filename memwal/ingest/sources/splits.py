@@ -34,12 +34,6 @@ class RowPlace:
     line: int | None = None
     row_group: int | None = None
 
-    def __str__(self) -> str:
-        if self.line is not None:
-            return f"line {self.line}"
-        group = "" if self.row_group is None else f" (row group {self.row_group})"
-        return f"row {self.row}{group}"
-
 
 FindPlace = Callable[[int], RowPlace]
 """Where a row is, by its number from 1."""

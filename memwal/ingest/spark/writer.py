@@ -32,32 +32,20 @@ from memwal.clock import SystemClock
 from memwal.errors import LASTING_EXITS, MemWalError, Unsupported, error_of
 from memwal.format import layout
 from memwal.ingest.plan import IngestOptions, StagedRound
-from memwal.ingest.progress.identity import digest_each, sum_digests
 from memwal.ingest.sources.columns import make_columns
-from memwal.ingest.spark.staging import Staging, decode_rows, gather_records, route_batches
+from memwal.ingest.spark.staging import SourceRows, Staging, join_records, store_rows
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.shape import Shape
 from memwal.rows.conversions import read_conversions
 from memwal.run.progress import LogProgress
 from memwal.run.stores import open_stores
-from memwal.store.records.ingests import Round
+from memwal.store.records.ingests import Round, StagedRecord
 
 _FIRST = 1
 _WHERE = "the DataFrame"
 # The properties in which Spark's driver tells its tasks which batch they belong to.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredFile:
-    """A file of one shard's rows that a task stored."""
-
-    shard: str
-    entries: str
-    path: str
-    rows: int
-    digest: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +56,7 @@ class StoredRows(WriterCommitMessage):  # type: ignore[misc]
     round: int
     write_id: str
     spec_id: int
-    files: tuple[StoredFile, ...]
+    files: tuple[StagedRecord, ...]
 
 
 Messages = Sequence[StoredRows | None]
@@ -109,11 +97,9 @@ class Sink:
             staging=Staging(
                 uri=stores.uri,
                 storage_options=stores.storage_options,
-                folder="",
                 router=known.check_shards(),
                 shape=shape,
                 columns=make_columns(shape, (), ()),
-                name=_WHERE,
             ),
             spec_id=known.spec_id,
             write_id=SystemClock().new_id(),
@@ -121,30 +107,15 @@ class Sink:
 
     def store(self, ingest_id: str, number: int, batches: Iterator[pa.RecordBatch]) -> StoredRows:
         """Store a task's rows, by shard. Runs on an executor."""
-        # A unique name, so that attempts don't share a folder.
-        folder = f"{_find_folder(ingest_id, number, self.write_id)}/{SystemClock().new_id()}"
-        objects = open_stores(self.staging.uri, self.staging.storage_options).objects
-        files: list[StoredFile] = []
-        for block in route_batches(self.staging, batches):
-            [row] = block.to_pylist()
-            path = f"{folder}/{len(files):06d}.arrow"
-            objects.put(path, row["data"])
-            digest = digest_each(decode_rows(row["data"]))
-            files.append(
-                StoredFile(
-                    shard=row["shard"],
-                    entries=row["entries"],
-                    path=path,
-                    rows=row["rows"],
-                    digest=digest,
-                )
-            )
+        tables = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+        rows = (SourceRows(name=_WHERE, rows=table) for table in tables)
+        folder = _find_folder(ingest_id, number, self.write_id)
         return StoredRows(
             ingest_id=ingest_id,
             round=number,
             write_id=self.write_id,
             spec_id=self.spec_id,
-            files=tuple(files),
+            files=tuple(store_rows(self.staging, folder, rows, with_digests=True)),
         )
 
     def commit(self, name: str, messages: Messages) -> None:
@@ -152,9 +123,6 @@ class Sink:
         stored = [message for message in messages if message is not None and message.files]
         if not stored:
             return
-        digests: dict[str, int] = {}
-        for file in (file for message in stored for file in message.files):
-            digests[file.shard] = sum_digests((digests.get(file.shard, 0), file.digest))
         options = replace(
             self.options,
             request=replace(self.options.request, ingest_id=stored[0].ingest_id),
@@ -162,14 +130,7 @@ class Sink:
                 name=name,
                 number=stored[0].round,
                 spec_id=stored[0].spec_id,
-                records=tuple(
-                    record.model_copy(update={"digest": f"{digests[record.shard_id]:x}"})
-                    for record in gather_records(
-                        (file.shard, file.entries, file.path, file.rows)
-                        for message in stored
-                        for file in message.files
-                    )
-                ),
+                records=join_records(file for message in stored for file in message.files),
             ),
         )
         from memwal.ingest.job import run_ingest

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.plan import normalise_source
 from memwal.ingest.sources.paths import does_match
 from memwal.ingest.sources.splits import FindPlace, RowPlace
 from memwal.ingest.sources.text_files import convert_text, show_row
@@ -25,27 +24,8 @@ from memwal.ingest.values.numbered_chunks import Finding, find_bad, is_marked
 from memwal.ingest.values.shape import Shape
 from memwal.rows.pairs import Lenience
 from memwal.run.process.whole_file import whole_file
+from memwal.store.objects.opening import normalise_uri
 from memwal.store.records.ingests import WHOLE, PlanRecord, RejectRecord, Round
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BadValue:
-    """A value, or a whole row, that can't be written, and its place in the source."""
-
-    source: str
-    place: RowPlace
-    column: str | None
-    value: Any
-    """As a JSON value."""
-    reason: str
-
-    def __str__(self) -> str:
-        at = "" if self.place.row is None else f" {self.place}:"
-        return f"{self.source}:{at} {self.explain()}"
-
-    def explain(self) -> str:
-        """What is wrong, without the place."""
-        return self.reason if self.column is None else f"column {self.column!r} {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -90,23 +70,16 @@ class Sieve:
         self.rejected += len(rejects)
         return Sifted(rows=rows, deleted=deleted, rejects=rejects)
 
-    def _stop(self, bad: BadValue) -> None:
+    def _stop(self, bad: RejectRecord) -> None:
         if self.rows_max is None:
             raise Usage(f"{bad}. --check lists all such rows, --bad-rows FILE sets them aside")
         raise Usage(f"{bad}; --bad-rows-max {self.rows_max} takes no more")
 
     def _reject(self, found: Examined, group: Sequence[Finding], place: RowPlace) -> RejectRecord:
         told = [found.tell(finding, place) for finding in group]
-        return RejectRecord(
-            source=found.source,
-            row=place.row,
-            line=place.line,
-            row_group=place.row_group,
-            column=told[0].column,
-            value=told[0].value,
-            reason="; ".join(bad.explain() for bad in told),
-            data=group[0].data or found.show_row(group),
-        )
+        reason = "; ".join(bad.explain() for bad in told)
+        data = group[0].data or found.show_row(group)
+        return told[0].model_copy(update={"reason": reason, "data": data})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -121,11 +94,11 @@ class Examined:
     rows: pa.Table
     findings: tuple[Finding, ...]
 
-    def tell(self, finding: Finding, place: RowPlace) -> BadValue:
+    def tell(self, finding: Finding, place: RowPlace) -> RejectRecord:
         """A finding, with its source and place."""
-        return BadValue(
+        return RejectRecord(
             source=self.source,
-            place=place,
+            **asdict(place),
             column=finding.column,
             value=finding.value,
             reason=finding.reason,
@@ -202,7 +175,7 @@ class RejectsFile:
         hidden = path.name.startswith(("_", "."))  # folders and patterns skip such names
         places = [] if hidden else [place.parts for place in (path, *path.parents)]
         for source in sources:
-            named = Path(normalise_source(source))
+            named = Path(normalise_uri(source))
             asked = (named.resolve().parts, named.parts)
             within = any(place in asked or does_match(place, asked[1]) for place in places)
             if within or path.parts in asked:

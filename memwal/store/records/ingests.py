@@ -8,7 +8,6 @@ calls/{shard}/{call}/{position}.json  "this call's entry is behind this position
                                   where its entry could be taken for a copy of the last call's
 rejects/{track}/{number}.jsonl    rows that can't be written, a line each, before the progress that
                                   counts them
-corrected/{number}.json           the sources as they were mended, in place of the plan's
 staged/{run}/…                    rows that Spark stored for the plan; only these are large
 
 Rows and offsets can't be stored in one object: pylance keeps nothing of a batch but its rows, and a
@@ -124,15 +123,6 @@ class PlanRecord(_Stored):
     rejects: tuple[str, ...] = ()
     """Rows that were not staged: objects of lines."""
     rows_rejected: int = Field(default=0, ge=0)
-    corrected: bool = Field(default=False, exclude=True)
-    """Whether sources were mended since."""
-
-
-class CorrectedRecord(_Stored):
-    """The plan's sources as they are now: what was written of them is unchanged."""
-
-    run_id: str
-    sources: tuple[SourceFile, ...]
 
 
 class RejectRecord(_Stored):
@@ -150,12 +140,23 @@ class RejectRecord(_Stored):
     reason: str
     data: dict[str, Any] | None = None
 
+    def __str__(self) -> str:
+        at = "" if self.row is None else f" {self.show_place()}:"
+        return f"{self.source}:{at} {self.explain()}"
 
-class ReadRecord(_Stored):
-    """What was read of one split: its rows, and their digest as they are written."""
+    def show_place(self) -> str:
+        """The line, or the row and its group."""
+        group = "" if self.row_group is None else f" (row group {self.row_group})"
+        return f"row {self.row}{group}" if self.line is None else f"line {self.line}"
 
-    rows: int = Field(default=0, ge=0)
-    digest: str = ""
+    def explain(self) -> str:
+        """What is wrong, without the place."""
+        return self.reason if self.column is None else f"column {self.column!r} {self.reason}"
+
+
+def encode_rejects(rejects: Iterable[RejectRecord]) -> bytes:
+    """Rows that can't be written, as they are stored."""
+    return "".join(f"{reject.model_dump_json()}\n" for reject in rejects).encode()
 
 
 class ProgressRecord(_Stored):
@@ -169,8 +170,6 @@ class ProgressRecord(_Stored):
     rows_deleted: int = Field(default=0, ge=0)
     rows_rejected: int = Field(default=0, ge=0)
     rejects: tuple[str, ...] = ()
-    read: tuple[ReadRecord, ...] = ()
-    """Of each split up to `split`."""
     finished: bool = False
     tips: dict[Annotated[ShardId, AfterValidator(layout.parse_shard_id)], Tip] = Field(
         default_factory=dict
@@ -211,29 +210,13 @@ class Round:
         return self._objects.uri
 
     def read_plan(self) -> PlanRecord | None:
-        """What this round ingests, of sources as they are now; None when it never began."""
-        plan = self._read(f"{self.folder}/plan.json", PlanRecord)
-        numbers = self._list_numbers(f"{self.folder}/corrected")
-        if plan is None or not numbers:
-            return plan
-        path = f"{self.folder}/corrected/{layout.sequence_name(max(numbers))}"
-        latest = self._read(path, CorrectedRecord)
-        if latest is None:
-            raise Corruption("MW-I27", f"{self._objects.uri}: {path} is gone")
-        return plan.model_copy(update={"sources": latest.sources, "corrected": True})
-
-    def correct(self, sources: tuple[SourceFile, ...]) -> None:
-        """Store that sources were mended. Raises StandDown when another run did so first."""
-        folder = f"{self.folder}/corrected"
-        number = max(self._list_numbers(folder), default=0) + 1
-        record = CorrectedRecord(run_id=self.run_id, sources=sources)
-        self._create(f"{folder}/{layout.sequence_name(number)}", record)
+        """What this round ingests; None when it never began."""
+        return self._read(f"{self.folder}/plan.json", PlanRecord)
 
     def add_rejects(self, track: str, number: int, rejects: Iterable[RejectRecord]) -> str:
         """Store rows that can't be written, for the progress of that number; the object's path."""
         path = f"{self.folder}/rejects/{track}/{number}-{self.run_id}.jsonl"
-        lines = (f"{reject.model_dump_json()}\n" for reject in rejects)
-        self._objects.put(path, "".join(lines).encode())
+        self._objects.put(path, encode_rejects(rejects))
         return path
 
     def read_rejects(self, paths: Iterable[str]) -> Iterator[RejectRecord]:
@@ -410,7 +393,7 @@ class Rounds:
     def begin(self, before: Begun | None, plan: PlanRecord, number: int | None = None) -> Begun:
         """Begin the next round, or a later `number`, and delete the documents of the one before.
 
-        That one has to be finished.
+        That one has to be finished, or given up.
         """
         begun = self.after(before) if number is None else self.at(number)
         begun.begin(plan)
