@@ -65,7 +65,6 @@ ingest T ROW --dry-run
 ingest T ROW
 ingest T ROW
 status T
-status T --live
 inspect index T
 inspect wal T
 runs T
