@@ -63,7 +63,7 @@ class PlannedCommit(Section):
 
 
 class ShardPlan(Section):
-    """What a dry run would commit of a shard; None: not known."""
+    """What a dry run would commit of a shard; null where it is not known."""
 
     in_memory_bytes: int | None
     physical_rows: int | None
