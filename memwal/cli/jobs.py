@@ -210,11 +210,14 @@ def audit(tables: Trails, *, request: AuditRequest, flags: AuditFlags) -> JobRep
     are missing or were changed.
     """
     from memwal.jobs.audit.job import run_audit, run_audit_verify, run_audit_verify_place
+    from memwal.read.job import find_other_shards
 
     if tables[:1] != [_VERIFY]:
-        return run_audit(flags.tables(tables), request)
+        found = flags.tables(tables)
+        others = {t.name: find_other_shards(t, request.key) for t in found if request.key}
+        return run_audit(found, request, others)
     if request != AuditRequest():
-        raise Usage("audit verify checks whole trails: it takes no --path, --run or --limit")
+        raise Usage("audit verify checks whole trails: it takes no --path, --run, --key or --limit")
     if len(tables) > 1 or flags.everything:
         return run_audit_verify(flags.tables(tables[1:]))
     config, options = load(flags.config, flags.storage_option)

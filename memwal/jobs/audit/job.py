@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from types import MappingProxyType
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
@@ -32,12 +33,17 @@ from memwal.text import name_some
 _ERRORS_NAMED_MAX = 3
 
 
-def run_audit(tables: Sequence[ResolvedTable], request: AuditRequest) -> JobReport:
-    """Report what the trails say."""
+def run_audit(
+    tables: Sequence[ResolvedTable],
+    request: AuditRequest,
+    other_shards: Mapping[str, Set[str]] = MappingProxyType({}),
+) -> JobReport:
+    """Report what the trails say. `other_shards` has, by table, shards that can't hold the key."""
 
     def search(table: ResolvedTable, uri: str, clock: Clock) -> tuple[TableReport, Objects]:
         trail = open_trail(table, uri, clock)
-        report = search_trail(table.name, trail, request, uri)
+        others = other_shards.get(table.name, frozenset())
+        report = search_trail(table.name, trail, request, uri, others)
         if not report.searched:
             # A trail outlives its table, so that is looked at only now.
             check_table_folder(open_objects(uri, table.storage_options, clock))
@@ -108,9 +114,9 @@ def _run(
 
 
 def search_trail(
-    name: str, trail: StoredTrail, request: AuditRequest, uri: str
+    name: str, trail: StoredTrail, request: AuditRequest, uri: str, others: Set[str]
 ) -> AuditTableReport:
-    """What the trail of a table says, newest first."""
+    """What the trail of a table says, newest first, without what was done to other shards."""
     path = None if request.path is None else clean_path(request.path, uri)
     documents: list[AuditDocumentReport] = []
     unreadable: list[int] = []
@@ -125,8 +131,9 @@ def search_trail(
         (closed if document.items else failed).update(entry.intents)
         if entry.number in closed or request.run not in (None, entry.run_id):
             continue
-        items = [item for item in document.items if path is None or _is_about(item, path)]
-        if path is not None and not items:
+        items = [item for item in document.items if item.shard_id not in others]
+        items = [item for item in items if path is None or _is_about(item, path)]
+        if (path is not None or others) and not items:
             continue
         left = "failed" if entry.number in failed else "unfinished"
         documents.append(
