@@ -78,7 +78,7 @@ def test_changes_make_a_copy_the_same_at_each_version(tmp_path: Any, seed: int, 
     table = tracked(tmp_path, kind, rows=range(20))
     first = int(table.dataset.version)
     chance = random.Random(seed)
-    for _ in range(8):
+    for _ in range(many(8, 5)):
         work(table, chance)
     held = {v: table.base_rows(v) for v in range(first, int(table.dataset.version) + 1)}
     last = max(held)

@@ -40,11 +40,11 @@ class Kind:
 
 
 KINDS = {
-    "drawn": Kind(run_seed, 150, 8),
+    "drawn": Kind(run_seed, 150, 5),
     "clones": Kind(
         lambda seed: run_setup(cloned(Setup.of(seed))),
         50,
-        4,
+        3,
         ("clones adopted", "versions by merge"),
     ),
     # A refresh may lower progress for a moment, and operands would count twice.
@@ -62,7 +62,7 @@ KINDS = {
         ("reads with the WAL",),
         ("versions by merge",),
     ),
-    "watches": Kind(run_watched, 50, 3, ("rounds of watches",)),
+    "watches": Kind(run_watched, 50, 2, ("rounds of watches",)),
 }
 CHUNKS = [
     (name, kind_seeds[at : at + _CHUNK])

@@ -17,6 +17,7 @@ from memwal.read import open_table
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table
 from tests.support.policy_tables import make_policy_table
+from tests.support.sampling import grid
 
 pytestmark = pytest.mark.integration
 
@@ -45,8 +46,7 @@ def merge(table: Table, *, shared: bool) -> tuple[ShardReport, ...]:
     return tuple(report_shards(unit, run_merge_unit(unit)))
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "shared"), grid(KINDS, (False, True)))
 def test_a_double_that_is_written_or_deleted_has_one_row_or_none(
     tmp_path: Path, kind: str, shared: bool
 ) -> None:
@@ -67,8 +67,7 @@ def test_a_double_that_is_written_or_deleted_has_one_row_or_none(
     assert held == Counter(map(repr, table.shown()))
 
 
-@pytest.mark.parametrize("indexed", [False, True])
-@pytest.mark.parametrize("kind", ["int64", "utf8+int32"])
+@pytest.mark.parametrize(("kind", "indexed"), grid(("int64", "utf8+int32"), (False, True)))
 def test_doubles_among_more_keys_than_a_filter_names(
     tmp_path: Path, kind: str, indexed: bool
 ) -> None:
