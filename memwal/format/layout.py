@@ -64,7 +64,8 @@ DETACHED_BIT = 1 << 63
 _GENERATION_FOLDER = re.compile(r"[0-9a-f]{8}_gen_(0|[1-9][0-9]{0,19})")
 _BITS = re.compile(r"[01]{64}")
 # What pylance writes on a local disk, before it takes the name of an entry or a manifest.
-_STAGED = re.compile(r"[01]{64}\.(arrow|binpb)\.tmp\.[0-9a-f]{32}(#[0-9]+)?")
+STAGED_NAME = r"[01]{64}\.(arrow|binpb)\.tmp\.[0-9a-f]{32}(#[0-9]+)?"
+"""A file that is yet to become a WAL entry or a shard's manifest."""
 _DECIMAL = re.compile(r"(0|[1-9][0-9]{0,19})")
 _V2 = re.compile(r"[0-9]{20}")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -159,7 +160,7 @@ def is_leaving(name: str) -> bool:
 
 def is_staged(name: str) -> bool:
     """Whether a file of that name is yet to become a WAL entry or a shard's manifest."""
-    return _STAGED.fullmatch(name) is not None
+    return re.fullmatch(STAGED_NAME, name) is not None
 
 
 def shard_folder(shard_id: ShardId) -> str:

@@ -225,7 +225,7 @@ def test_a_shard_that_lost_its_manifests_is_no_clone(source: Path, left: str) ->
     for command in (("read",), ("read", "--with-wal"), ("init", "--adopt-clone")):
         done = CliRunner().invoke(app, [command[0], str(source), *command[1:], "--json"])
         assert (done.exit_code, "(MW-M06)" in done.output) == (8, True), done.output
-        assert f"{SHARD}: its folder has no manifest: `memwal repair {source}`" in done.output
+        assert f"{SHARD}: its folder has no manifest: `memwal repair {source}` says" in done.output
     status = memwal(source, "status", code=6)
     assert "memwal repair" in status["error"]
     assert "--adopt-clone" not in json.dumps(status)

@@ -22,7 +22,7 @@ record that is open and has marks, but no keys, only has its end left to be writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from memwal.jobs.erase.plan import (
     Kind,
     Look,
     Pin,
+    State,
     check_pins,
     count_holders,
     describe_stuck,
@@ -101,7 +102,7 @@ class Eraser:
         self._begin_look(view)
         stopped = None
         try:
-            if not self._has_written():
+            if self.look.any and not self._has_written():
                 self.claimed += self.tombstones.plan(view, self.look).shards
             check_pins(self.uri, self.look.pins, through_tags=self.request.through_tags)
         except Refused as error:  # with all that holds the keys beside it
@@ -133,7 +134,7 @@ class Eraser:
         """Look at every object again; garbage is asked what keeps what is left."""
         self._begin_look(view)
         findings = self._judge([self.run_job("garbage")])
-        left = sum(found.is_left for found in findings)
+        left = sum(found.state in (State.HELD, State.UNKNOWN) for found in findings)
         error = PartlyFailed(f"{count_of(left, 'object')} may hold an erased key (objects)")
         return self._report(view, findings, error if left else None)
 
@@ -295,12 +296,22 @@ class Eraser:
             if name not in self._open.rebuilt if first else name in missed:
                 self._rebuild(name)
         left = {name: why for name, why in self._open.not_rebuilt.items() if name in there}
-        self._note(not_rebuilt=left)
+        self._note_built(left)
         if first:
             self._run_job("index-catchup")
         self._leave_latest()
         if first or missed.keys() - left.keys():
             self._note(clean_version=self._latest)
+
+    def _note_built(self, left: Mapping[str, str], *rebuilt: str) -> None:
+        """Note which indexes are left. What was clean before begins anew where one is not: versions
+        from before name its former files.
+        """
+        record = self._open
+        clean = record.clean_version
+        if clean is not None and record.not_rebuilt.keys() - left.keys():
+            clean = self._latest
+        self._note(rebuilt=(*record.rebuilt, *rebuilt), not_rebuilt=left, clean_version=clean)
 
     def _rewrite(self) -> None:
         for _ in range(_REWRITES_MAX):
@@ -318,9 +329,9 @@ class Eraser:
 
     def _leave_latest(self) -> None:
         """Make another version where the latest one names a key, as a delete's condition does."""
+        self._before("leave")
         texts, latest = (Kind.VERSION, Kind.TRANSACTION), self._latest
         if any(s.kind in texts and s.rows and s.newest >= latest for s in self.look.sightings):
-            self.table.before_commit()
             self.changes.commit_nothing()
 
     def _check_merged(self) -> None:
@@ -341,7 +352,7 @@ class Eraser:
             why = f"could not be built anew: {error}. Drop it, or run again"
             self._note(not_rebuilt={**left, name: why})
             return
-        self._note(rebuilt=(*self._open.rebuilt, name), not_rebuilt=left)
+        self._note_built(left, name)
 
     # ---- what keeps rows
 

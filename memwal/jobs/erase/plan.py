@@ -30,6 +30,7 @@ _LEFTOVER_SECONDS = 7 * 86_400.0
 _STAGED_SECONDS = 86_400.0
 """After this long garbage deletes a file that was yet to be put in its place."""
 _SHARD = f"{layout.MEM_WAL}/[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}"
+_NUMBER = "(0|[1-9][0-9]{0,19})"
 # Documents of memwal's whose every field is its own: they have no room for a row's value.
 _OWN = r"(lease|checkpoints|cursors|settled|adopted|rescue|backups)/.+|snapshot\.json|reserve"
 
@@ -71,8 +72,8 @@ class Kind(Enum):
     BRANCH = "tree/.+", By.ELSEWHERE
     SHARD_MANIFEST = f"{_SHARD}/manifest/[^/]+", By.SHARD
     WAL_ENTRY = rf"{_SHARD}/wal/[01]{{64}}\.arrow", By.ROWS, Ends.GARBAGE
-    GENERATION = rf"{_SHARD}/[0-9a-f]{{8}}_gen_\d+/.+", By.ROWS, Ends.GARBAGE
-    STAGED = rf"{layout.STAGING}/.+|{_SHARD}/wal/.+\.tmp\..+", By.STAGED, Ends.DAY
+    GENERATION = rf"{_SHARD}/[0-9a-f]{{8}}_gen_{_NUMBER}/.+", By.ROWS, Ends.GARBAGE
+    STAGED = rf"{layout.STAGING}/.+|{_SHARD}/wal/{layout.STAGED_NAME}", By.STAGED, Ends.DAY
     RUN_RECORD = f"{layout.RUNS}/.+", By.ERRORS
     ERASED_KEYS = rf"{layout.ERASURES}/[^/]+/keys\.arrow", By.FILE
     ERASURE = f"{layout.ERASURES}/.+", By.OWN
@@ -196,9 +197,9 @@ class Finding:
 
     @property
     def is_left(self) -> bool:
-        """Whether it holds a key, or may, and is not the erasure's own list."""
-        held = self.state in (State.HELD, State.UNKNOWN)
-        return held and self.kind != Kind.ERASED_KEYS.name.lower()
+        """Whether it holds a key, or may, and is no erasure's own list that was read."""
+        is_list = self.kind == Kind.ERASED_KEYS.name.lower()
+        return self.state is State.UNKNOWN or (self.state is State.HELD and not is_list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,11 +103,11 @@ class StoredSchemaTable:
         self._tell = tell
 
     def read(self) -> TableView:
-        """A fresh view (see the port)."""
+        """A fresh view."""
         return self._stores.views.table()
 
     def check(self, view: TableView, plan: SchemaPlan) -> None:
-        """Raise Refused for a wrong default, or against the policy (see the port)."""
+        """Raise Refused for a wrong default, or against the policy."""
         by_name = {column.name: column for column in plan.wanted}
         for name, default in plan.defaults.items():
             _check_default(by_name[name], default)
@@ -123,7 +123,7 @@ class StoredSchemaTable:
             check_fits(parse_policy(view.policy_text), after, pa.schema(fields))
 
     def find_indexes(self, version: int, ids: frozenset[int]) -> Sequence[tuple[int, IndexRecipe]]:
-        """The indexes of these fields, with how each was built (see the port)."""
+        """The indexes of these fields, with how each was built."""
         dataset = self._stores.tables.at(version)
         named = self.name_indexes(version, ids)
         return [(i, read_recipe(dataset, name)) for i, names in named.items() for name in names]
@@ -140,7 +140,7 @@ class StoredSchemaTable:
         return found
 
     def read_note(self, view: TableView) -> Note | None:
-        """What is left to build (see the port)."""
+        """What is left to build."""
         text = view.manifest.config.get(NOTE_KEY)
         if text is None:
             return None
@@ -159,7 +159,7 @@ class StoredSchemaTable:
             ) from None
 
     def put_note(self, note: Note) -> None:
-        """Store it in the table's config (see the port)."""
+        """Store it in the table's config."""
         document = {
             "fields": sorted(note.fields),
             "indexes": {
@@ -171,15 +171,15 @@ class StoredSchemaTable:
         call_lance(lambda: self._stores.tables.base().update_config({NOTE_KEY: text}))
 
     def drop_note(self) -> None:
-        """Everything is built (see the port)."""
+        """Everything is built."""
         call_lance(lambda: self._stores.tables.base().delete_config_keys([NOTE_KEY]))
 
     def drop_index(self, name: str) -> None:
-        """Drop an index of the latest version (see the port)."""
+        """Drop an index of the latest version."""
         call_lance(lambda: self._stores.tables.base().drop_index(name))
 
     def forget_indexes(self, names: Collection[str]) -> bool:
-        """Take them off the MemWAL index (see the port)."""
+        """Take them off the MemWAL index."""
         base = self._stores.tables.base()
         version = int(base.version)
         state = self._stores.views.mem_wal(version)
@@ -196,11 +196,11 @@ class StoredSchemaTable:
         return True
 
     def build(self, recipe: IndexRecipe) -> None:
-        """Build an index on the latest version (see the port)."""
+        """Build an index on the latest version."""
         build_index(self._stores.tables.base(), recipe)
 
     def commit(self, version: int, plan: SchemaPlan) -> Written:
-        """Write what is to be written anew, and commit it with the schema (see the port)."""
+        """Write what is to be written anew, and commit it with the schema."""
         dataset = self._stores.tables.at(version)
         maker = _SchemaMaker(dataset, self._next_id(dataset))
         schema, ids = maker.make(plan.wanted)

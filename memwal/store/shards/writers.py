@@ -328,8 +328,8 @@ class ShardWriters:
         if found is None:
             raise Corruption(
                 "MW-M06",
-                f"{self._uri}: shard {shard_id}: its manifests are gone: `memwal repair` before a "
-                "writer opens it, with --from BACKUP if there is one",
+                f"{self._uri}: shard {shard_id}: its manifests are gone: move the table aside "
+                "and restore a backup before a writer opens it (`memwal verify` says what is left)",
             )
         return found
 

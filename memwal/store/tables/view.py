@@ -544,7 +544,7 @@ class StoredViews(StoredLineage):
             error=Corruption(
                 "MW-M06",
                 f"{self._objects.uri}: shard {shard_id}: its folder has no manifest: "
-                f"`memwal repair {self._objects.uri}`",
+                f"`memwal repair {self._objects.uri}` says what it still has",
             ),
         )
 

@@ -132,6 +132,7 @@ def test_what_has_to_wait_says_why_and_a_later_run_finishes_it(table: People) ->
     assert "person-0007" not in table.rows()
     shown = verify(table, report.erasure.erasure_id)
     assert (shown.outcome, shown.exit_code) == ("partial", 6)
+    assert f"{len(held(shown))} objects" in str(shown.error), "its own list of keys is one"
     assert held(shown).keys() >= {p for p in left if p.startswith("data/")}
     (listed,) = run_list(RunOptions(tables=[table.resolved]), Quiet()).tables
     assert [(e.state, e.left) for e in listed.erasures] == [("open", len(left) - 1)]
@@ -427,6 +428,10 @@ def test_an_index_that_cannot_be_built_anew_keeps_it_open(tmp_path: Path) -> Non
     assert report.erasure.state == "open"
     assert any("could not be built anew" in why for why in held(report).values()), held(report)
     lance.dataset(table.uri).drop_index("v_idx")
+    with pytest.raises(Stop):
+        erase(table, keys=str(file), steps=StopAt("leave"))
+    report = erase(table, keys=str(file), retention_seconds=86_400.0)
+    assert report.erasure.state == "open", "older versions name the index as it was"
     report = erase(table, keys=str(file))
     assert report.erasure.state == "done", held(report)
     check_gone(table, *named(*range(100)))
@@ -600,6 +605,9 @@ def test_keys_as_they_are_given(tmp_path: Path) -> None:
     jsonl.write_text('{"id": null}\n')
     with pytest.raises(Usage):
         read_keys((), str(jsonl), ("id",), schema)
+    jsonl.write_text('{"day": "2020-01-01", "more": 1}\n')
+    found = read_keys((), str(jsonl), ("day",), pa.schema([pa.field("day", pa.string())]))
+    assert found.to_pylist() == [{"day": "2020-01-01"}]
 
 
 def test_no_shard_is_claimed_unless_it_is_confirmed(tmp_path: Path) -> None:

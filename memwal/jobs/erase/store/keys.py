@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.dataset
+import pyarrow.json
 
 from memwal.errors import Refused, Usage
 from memwal.read.table import check_keys, parse_keys
@@ -73,7 +74,8 @@ def _read_file(file: Path, kind: pa.Schema) -> pa.Table:
     }
     if (found := formats.get(file.suffix.lower())) is None:
         raise Usage(f"--keys {file}: expected a name in .csv, .jsonl, .parquet or .arrow")
-    opened = pa.dataset.dataset(file, format=found)
+    source = _read_json(file, kind) if found == "json" else file
+    opened = pa.dataset.dataset(source, format=None if found == "json" else found)
     if missing := {*kind.names} - {*opened.schema.names}:
         raise Usage(f"--keys {file}: no column {', '.join(sorted(missing))}, which the key has")
     rows = opened.to_table(columns=kind.names)
@@ -88,6 +90,13 @@ def _read_file(file: Path, kind: pa.Schema) -> pa.Table:
             "MW-Z02", f"--keys {file}: {keys.num_rows} keys; at most {KEYS_MAX} in one erasure"
         )
     return keys
+
+
+def _read_json(file: Path, kind: pa.Schema) -> pa.Table:
+    """JSON whose texts are no dates: of "2020-01-01" Arrow would make a time, and another text."""
+    texts = pa.schema([f for f in kind if f.type in (pa.string(), pa.large_string())])
+    options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
+    return pyarrow.json.read_json(file, parse_options=options)
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

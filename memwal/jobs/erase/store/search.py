@@ -261,6 +261,9 @@ class TableSearch:
                 number = layout.parse_generation_folder(parts[2]) or 0
                 made = replace(made, group="/".join(parts[:3]), number=number)
                 return _count_hits(made, known.hits.get(path))
+            case Kind.STAGED:
+                self.stores.objects.get_tail(path, 1)  # Missing, where it is in its place by now
+                return made
             case Kind.WAL_ENTRY:
                 return self._see_entry(made, layout.parse_wal_entry_name(parts[3]) or 0)
             case Kind.INDEX:
