@@ -296,8 +296,11 @@ class Table:
         Raises Usage without a trail.
         """
         from memwal.jobs.audit.job import run_audit
+        from memwal.read.job import find_other_shards
 
-        return take_report(run_audit([self._table], request), AuditTableReport)
+        others = find_other_shards(self._table, request.key) if request.key else frozenset[str]()
+        found = run_audit([self._table], request, {self._table.name: others})
+        return take_report(found, AuditTableReport)
 
     @takes(VerifyRequest)
     def verify(self, request: VerifyRequest) -> VerifyTableReport:

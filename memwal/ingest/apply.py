@@ -131,8 +131,11 @@ class Ingester:
         before = self.rounds.read_latest()
         unfinished = before if before is not None and not is_finished(*before) else None
         if unfinished is not None and self._is_given_up(unfinished[1]):
-            # None of its files counts as ingested; those of earlier rounds do.
-            before = unfinished[0], unfinished[1].model_copy(update={"sources": ()})
+            # None of its files counts as ingested, by an earlier round either; all others do.
+            plan = unfinished[1]
+            gone = {source.uri for source in plan.sources}
+            left = tuple(source for source in plan.before if source.uri not in gone)
+            before = unfinished[0], plan.model_copy(update={"sources": (), "before": left})
             unfinished = None
             request = replace(self.options.request, again=False)
             self.options = replace(self.options, request=request)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from threading import Condition, Thread
+from threading import TIMEOUT_MAX, Condition, Thread
 from typing import Generic, Protocol, Self, TypeVar
 
 from memwal.clock import SystemClock
@@ -205,7 +205,8 @@ class WriteCoordinator(
         """Flush what is pending, wait until all is durable, and end. Raises FlushFailed."""
         check_process(self._made_in)
         self._end(None)
-        self._check_alive()
+        if not isinstance(self._error, Closed):  # an error in the block was told already
+            self._check_alive()
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
@@ -226,6 +227,8 @@ class WriteCoordinator(
             raise _make_closed()
 
     def _check_alive(self) -> None:
+        if isinstance(self._error, Closed):
+            raise self._error
         if self._error is not None:
             raise FlushFailed(self._error, self._snapshot.epoch)
 
@@ -273,4 +276,5 @@ class WriteCoordinator(
         interval = self._limits.flush_interval_seconds
         if interval is None:
             return None
-        return max(0.0, self._pending_since_seconds + interval - self._read_clock())
+        left = self._pending_since_seconds + interval - self._read_clock()
+        return min(max(0.0, left), TIMEOUT_MAX)

@@ -171,6 +171,19 @@ def test_a_file_that_changed_before_its_ingest_was_finished(tmp_path, monkeypatc
     assert run(table, *paths, *asked)["outcome"] == "nothing_to_do"
 
 
+def test_again_gives_up_a_file_that_an_earlier_round_had(tmp_path, monkeypatch) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    asked = (*write(tmp_path / "in", "csv", {}), "--id", "x")
+    assert run(table, *asked)["rows"] == 150
+    write(tmp_path / "in", "csv", {1: 27})
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
+    assert run(table, *asked)["exit_code"] == 2
+    write(tmp_path / "in", "csv", {})  # as it was
+    assert run(table, *asked)["exit_code"] == 5
+    assert run(table, *asked, "--again")["rows"] == 50, "of the one that had changed"
+    assert run(table, *asked)["outcome"] == "nothing_to_do"
+
+
 def test_more_bad_rows_than_may_be(tmp_path) -> None:
     table = make(tmp_path / "t", **SPEC)
     paths = write(tmp_path / "in", "csv", BAD)

@@ -371,8 +371,8 @@ def check_versions(table: Table, after: int, *, exact: bool = True) -> int:
     """Check every version above `after` against the model; returns the newest.
 
     At each: the LSM read is the truth (invariant 5), progress has not fallen (3), and the base
-    holds exactly what its progress says (1). Without `exact`, or of a table with doubles, a key that
-    is deleted later may be gone already: an unmarked delete pass runs ahead of its mark.
+    holds exactly what its progress says (1). Without `exact`, or with doubles, a key that is
+    deleted later may be gone already: an unmarked delete pass runs ahead of its mark.
     """
     truth = table.truth()
     before = table.progress(after)

@@ -97,7 +97,6 @@ def stage_plan(
         rejects_max=request.rejects_max,
     )
     reader = SourceFiles(staging.storage_options, staging.columns)
-    parts = cut_files(reader, shape, files)
     folder = f"{records.folder}/staged/{records.run_id}"
 
     def read_digest(number: int) -> Iterator[str]:
@@ -109,6 +108,8 @@ def stage_plan(
 
     digested = map(SourceFile.model_validate_json, _run_tasks(session, read_digest, len(files)))
     sources = tuple(digested)
+    # Cut only now: what is put in a file's place after this is noticed by its digest.
+    parts = cut_files(reader, shape, files)
     stored = [
         StagedRecord.model_validate_json(r) for r in _run_tasks(session, store_part, len(parts))
     ]

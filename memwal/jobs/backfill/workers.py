@@ -16,6 +16,7 @@ from memwal.jobs.backfill.report import (
     BackfillReport,
     BackfillTableReport,
 )
+from memwal.jobs.maintain.job import explain_error
 from memwal.ports import Clock, Steps
 from memwal.report import JobReport, describe_error
 from memwal.run.progress import Progress
@@ -126,7 +127,7 @@ class Backfill:
             found = dict(done.tables[0])
         except BaseException as error:  # a panic in Lance's Rust code is no Exception
             self.progress.trace(traceback.format_exc())
-            found = {"table": name, **describe_error(_explain(error))}
+            found = {"table": name, **describe_error(explain_error(error))}
         seconds = round(self.clock.monotonic_seconds() - began, 3)
         found |= {"stage": FINISHED, "seconds": seconds}
         self.tables[place] = table = BackfillTableReport(**found)
@@ -145,14 +146,3 @@ class Backfill:
         if limit is not None and self.clock.monotonic_seconds() - self.started >= limit:
             self.cut_off = f"not begun: {limit:g} s have passed; run again to go on"
             raise PartlyFailed(self.cut_off)
-
-
-def _explain(error: BaseException) -> MemWalError:
-    """An unexpected error as a MemWalError; StandDown if cancelled, which causes such errors."""
-    if isinstance(error, MemWalError):
-        return error
-    try:
-        cancel.check()
-    except StandDown as cancelled:
-        return cancelled
-    return MemWalError(f"unexpected {type(error).__name__}: {error}")

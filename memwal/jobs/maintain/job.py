@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import PartlyFailed, StandDown
+from memwal.errors import MemWalError, PartlyFailed, StandDown, unexpected
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.plan import permit
@@ -28,6 +29,7 @@ from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.reports import had_no_room, job_report, must_stop, sum_up_jobs
 from memwal.run.stores import OpenedBefore
+from memwal.run.workers import cancel
 from memwal.text import count_of
 
 Run = Callable[[Sequence[ResolvedTable]], JobReport]
@@ -85,7 +87,7 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
             continue
         going.sort(key=lambda pair: -pair[0].priority)
         progress.say(f"{name}: {count_of(len(going), 'table')}")
-        found = _run_job(name, run, [table for table, _ in going], options.steps)
+        found = _run_job(name, run, [table for table, _ in going], options.steps, progress)
         requests.append(found.requests)
         for (table, jobs), report in zip(going, found.tables, strict=True):
             jobs.append(JobOnTable(job=name, report=report))
@@ -114,12 +116,31 @@ def _is_to_compact(
     return mode == "always" or (mode == "auto" and advised)
 
 
-def _run_job(name: str, run: Run, tables: Sequence[ResolvedTable], steps: Steps) -> JobReport:
+def _run_job(
+    name: str, run: Run, tables: Sequence[ResolvedTable], steps: Steps, progress: Progress
+) -> JobReport:
     try:
         steps(name)
         return run(tables)
     except (StandDown, PartlyFailed) as error:  # what was done before is in other jobs' reports
         return job_report(name, [failed_report(table.name, error) for table in tables])
+    except (MemWalError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        progress.trace(traceback.format_exc())
+        why = explain_error(error)
+        return job_report(name, [failed_report(table.name, why) for table in tables])
+
+
+def explain_error(error: BaseException) -> MemWalError:
+    """An unexpected error as a MemWalError; StandDown if cancelled, which causes such errors."""
+    if isinstance(error, MemWalError):
+        return error
+    try:
+        cancel.check()
+    except StandDown as cancelled:
+        return cancelled
+    return unexpected(error)
 
 
 def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, Run]]:

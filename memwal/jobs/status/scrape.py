@@ -33,6 +33,7 @@ _COUNTS = (
     *("pending_generations", "pending_bytes", "index_lag_generations"),
     *("reclaimable_bytes", "abandoned_shards"),
 )
+_NOT_TOLD = ("unflushed_seconds", "backup_age_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ def report_watch(address: str, conditions: Sequence[Condition] = ()) -> JobRepor
 
     Raises Usage for an address where no watch can be, and StoreUnavailable.
     """
+    for condition in conditions:
+        if condition.word in _NOT_TOLD:
+            raise Usage(f"--fail-if {condition.text}: a watch's metrics don't tell that")
     tables = [judge_conditions(t, conditions) for t in read_tables(_read_metrics(address))]
     return sum_up_conditions(job_report("status", tables, otherwise=DONE))
 

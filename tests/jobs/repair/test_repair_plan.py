@@ -144,6 +144,13 @@ def test_a_shard_is_not_set_back_to_less_than_it_had(
     assert damage.effects == () and any(lost in text for text in damage.lost)
 
 
+def test_a_shard_whose_manifest_saw_more_of_the_wal_is_not_set_back() -> None:
+    base = replace(manifest(4, 1, replay=2), wal_entry_position_last_seen=9)
+    found = lost_newest(manifests=StoredManifests(readable={4: base}))
+    (damage,) = shard_manifest.find(make_evidence(found))
+    assert damage.effects == () and damage.lost
+
+
 def test_entries_that_name_no_generation_are_not_shared_out() -> None:
     entries = (entry(1, 1), entry(2, 1), entry(3, None), entry(4, None))
     (damage,) = shard_manifest.find(make_evidence(lost_newest(entries=entries)))

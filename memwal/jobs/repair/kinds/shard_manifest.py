@@ -132,7 +132,7 @@ def set_back(shard: ShardEvidence, base: ShardManifest) -> tuple[ShardManifest, 
         writer_epoch=_choose_epoch(shard, base),
         current_generation=max([floor, *later[:1]]),
         replay_after_wal_entry_position=after,
-        wal_entry_position_last_seen=max(stored, default=after),
+        wal_entry_position_last_seen=max(base.wal_entry_position_last_seen, *stored, after),
         flushed_generations=tuple(
             g
             for g in base.flushed_generations
