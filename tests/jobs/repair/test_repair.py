@@ -174,7 +174,7 @@ def test_a_shard_without_a_manifest_is_not_opened(table: Table) -> None:
         path.unlink()
     for merged in ({}, table.progress()):
         writers = ShardWriters(table.stores.objects, table.stores.tables, merged=merged)
-        with pytest.raises(Corruption, match=r"memwal repair.*MW-M06"):
+        with pytest.raises(Corruption, match=r"memwal verify.*MW-M06"):
             writers.open(shard)
 
 
