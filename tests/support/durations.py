@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+import subprocess
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """The longest files first: nothing should wait for them at the end."""
     nightly = any(item.get_closest_marker("nightly") for item in items)
     seconds = {name_of(item.path): 0.0 for item in items}
-    known = read(KEPT)
+    # Parts are those of the commit, although the part before has renewed what is kept.
+    known = read_committed() if config.getoption("part") else read(KEPT)
     for name in seconds:
         levels = known.get(name, {"test": UNMEASURED_SECONDS})
         seconds[name] = sum(levels.values()) if nightly else levels.get("test", 0.0)
@@ -74,6 +76,14 @@ def read(file: Path) -> Seconds:
     return json.loads(file.read_text() or "{}") if file.exists() else {}
 
 
+def read_committed() -> Seconds:
+    """As `read`, of the commit; what is kept now, where there is none."""
+    words = ["git", "show", f"HEAD:{name_of(KEPT)}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    found: Seconds = json.loads(done.stdout) if done.returncode == 0 else read(KEPT)
+    return found
+
+
 def merge(file: Path, measured: Mapping[str, Mapping[str, float]], root: Path = ROOT) -> None:
     """Renew what was measured, and forget test files that are gone."""
     seconds = read(file)
@@ -91,7 +101,7 @@ class Recorder:
     def __init__(self, file: Path, rootpath: Path) -> None:
         self.file = file
         self._rootpath = rootpath
-        self._seconds: dict[str, Counter[str]] = defaultdict(Counter)
+        self._seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Each phase of each test, in any process."""

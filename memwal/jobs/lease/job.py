@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError
+from memwal.errors import MemWalError, NotATable
 from memwal.jobs.lease.report import LeaseTableReport
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.lease import describe_lease
@@ -23,8 +23,13 @@ def run_lease_break(table: ResolvedTable, reason: str, run_id: str | None = None
     run_id = run_id or choose_run_id()
     try:
         stores = open_stores(table.find_uri(), table.storage_options, run_id=run_id)
-        version = stores.views.table_version()
         claim, broken = stores.leases.current(), None
+        try:
+            version = stores.views.table_version()
+        except NotATable:
+            if claim is None:
+                raise
+            version = None  # a place of backups
         if claim is not None and stores.leases.is_live(claim):
             stores.prove_store()
             broken = stores.leases.break_(reason)
