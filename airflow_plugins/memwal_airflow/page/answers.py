@@ -56,7 +56,7 @@ class Look:
     @property
     def oldest_pending_at(self) -> datetime | None:
         """When the oldest pending generation was flushed; None if there is none, or if unknown."""
-        return self.find_time(self.status and self.status.oldest_pending_seconds)
+        return None if self.status is None else self.find_time(self.status.oldest_pending_seconds)
 
     def find_time(self, seconds: float | None) -> datetime | None:
         """When it was that many seconds before the last good look; None for nothing."""

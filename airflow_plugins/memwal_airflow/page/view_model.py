@@ -156,7 +156,8 @@ def _show_freshness(look: Look, health: Health) -> Json:
 
 def _backlog(look: Look, runs_max: int | None = None) -> list[Any]:
     runs = look.runs[:runs_max]
-    return plots.backlog(runs, iso(look.status_at), look.status and _show_pending(look.status))
+    pending = None if look.status is None else _show_pending(look.status)
+    return plots.backlog(runs, iso(look.status_at), pending)
 
 
 def _show_pending(status: StatusTableReport) -> Json:
