@@ -293,7 +293,7 @@ class Table:
     def audit(self, request: AuditRequest) -> AuditTableReport:
         """What the audit trail says was done to the table, newest first.
 
-        Raises Usage without a trail.
+        `key` has pairs of a column and its value as a text. Raises Usage without a trail.
         """
         from memwal.jobs.audit.job import run_audit
         from memwal.read.job import find_other_shards

@@ -119,13 +119,3 @@ Consistency = Annotated[
 Version = Annotated[
     int | None, typer.Option("--version", metavar="N", min=1, help="Default: the latest.")
 ]
-AllowHoles = Annotated[
-    bool, typer.Option("--allow-holes", help="Continue past missing generation numbers.")
-]
-AllowReinitialised = Annotated[
-    bool,
-    typer.Option(
-        "--allow-reinitialised",
-        help="Take generations that are older than the table's MemWAL index.",
-    ),
-]

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from memwal.config import Settings, make_settings
 from memwal.errors import Usage
 from memwal.text import parse_bytes, parse_seconds
-
-if TYPE_CHECKING:
-    pass
 
 
 def parse_duration(text: str, option: str) -> float:
@@ -33,11 +27,6 @@ def parse_size(text: str | None, option: str) -> int | None:
         return None if text is None else parse_bytes(text)
     except ValueError as error:
         raise Usage(f"{option} {error}") from None
-
-
-def parse_memory_max(text: str | None) -> Settings:
-    """Parse `--memory-max` into a setting."""
-    return make_settings(memory_bytes_max=parse_size(text, "--memory-max"))
 
 
 def parse_engine(name: str | None) -> str | None:

@@ -67,7 +67,9 @@ def _read(declared: DeclaredOption, value: Any) -> Any:
     if declared.kind is Kind.PAIRS:
         form = declared.option.metavar or "KEY=VALUE"
         return tuple(parse_pairs(value, declared.flag, form).items())
-    if declared.kind is Kind.CHOICES or _is_one_text(declared):
+    if declared.kind is Kind.CHOICES:
+        return [name.strip() for name in value.split(",")]
+    if _is_one_text(declared):
         return [name.strip() for name in value.split(",") if name.strip()]
     return value
 

@@ -121,6 +121,15 @@ def test_flush_during_a_flush_waits_for_the_next_one() -> None:
         assert get(second) == 2
 
 
+def test_an_interval_may_be_for_ever() -> None:
+    with play(flush_interval_seconds=float("inf")) as scene:
+        scene.write(1)
+        flush = scene.later(scene.coordinator.flush)
+        assert scene.handler.begins() == (1,)
+        scene.handler.finish()
+        assert get(flush) == 1
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.001])
 def test_the_oldest_pending_write_is_flushed_in_time(seconds: float) -> None:
     with play(flush_interval_seconds=seconds) as scene:

@@ -41,6 +41,8 @@ from memwal.store.records.ingests import (
 )
 
 _FILE_BYTES = 4 * 1024 * 1024
+# Of all shards together: a task holds no more of these before it stores the largest part.
+_HELD_BYTES_MAX = 256 * 1024 * 1024
 _CHUNK_ROWS = 64 * 1024
 _PART_ROWS = 16 * _CHUNK_ROWS
 
@@ -216,12 +218,14 @@ def store_rows(
     objects = open_stores(staging.uri, staging.storage_options).objects
     folder = f"{folder}/{SystemClock().new_id()}"  # attempts don't share one
     held: dict[Place, list[pa.Table]] = {}
+    sizes: dict[Place, int] = {}
     numbers = count()
     rejects: list[RejectRecord] = []
     sieve = Sieve(shape=staging.shape, rows_max=staging.rejects_max)
 
     def store(place: Place) -> StagedRecord:
         rows = pa.concat_tables(held.pop(place)).combine_chunks()
+        del sizes[place]
         path = f"{folder}/{next(numbers):06d}.arrow"
         objects.put(path, encode_rows(rows))
         return StagedRecord(
@@ -236,10 +240,12 @@ def store_rows(
         sifted = sieve.sift(read.rows, read.name, read.first_row, read.find_place)
         rejects += sifted.rejects
         for place, routed in _route(staging, sifted):
-            parts = held.setdefault(place, [])
-            parts.append(routed)
-            if sum(part.nbytes for part in parts) >= _FILE_BYTES:
+            held.setdefault(place, []).append(routed)
+            sizes[place] = sizes.get(place, 0) + routed.nbytes
+            if sizes[place] >= _FILE_BYTES:
                 yield store(place)
+            elif sum(sizes.values()) >= _HELD_BYTES_MAX:
+                yield store(max(sizes, key=lambda held_place: sizes[held_place]))
     for place in list(held):
         yield store(place)
     if rejects:  # kept with the round's records

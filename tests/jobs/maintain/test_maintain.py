@@ -149,6 +149,27 @@ def test_a_refused_table_stops_and_the_others_go_on(tmp_path: Path, table: Table
     builders.check_merged(table)
 
 
+def test_a_panic_in_a_job_leaves_what_the_jobs_before_it_did(table: Table) -> None:
+    class PanicError(BaseException):
+        """As pyo3's, which is no Exception."""
+
+    def steps(step: str) -> None:
+        if step == "index-catchup":
+            raise PanicError("index out of bounds")
+
+    class Traced(Quiet):
+        def trace(self, text: str) -> None:
+            assert "PanicError" in text
+
+    (found,) = run_maintain(options(table, steps=steps), Traced()).tables
+    assert isinstance(found, MaintainTableReport)
+    assert [(j.job, j.report.outcome) for j in found.jobs] == [
+        ("merge", "done"),
+        ("index-catchup", "failed"),
+    ]
+    assert "unexpected PanicError: index out of bounds" in str(found.error)
+
+
 def test_a_sealed_shard_does_not_keep_the_others_from_being_collected(table: Table) -> None:
     """Nor when these have nothing more to merge, so that the merge as a whole is refused."""
     table.merge_all()
