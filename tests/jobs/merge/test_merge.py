@@ -200,16 +200,28 @@ class FaultyFold:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("said", "latest", "expected"),
     [
-        ("Encountered corrupt file t.lance: 15 physical rows but 24 deleted rows", Corruption),
-        ("Retryable commit conflict for version 13", LostRace),
-        ("connection reset by peer", StoreUnavailable),
+        ("Encountered corrupt file t.lance: 15 physical rows but 24 deleted rows", 3, Corruption),
+        ("Retryable commit conflict for version 13", 3, LostRace),
+        ("connection reset by peer", 3, StoreUnavailable),
+        ("LanceError(IO): Generic N/A error: Not found: /t/data/a.lance", 3, Corruption),
+        ("LanceError(IO): Generic N/A error: Not found: /t/data/a.lance", 4, StoreUnavailable),
+        ("LanceError(IO): Generic N/A error: Not found: /t/data/a.lance", None, StoreUnavailable),
     ],
 )
-def test_what_became_of_a_commit(said: str, expected: type[Exception]) -> None:
+def test_what_became_of_a_commit(said: str, latest: int | None, expected: type[Exception]) -> None:
+    class Base:
+        version = 3
+
+        @property
+        def latest_version(self) -> int:
+            if latest is None:
+                raise OSError("connection reset by peer")
+            return latest
+
     def fail() -> None:
         raise OSError(said)
 
     with pytest.raises(expected):
-        run_commit(fail)
+        run_commit(Base(), fail)

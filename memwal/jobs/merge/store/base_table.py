@@ -162,7 +162,8 @@ class LancePolicyFold:
         """Fold with the base's rows, then write the result, delete keys, and mark in one commit."""
         try:
             base = run_commit(
-                lambda: read_base_rows(self._base, self._fold.base_keys, self._base.schema.names)
+                self._base,
+                lambda: read_base_rows(self._base, self._fold.base_keys, self._base.schema.names),
             )
             outcome = self._fold.finish(base)
             self._check_once(outcome.rows.select(self.view.primary_key))
@@ -184,7 +185,9 @@ class LancePolicyFold:
         """
         folded = KeySet(self._fold.base_keys.columns)
         hidden = keys.filter(pa.array(~folded.contains(keys.columns)))
-        found = run_commit(lambda: find_double_keys(self._base, hidden, self.tables.memory))
+        found = run_commit(
+            self._base, lambda: find_double_keys(self._base, hidden, self.tables.memory)
+        )
         if len(found):
             raise Refused("MW-P11", f"the base table holds {show_keys(found)[0]} more than once")
 
@@ -315,7 +318,7 @@ class LanceFold:
         except pa.ArrowException:
             return self.folded.tombstones.slice(0, 0)  # the commit will say that rows do not fit
         memory = self.owner.tables.memory
-        return run_commit(lambda: find_double_keys(self._base, keys, memory))
+        return run_commit(self._base, lambda: find_double_keys(self._base, keys, memory))
 
     def _anchored_in_base(self) -> bool:
         if not len(self.folded.anchors):

@@ -27,7 +27,14 @@ from memwal.rows.keyset import KeySet, Places, find_shared_key, group_batches, k
 from memwal.rows.memory import Memory
 from memwal.run.metrics.spans import span
 from memwal.store.tables.double_keys import scan_keys
-from memwal.store.tables.lance_calls import ERRORS, Says, says, tidy_text, translated
+from memwal.store.tables.lance_calls import (
+    ERRORS,
+    Says,
+    passed_over,
+    says,
+    tidy_text,
+    translated,
+)
 
 REMEMBERED_SECONDS = 600.0
 """How long after a refused commit a table's merges take turns."""
@@ -194,7 +201,7 @@ def _execute(
     if marks:
         builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
     with span("memwal merge commit", table=base.uri, shards=len(marks)) as tell:
-        stats = run_commit(lambda: builder.execute(rows()), cause)
+        stats = run_commit(base, lambda: builder.execute(rows()), cause)
         found = CommitStats(
             rows_inserted=int(stats["num_inserted_rows"]),
             rows_updated=int(stats["num_updated_rows"]),
@@ -205,9 +212,9 @@ def _execute(
 
 
 def run_commit(
-    call: Callable[[], Any], cause: Callable[[], Exception | None] = lambda: None
+    base: Any, call: Callable[[], Any], cause: Callable[[], Exception | None] = lambda: None
 ) -> Any:
-    """Run a commit; conflicts become LostRace, unreadable files of the base Corruption.
+    """Run a commit; conflicts become LostRace, unreadable or lost files of the base Corruption.
 
     Anything else becomes an error with an open outcome.
     """
@@ -220,7 +227,15 @@ def run_commit(
             return LostRace(tidy_text(error))
         if says(error, Says.DAMAGED):
             return Corruption("MW-F01", f"the base table can't be read: {tidy_text(error)}")
+        if says(error, Says.GONE) and not says(error, Says.CANT) and is_latest():
+            return Corruption("MW-F07", f"{tidy_text(error)}; the latest version needs it")
         return StoreUnavailable(tidy_text(error))
+
+    def is_latest() -> bool:
+        # A later version may be this very commit, or an expiry has taken the file after it.
+        with passed_over():
+            return bool(base.latest_version == base.version)
+        return False
 
     with translated(explain, (*ERRORS, pa.ArrowException)):
         return call()
@@ -336,7 +351,7 @@ class LanceSharedFold:
                 numbers = self.keys.number(columns)
                 held[:] += np.bincount(numbers[numbers >= 0], minlength=len(held))
 
-        run_commit(scan)
+        run_commit(self.base, scan)
         copies = held[self.keys.number(self.every.columns)]
         sizes = [(len(m.rows), len(m.tombstones)) for m in self.members.values()]
         parts = iter(np.split(copies, np.cumsum(np.ravel(sizes))[:-1]))
