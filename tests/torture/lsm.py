@@ -94,11 +94,18 @@ def read_level(place: Place, level: str) -> list[Told]:
     for shard, state in sorted(_list_shards(table).items()) if level != "base" else ():
         for generation, path in sorted(_listed(state)):
             if generation > merged.get(shard, 0):
-                found = lance.dataset(str(table / "_mem_wal" / shard / path)).to_table()
-                _apply(place, rows, found)
+                _apply(place, rows, _rows_of(str(table / "_mem_wal" / shard / path), place))
         for entry in _entries(table / "_mem_wal" / shard / "wal", state) if level == "wal" else ():
             _apply(place, rows, entry)
     return list(rows.values())
+
+
+def _rows_of(generation: str, place: Place) -> pa.Table:
+    """A flush hides all rows of a key but its last, which are summands where columns are folded."""
+    dataset = lance.dataset(generation)
+    if not place.policy:
+        return dataset.to_table()
+    return dataset.scanner(with_row_id=True, include_deleted_rows=True).to_table()
 
 
 def _changes(place: Place, found: pa.Table) -> Iterator[tuple[Key, Told | None]]:

@@ -25,7 +25,7 @@ DONE = {
     "wal": {"writes of pylance", "writes of ingest"},
     "followed": {"merge", "changes"},
     "renewed": {"quiesce", "drop MemWAL", "init"},
-    "mixed": {"merge", "compaction"},
+    "mixed": {"merge", "writes of pylance"},
     "counters": {"merge", "writes of pylance"},
     "keyless": {"writes of pylance"},
     "schema": {"merge", "add_column"},
