@@ -122,7 +122,7 @@ class Running:
         root.mount("/memwal", create_app(feed=self.feed, access=self.doorman))
         root.get("/api/v2/dags/{dag}/details")(self.describe)
         root.post("/api/v2/dags/{dag}/dagRuns")(self.start)
-        self._server = uvicorn.Server(uvicorn.Config(root, log_level="warning"))
+        self._server = uvicorn.Server(uvicorn.Config(root, log_level="warning", lifespan="off"))
         listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}/memwal/"
         self._thread = threading.Thread(

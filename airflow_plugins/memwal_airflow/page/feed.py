@@ -9,7 +9,7 @@ up nobody else: together where memwal said that their stores are unreachable, el
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -115,8 +115,16 @@ class Feed:
         self._runner.close()
 
     def _start_lanes(self) -> None:
-        self._start("well", self._look_at_well)
-        self._start("failing", self._look_at_failing)
+        failing = frozenset(self._failures)
+        self._start("well", lambda: self._look_at_well(failing))
+        self._start_failing()
+
+    def _start_failing(self) -> None:
+        now = self._clock.now()
+        looks = (self._looks[name] for name in self._failures)
+        due = [look for look in looks if (look.next_try_at or now) <= now]
+        if due:
+            self._start("failing", lambda: self._look_at_failing(due))
 
     def _start(self, lane: str, work: Callable[[], None]) -> None:
         """Start a lane that is not running and has not for a while. The caller holds the lock."""
@@ -140,26 +148,19 @@ class Feed:
             with self._lock:
                 self._running.discard(lane)
 
-    def _look_at_well(self) -> None:
+    def _look_at_well(self, failing: Collection[str]) -> None:
         order = self._source()
         with self._lock:
             self._take_over(order)
-            names = [name for name in self._looks if not self._failures.get(name)]
+            names = [name for name in self._looks if name not in failing]
         for batch in self._split(names):
             self._look_at(batch)
         with self._lock:
-            if any(self._failures.get(name) for name in names):
+            if not self._failures.keys().isdisjoint(names):
                 self._begun.pop("failing", None)
-                self._start("failing", self._look_at_failing)
+                self._start_failing()
 
-    def _look_at_failing(self) -> None:
-        now = self._clock.now()
-        with self._lock:
-            due = [
-                look
-                for name, look in self._looks.items()
-                if self._failures.get(name) and (look.next_try_at or now) <= now
-            ]
+    def _look_at_failing(self, due: Sequence[Look]) -> None:
         for batch in self._split([look.name for look in due if look.unreachable]):
             self._look_at(batch)
         for look in due:

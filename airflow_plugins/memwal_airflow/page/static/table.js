@@ -63,7 +63,7 @@ export function tablePage(name, session) {
     endpoint: "table",
     query: () => ({ name }),
     update(found) {
-      const first = data === null;
+      const first = !data?.looked_at && found.looked_at;
       data = found;
       render();
       // A link from Airflow names the run that a task made.
