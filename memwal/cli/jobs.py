@@ -188,7 +188,7 @@ def verify(tables: Tables, *, request: VerifyRequest, flags: ReadFlags) -> Job:
 @command()
 def doctor(table: Place, *, flags: ReadFlags) -> Job:
     """Try whether a store keeps what MemWAL writers and jobs need."""
-    from memwal.jobs.doctor.job import run_doctor
+    from memwal.jobs.doctor import run_doctor
     from memwal.run.options import RunOptions
 
     return flags.job(run_doctor, RunOptions, table)

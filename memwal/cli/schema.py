@@ -32,6 +32,7 @@ REPORTS = (
     *("audit", "demo", "schema-table"),
 )
 """The documents that are reports of jobs."""
+_ONE_MODULE = ("doctor",)
 OTHERS = {
     "read": "memwal.read.report.ReadDocument",
     "changes": "memwal.read.report.ChangesDocument",
@@ -138,7 +139,7 @@ def _find_report(name: str) -> Any:
 
 def _list_reports(job: str) -> list[type]:
     room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
-    module = import_module(f"{room}.report")
+    module = import_module(room if job in _ONE_MODULE else f"{room}.report")
     return [
         kind
         for kind in vars(module).values()
