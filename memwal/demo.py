@@ -10,13 +10,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import cast
 from uuid import UUID
 
 import lance
 import pyarrow as pa
 
-from memwal.api import Table, open_table
+from memwal.api import EngineName, Table, open_table
 from memwal.errors import EXIT_FAILED, Refused
 from memwal.grid import format_size
 from memwal.report import FAILED, JobReport, TableReport, sum_up
@@ -116,7 +116,7 @@ def run_demo(
     folder: Path | None,
     tell: Callable[[str], None],
     *,
-    engine: Literal["auto", "spark", "local"] | None,
+    engine: str | None,
     master: str | None,
 ) -> JobReport:
     """Make a table in `folder` (None: a new temporary one) and run the jobs on it, telling a story.
@@ -133,7 +133,7 @@ def run_demo(
 
     here = open_table(str(place), engine="local")
     used = engine or ("spark" if has_spark() else "auto")
-    merging = open_table(str(place), engine=used, master=master)
+    merging = open_table(str(place), engine=cast(EngineName, used), master=master)
     say(
         f"1. A table with a live MemWAL, written by pylance: {place}",
         f"{BASE_ROWS:,} base rows. {SHARDS} writers put, updated and deleted rows in {GENERATIONS} "

@@ -405,7 +405,7 @@ def _find_unfit(attempt: Callable[[], None]) -> str:
 
 
 def judge_race(rounds: Sequence[tuple[Sequence[bytes], bytes | None]]) -> Check:
-    """Judge the races: one racer may win each, and its data has to be stored; none is no verdict."""
+    """Judge the races: one racer wins each, and its data is stored; with none, no verdict."""
     won = [(winners, stored) for winners, stored in rounds if winners]
     crowds = [len(winners) for winners, _ in won if len(winners) > 1]
     other = sum(stored != winners[0] for winners, stored in won if len(winners) == 1)
