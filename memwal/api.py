@@ -51,8 +51,7 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.repair.report import RepairTableReport
-from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.repair.report import RepairRequest, RepairTableReport
 from memwal.jobs.restore.report import RestoreTableReport
 from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.schema.report import SchemaTableReport

@@ -16,7 +16,8 @@ from uuid import UUID
 import lance
 import pyarrow as pa
 
-from memwal.api import EngineName, Table, open_table
+from memwal.api import Table, open_table
+from memwal.config import EngineName
 from memwal.errors import EXIT_FAILED, Refused
 from memwal.grid import format_size
 from memwal.report import FAILED, JobReport, TableReport, sum_up

@@ -26,7 +26,7 @@ from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.quiesce.request import QuiesceRequest
-from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.repair.report import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.verify.request import VerifyRequest

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from memwal.errors import MemWalError, Refused
 from memwal.jobs.repair.model import Damage, Effect, Evidence, Fetch, ReleaseClaim, Replace
@@ -18,20 +18,11 @@ from memwal.jobs.repair.plan import find_damage
 from memwal.jobs.verify.plan import Check
 from memwal.ports import Steps, no_steps
 
+if TYPE_CHECKING:
+    from memwal.jobs.repair.store import StoredHands
+
 # So often the table is looked at again: mending one thing may show the next.
 _ROUNDS_MAX = 8
-
-
-class Hands(Protocol):
-    """What a repair does to a table. Each raises LostRace for what is not as it was judged."""
-
-    def quarantine(self, path: str, digest: str) -> None:
-        """Copy an object with that digest to where a repair keeps what it replaces."""
-        ...
-
-    def do(self, effect: Effect) -> None:
-        """One effect; what it replaces is in quarantine by then."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -45,7 +36,7 @@ class TableRepair:
 
     uri: str
     look: Callable[[], Evidence]
-    hands: Hands
+    hands: StoredHands
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     confirm: Callable[[Sequence[Damage]], bool]

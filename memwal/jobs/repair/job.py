@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from memwal.config import ResolvedTable
 from memwal.jobs.backup.store import check_apart
 from memwal.jobs.repair.apply import TableRepair
+from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import Damage
-from memwal.jobs.repair.report import RepairTableReport, audit_item, report_repair
-from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.repair.report import (
+    RepairRequest,
+    RepairTableReport,
+    audit_item,
+    report_repair,
+)
 from memwal.jobs.repair.store import StoredEvidence, StoredHands, read_newest
-from memwal.jobs.repair.store.backups import BackedUp
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.job import check_lease
 from memwal.jobs.snapshot.store import StoredSnapshots

@@ -36,7 +36,6 @@ from memwal.jobs.rescue.plan import size_memtable
 from memwal.model import ShardManifest, ShardStatus
 from memwal.text import count_of, name_some
 
-NAME = "shard_manifest"
 _NAMED_MAX = 10
 _CHECKS = (
     "shard manifests",
@@ -49,7 +48,7 @@ _CHECKS = (
 _LEAP_MAX = 10_000
 
 
-def find(evidence: Evidence) -> Iterator[Damage]:
+def find_manifests(evidence: Evidence) -> Iterator[Damage]:
     """Every shard whose newest manifest can't be used, or is not the newest that there was."""
     for shard in evidence.shards:
         yield _judge(shard)
@@ -59,7 +58,7 @@ def _judge(shard: ShardEvidence) -> Damage:
     stored = shard.manifests
     finding = "; ".join(shard.newer) or str(shard.error or "there is no manifest of the shard")
     left = Damage(
-        kind=NAME,
+        kind="shard_manifest",
         shard_id=shard.shard_id,
         path=layout.shard_manifest_path(shard.shard_id, max(1, stored.highest)),
         finding=stored.damaged.get(stored.highest, finding),
@@ -73,20 +72,20 @@ def _judge(shard: ShardEvidence) -> Damage:
     if base.version == stored.highest and not shard.newer:
         is_damage = isinstance(shard.error, Corruption) or shard.error is None
         why = RESTORE if is_damage else "that is no damage; see the message"
-        return replace(left, evidence=why, lost=left.lost if is_damage else ())
+        lost_there = left.lost if is_damage else ()
+        return left.model_copy(update={"evidence": why, "lost": lost_there})
     manifest, lost = set_back(shard, base)
     judged = replay(manifest, shard.entries)
     if lost or judged.problems or judged.refused:
-        return replace(left, lost=lost or left.lost)
+        return left.model_copy(update={"lost": lost or left.lost})
     listed = count_of(len(manifest.flushed_generations), "generation")
     rows = count_of(sum(e.rows or 0 for e in judged.unflushed), "row")
-    return replace(
-        left,
-        evidence=f"from manifest version {base.version}; {listed} listed as before; its WAL has "
-        f"the rest, {rows}, which are flushed again",
-        lost=(),
-        effects=tuple(_list_effects(shard, base, manifest, judged.unflushed)),
+    evidence = (
+        f"from manifest version {base.version}; {listed} listed as before; its WAL has the rest, "
+        f"{rows}, which are flushed again"
     )
+    effects = tuple(_list_effects(shard, base, manifest, judged.unflushed))
+    return left.model_copy(update={"evidence": evidence, "lost": (), "effects": effects})
 
 
 def _list_effects(
