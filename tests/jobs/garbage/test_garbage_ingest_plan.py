@@ -83,7 +83,7 @@ def kept(item: Item, text: str) -> bool:
 
 def test_rows_without_a_plan_go_when_nothing_was_added_for_the_idle_time() -> None:
     gone = one(unplanned(IDLE - DAY, IDLE))
-    assert (gone.action, gone.path, gone.size_bytes) == (
+    assert (gone.action, gone.path, gone.bytes) == (
         Action.DELETE,
         folder() + "/staged/dead",
         20,

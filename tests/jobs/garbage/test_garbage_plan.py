@@ -101,7 +101,6 @@ def folder(number: int, prefix: str = "0a1b2c3d", *, at: int = OLD) -> Generatio
             file(below(f"{name}/data/x.lance"), at=OLD),
             file(below(f"{name}/_versions/1.manifest"), at=at),
         ),
-        was_listed=True,
     )
 
 
@@ -259,7 +258,7 @@ def test_with_all_gates_open_one_of_each_kind_goes() -> None:
     plan = world().plan()
     assert (drop(plan).action, drop(plan).kind) == (Action.DROP, "generation")
     assert drop(plan).generation == LISTED
-    assert drop(plan).size_bytes == 20
+    assert drop(plan).bytes == 20
     assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, "generation")
     assert delete(plan).objects == 2
     assert (wal_delete(plan).action, wal_delete(plan).kind) == (Action.DELETE, "wal_entry")
@@ -273,17 +272,10 @@ def test_what_a_run_drops_it_does_not_delete() -> None:
     assert {i.path for i in plan.deletes}.isdisjoint(i.path for i in plan.drops[SHARD])
 
 
-def test_a_generation_that_no_manifest_ever_listed_is_an_orphan() -> None:
-    lone = replace(folder(DROPPED), was_listed=False)
-    plan = edited(world(), shard__folders=(lone,)).plan()
-    assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, "orphan")
-
-
 def test_a_failed_flush_goes_by_the_gates_of_its_number() -> None:
     """Its retry, of the same number, is listed and kept or dropped for itself."""
-    retried = replace(folder(LISTED, "ffffffff"), was_listed=False)
+    retried = folder(LISTED, "ffffffff")
     plan = edited(world(), shard__folders=(folder(LISTED), retried)).plan()
-    assert item(plan, below(retried.name)).kind == "orphan"
     assert item(plan, below(retried.name)).action is Action.DELETE
     assert drop(plan).action is Action.DROP
 
@@ -476,7 +468,7 @@ def test_generation_zero_is_never_deleted() -> None:
 
 def test_a_listed_generation_whose_folder_is_gone_is_dropped() -> None:
     plan = edited(world(), shard__folders=()).plan()
-    assert (drop(plan).action, drop(plan).size_bytes) == (Action.DROP, 0)
+    assert (drop(plan).action, drop(plan).bytes) == (Action.DROP, 0)
 
 
 # ---- what does not hold anything
@@ -611,7 +603,7 @@ def test_orphaned_shards_go_when_adopted_manifests_last() -> None:
     plan = adopt(orphaned())
     (found,) = plan.deletes
     assert (found.kind, found.path) == ("orphan", layout.shard_folder(SHARD))
-    assert found.size_bytes == 40
+    assert found.bytes == 40
     order = [f.path for stage in found.stages for f in stage]
     assert order == [f.path for f in (SHARD_FILES[3], SHARD_FILES[2], *SHARD_FILES[1::-1])]
     assert plan.refusal is None
@@ -769,7 +761,7 @@ FORGED = [
 def test_a_forged_path_never_reaches_a_delete(name: str) -> None:
     for kind in (kind.NAME for kind in KINDS):
         forged = Item(
-            kind=kind, shard_id=SHARD, path=name, size_bytes=1, action=Action.DELETE, reason="",
+            kind=kind, shard_id=SHARD, path=name, bytes=1, action=Action.DELETE, reason="",
             generation=1,
         )  # fmt: skip
         with pytest.raises(InvariantBroken, match="invariant 10"):

@@ -143,7 +143,7 @@ def test_what_was_kept_where_nobody_looked_again_is_kept() -> None:
         kind="shard_manifest",
         shard_id=shard,
         path=layout.version_hint_path(shard),
-        size_bytes=0,
+        bytes=0,
         action=Action.KEEP,
         reason="leads to no manifest",
         in_order=True,

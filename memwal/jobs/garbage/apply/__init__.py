@@ -28,7 +28,6 @@ from memwal.errors import MemWalError, NotATable
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.deletions import (
     Deleted,
-    Deletion,
     Dropped,
     GenerationDropper,
     NumberedDeleter,
@@ -38,9 +37,17 @@ from memwal.jobs.garbage.apply.deletions import (
     make_deletions,
     make_intents,
 )
-from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
+from memwal.jobs.garbage.kinds import generation, wal_entry
 from memwal.jobs.garbage.look import Look
-from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Sweep, WriterClaim
+from memwal.jobs.garbage.model import (
+    Expired,
+    GarbageLimits,
+    GarbagePlan,
+    GarbageViews,
+    Item,
+    Sweep,
+    VersionExpiry,
+)
 from memwal.jobs.garbage.plan import (
     choose_shards,
     find_checkpoints_of,
@@ -52,7 +59,6 @@ from memwal.jobs.garbage.plan import (
     note_sweep,
     plan_garbage,
 )
-from memwal.jobs.garbage.ports import Expired, GarbageViews, VersionExpiry
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 from memwal.report import AuditItem
@@ -63,10 +69,8 @@ if TYPE_CHECKING:
 
 # A smaller difference is none: S3 timestamps are whole seconds, and a listing takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
-# The kinds under which the folder of a generation may be reported.
-_COVERING = (generation.NAME, orphan.NAME)
 
-Delete = Callable[[Sequence[Sequence[Deletion]]], Sequence[Sequence[Deleted]]]
+Delete = Callable[[Sequence[Sequence[Item]]], Sequence[Sequence[Deleted]]]
 """Deletes one batch for each table, side by side. Never raises a MemWalError: see the results."""
 
 
@@ -74,7 +78,6 @@ def collect_garbage(tables: Sequence[TableGarbage], delete: Delete) -> None:
     """Run steps 2 to 9 for tables that were looked at once; each table keeps its own results."""
     for table in tables:
         table.drop()
-        table.find_old_claim()
     _delete_each(tables, [table.plan_deletions() for table in tables], delete)
     _delete_each(tables, [table.plan_uncovered() for table in tables], delete)
     for table in tables:
@@ -82,7 +85,7 @@ def collect_garbage(tables: Sequence[TableGarbage], delete: Delete) -> None:
 
 
 def _delete_each(
-    tables: Sequence[TableGarbage], batches: Sequence[Sequence[Deletion]], delete: Delete
+    tables: Sequence[TableGarbage], batches: Sequence[Sequence[Item]], delete: Delete
 ) -> None:
     for table, deleted in zip(tables, delete(batches), strict=True):
         table.deleted += deleted
@@ -114,7 +117,7 @@ class TableGarbage:
     steps: Steps = no_steps
     intend: Callable[[Sequence[AuditItem]], None] | None = None
     """Called with all that is to go before any of it goes; raises StoreUnavailable where it can't
-    be written down, and then it stays. None: nobody wants to know."""
+    be written down, and then it stays. None without an audit trail."""
     remembered: Sweep | None = None
     """What former passes remember of the shards; None for nothing."""
     keep_former: Callable[[TableView], None] = lambda view: None
@@ -136,8 +139,6 @@ class TableGarbage:
     """The look that decided what was done."""
     dropped: tuple[Dropped, ...] = ()
     deleted: list[Deleted] = field(default_factory=list)
-    old_claim: WriterClaim | None = None
-    """The oldest writer claim older than the retention; looked for if something is collected."""
     error: MemWalError | None = None
     broken: InvariantBroken | None = None
     """Set where a step would have broken an invariant: nothing more is done for this table."""
@@ -198,23 +199,11 @@ class TableGarbage:
         except MemWalError as error:
             self.error = error
 
-    def find_old_claim(self) -> None:
-        """Look for the oldest writer claim, if anything is or would be collected.
-
-        An idle pass does without, so that it costs no requests.
-        """
-        if self.retention_seconds is None or self.error is not None or self.seen is None:
-            return
-        if self.acted or (not self.acts and self.seen.has_work):
-            before = self.now_nanos - int(self.retention_seconds * 1e9)
-            look = self.seen.look
-            self.old_claim = self.evidence.oldest_claim(look.manifests, look.evidence, before)
-
-    def plan_deletions(self) -> tuple[Deletion, ...]:
+    def plan_deletions(self) -> tuple[Item, ...]:
         """The deletions of step 7, from the plan made under the lease."""
         return () if self.seen is None else self._check(self.seen.plan)
 
-    def plan_uncovered(self) -> tuple[Deletion, ...]:
+    def plan_uncovered(self) -> tuple[Item, ...]:
         """The deletions of step 8: WAL entries whose generations this run has deleted.
 
         They are planned from a new look, since a generation that is only half deleted still holds
@@ -223,7 +212,7 @@ class TableGarbage:
         tried, before = {d.path for d in self.deleted}, self.seen
         if before is None or not self.limits.wal:
             return ()
-        covering = (i for i in before.plan.items if i.path in tried and i.kind in _COVERING)
+        covering = (i for i in before.plan.items if i.path in tried and i.kind == generation.NAME)
         shards = {i.shard_id for i in covering if i.shard_id is not None}
         if not shards:
             return ()
@@ -431,7 +420,7 @@ class TableGarbage:
         )
         self.deleted += deleter.run(plan)
 
-    def _check(self, plan: GarbagePlan) -> tuple[Deletion, ...]:
+    def _check(self, plan: GarbagePlan) -> tuple[Item, ...]:
         """The plan's deletions; none unless this run acts and nothing has gone wrong."""
         if not self.acted or self.error is not None or self.broken is not None:
             return ()

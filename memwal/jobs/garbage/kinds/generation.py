@@ -68,7 +68,7 @@ def _find_listed(shard: ShardLook) -> Iterator[Item]:
             kind=NAME,
             shard_id=shard.shard_id,
             path=f"{layout.shard_folder(shard.shard_id)}/{generation.path}",
-            size_bytes=size_of(folder.files) if folder else 0,
+            bytes=size_of(folder.files) if folder else 0,
             action=Action.DROP if why is None else Action.KEEP,
             reason=why or "merged at every retained version, and every index has caught up",
             generation=generation.generation,
@@ -81,7 +81,7 @@ def _find_unlisted(shard: ShardLook) -> Iterator[Item]:
     for folder in shard.found.folders:
         if folder.name not in listed:
             yield plan_delete(
-                NAME if folder.was_listed else ORPHAN,
+                NAME,
                 f"{layout.shard_folder(shard.shard_id)}/{folder.name}",
                 *split_stages(folder),
                 why="no manifest has named it since before the grace, and nothing needs it",

@@ -42,7 +42,7 @@ def find_items(look: Look) -> Iterator[Item]:
             kind=NAME,
             shard_id=None,
             path=file.path,
-            size_bytes=file.size_bytes,
+            bytes=file.size_bytes,
             action=Action.DELETE if held is None else Action.KEEP,
             reason=held or "superseded by newer claims",
             stages=() if held else ((file,),),

@@ -21,15 +21,15 @@ from memwal.format import layout
 from memwal.jobs.garbage.kinds import KINDS_BESIDE
 from memwal.jobs.garbage.model import (
     Evidence,
+    Expired,
+    FindDeciding,
     GarbageLimits,
     RetainedVersion,
     ShardEvidence,
     Sweep,
     SweptShard,
-    WriterClaim,
     cutoff_nanos,
 )
-from memwal.jobs.garbage.ports import Expired, FindDeciding
 from memwal.jobs.garbage.store.shards import ShardFolders
 from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.garbage.store.wal_heads import WalHeads
@@ -294,20 +294,6 @@ class StoredGarbageEvidence:
     def claimed_versions(self) -> frozenset[int] | None:
         """As `referenced_versions`, without tags of checkpoints; None if one can't be read."""
         return self._versions.read_claimed()
-
-    def oldest_claim(
-        self,
-        manifests: Mapping[ShardId, ShardManifest],
-        evidence: Evidence,
-        before_nanos: int,
-    ) -> WriterClaim | None:
-        """The oldest writer claim that still holds a shard and was made before `before_nanos`.
-
-        None without one; what can't be read is left out. It works on the listing in `evidence`, and
-        reads few manifests: those that tell where a shard's present epoch began.
-        """
-        with self._make_pool() as pool:
-            return self._shards.find_oldest_claim(pool, manifests, evidence.shards, before_nanos)
 
     def remember(self, before_write: Callable[[], None]) -> None:
         """Store what is known of versions and WAL entries, so that the next run reads less.
