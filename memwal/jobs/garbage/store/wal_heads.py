@@ -8,14 +8,13 @@ deletes rely only on what the run has read itself, since a forged head would let
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
-from memwal.errors import Corruption, MemWalError, Missing
+from memwal.errors import MemWalError
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.garbage.kinds.wal_entry import (
@@ -28,14 +27,12 @@ from memwal.jobs.garbage.kinds.wal_entry import (
     tell_epochs,
 )
 from memwal.jobs.garbage.model import Evidence, ShardEvidence, WalFile
+from memwal.jobs.garbage.store.cache import CacheFile
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.shards.wal import WalEntries
 
-CACHE_PATH = f"{layout.MAINTENANCE}/cache/wal_heads.json"
-_CACHE_FORMAT = 1
-_CACHE_BYTES_MAX = 8 * 1024 * 1024
-_CACHED_ENTRIES_MAX = 100_000
+_CACHED_ENTRIES_MAX = 20_000
 # Below this many entries, reading them costs less than keeping a cache is worth.
 _CACHED_ENTRIES_MIN = 16
 
@@ -44,10 +41,9 @@ class WalHeads:
     """The heads of one table's WAL entries."""
 
     def __init__(self, objects: Objects) -> None:
-        self._objects = objects
         self._wal = WalEntries(objects)
         self._read: dict[StoredFile, WalFile] = {}
-        self._stored: Mapping[StoredFile, WalFile] | None = None
+        self._cache: CacheFile[list[WalFile]] = CacheFile(objects, "wal_heads", list[WalFile])
         self._known: dict[StoredFile, WalFile] = {}
         self._looked_at: set[str] = set()
         self._lock = threading.Lock()
@@ -100,7 +96,7 @@ class WalHeads:
     ) -> dict[str, WalFile]:
         """Entries with their heads, by path: the known ones, and up to `reads_max` more a group."""
         worth_it = stored and sum(map(len, entries)) >= _CACHED_ENTRIES_MIN
-        known = {**(self._read_cache() if worth_it else {}), **self._read}
+        known = {**(self._stored if worth_it else {}), **self._read}
         unknown = [
             entry
             for group in entries
@@ -171,31 +167,28 @@ class WalHeads:
         return found
 
     def remember(self, before_write: Callable[[], None]) -> None:
-        """Cache the heads of entries for the next run, if any of them is new (see the port)."""
+        """Cache the heads of entries for the next run, if any of them is new."""
         if not self._known:
             return
         known = {
             file: entry
-            for file, entry in self._read_cache().items()
+            for file, entry in self._stored.items()
             if file.path.rpartition("/")[0] not in self._looked_at
         }
         known |= {key: self._read.get(key, entry) for key, entry in self._known.items()}
-        if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._read_cache().items():
+        if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._stored.items():
             return
         # Where there are too many, sentinels come first: they stay for good.
         lasting = sorted(known.values(), key=lambda e: (not e.fence_sentinel, e.file.path))
-        data = _encode(lasting[:_CACHED_ENTRIES_MAX])
-        if len(data) <= _CACHE_BYTES_MAX:
-            with suppress(MemWalError):
-                before_write()
-                self._objects.put(CACHE_PATH, data)
+        self._cache.write(lasting[:_CACHED_ENTRIES_MAX], before_write)
 
-    def _read_cache(self) -> Mapping[StoredFile, WalFile]:
-        if self._stored is None:
-            self._stored = {}
-            with suppress(Missing, Corruption):  # Corruption: it is too large
-                self._stored = _decode(self._objects.get(CACHE_PATH, _CACHE_BYTES_MAX))
-        return self._stored
+    @cached_property
+    def _stored(self) -> Mapping[StoredFile, WalFile]:
+        return {
+            entry.file: entry
+            for entry in self._cache.stored or ()
+            if layout.parse_wal_entry_name(entry.file.path.rpartition("/")[2]) == entry.position
+        }
 
 
 def _with_heads(
@@ -204,57 +197,3 @@ def _with_heads(
     return [
         replace(shard, wal=tuple(heads.get(w.file.path, w) for w in shard.wal)) for shard in shards
     ]
-
-
-# ---- the cache file
-
-
-def _encode(entries: Iterable[WalFile]) -> bytes:
-    shards: dict[str, list[list[int | str | None]]] = {}
-    for entry in entries:
-        shard = entry.file.path.split("/")[1]
-        file = entry.file
-        facts = (entry.position, file.size_bytes, file.modified_at_nanos, file.etag)
-        head = (entry.writer_epoch, entry.generation, int(entry.fence_sentinel))
-        shards.setdefault(shard, []).append([*facts, *head])
-    return json.dumps({"format": _CACHE_FORMAT, "shards": shards}, separators=(",", ":")).encode()
-
-
-def _decode(data: bytes) -> dict[StoredFile, WalFile]:
-    """The heads in a cache file; none if anything about it is malformed."""
-    try:
-        document = json.loads(data)
-        if document["format"] != _CACHE_FORMAT:
-            return {}
-        found = (
-            _entry_of(ShardId(shard), *facts)
-            for shard, entries in document["shards"].items()
-            for facts in entries
-        )
-        return {entry.file: entry for entry in found}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
-
-
-def _entry_of(
-    shard: ShardId,
-    position: int,
-    size: int,
-    modified: int,
-    etag: str,
-    epoch: int,
-    generation: int | None,
-    sentinel: int,
-) -> WalFile:
-    facts = (position, size, modified, epoch, sentinel, 0 if generation is None else generation)
-    if type(etag) is not str or any(type(fact) is not int for fact in facts):
-        raise ValueError("not as it is written here")
-    path = layout.wal_entry_path(shard, position)
-    return WalFile(
-        position=position,
-        file=StoredFile(path=path, size_bytes=size, modified_at_nanos=modified, etag=etag),
-        read=True,
-        generation=generation,
-        writer_epoch=epoch,
-        fence_sentinel=bool(sentinel),
-    )
