@@ -14,8 +14,8 @@ from memwal.errors import LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.deletions import Deleter, GenerationDropper, make_deletions
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import DeleteResult, Objects
 from memwal.run import stores as _wiring
@@ -290,7 +290,7 @@ def plan_of(table: Table) -> GarbagePlan:
         {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
     )
     return plan_garbage(
-        Look(view=view, version=view.version, evidence=evidence, limits=limits, now_nanos=now)
+        Survey(view=view, version=view.version, evidence=evidence, limits=limits, now_nanos=now)
     )
 
 

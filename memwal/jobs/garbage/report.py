@@ -30,7 +30,7 @@ from memwal.text import count_of, iso_time
 
 if TYPE_CHECKING:
     from memwal.jobs.garbage.apply import TableGarbage
-    from memwal.jobs.garbage.apply.deletions import Deleted, Seen
+    from memwal.jobs.garbage.apply.deletions import Deleted, SurveyPlan
 
 _NAMED_MAX = 3
 _ROWS_MAX = 200
@@ -66,23 +66,23 @@ class GarbageTableReport(TableReport):
         yield from (audit_item(item, done=item.done) for item in going)
 
 
-def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTableReport:
+def report_garbage(name: str, garbage: TableGarbage, planned: SurveyPlan) -> GarbageTableReport:
     """One table's report: what was done, or would be, and what went wrong."""
     dropped = {path for d in garbage.dropped if d.error is None for path in d.paths}
     deleted = {d.path: d for d in garbage.deleted}
-    parts = [*_find_faults(garbage, seen), *_find_done(garbage, seen)]
+    parts = [*_find_faults(garbage, planned), *_find_done(garbage, planned)]
     outcome, code = sum_up(parts)
     errors = list(dict.fromkeys(p.error for p in parts if p.error))
     expired = garbage.expired
-    left = {v.version for v in seen.look.evidence.versions}
+    left = {v.version for v in planned.survey.evidence.versions}
     return GarbageTableReport(
         table=name,
         outcome=outcome,
         exit_code=code,
         error="; ".join(errors) or None,
-        version_before=seen.look.version,
-        version_after=seen.look.version,
-        items=tuple(_note_done(i, dropped, deleted.get(i.path)) for i in seen.plan.items),
+        version_before=planned.survey.version,
+        version_after=planned.survey.version,
+        items=tuple(_note_done(i, dropped, deleted.get(i.path)) for i in planned.plan.items),
         sweep="difference" if garbage.by_difference else "full",
         shards_looked_at=garbage.looked_at,
         dropped=len(dropped),
@@ -92,7 +92,7 @@ def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTable
         versions_expired=0 if expired is None else expired.versions,
         expired_versions=tuple(sorted(garbage.versions_before - left)),
         version_bytes_freed=0 if expired is None else expired.size_bytes,
-        warnings=tuple(_find_warnings(garbage, seen)),
+        warnings=tuple(_find_warnings(garbage, planned)),
     )
 
 
@@ -104,13 +104,13 @@ def _note_done(item: Item, dropped: Set[str], deleted: Deleted | None) -> Item:
     return item
 
 
-def _find_faults(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
+def _find_faults(garbage: TableGarbage, planned: SurveyPlan) -> Iterable[Part]:
     """What kept evidence from being read, or part of the table from being collected."""
-    for broken in seen.plan.broken:
+    for broken in planned.plan.broken:
         yield _failed(f"shard {broken.shard_id}: {broken.error}", broken.error)
-    for problem in seen.plan.problems:
+    for problem in planned.plan.problems:
         yield _failed(str(problem), problem)
-    for version in seen.look.evidence.versions:
+    for version in planned.survey.evidence.versions:
         if version.problem is not None:
             yield Part(outcome=FAILED, exit_code=Corruption.exit_code, error=version.problem)
     if garbage.broken is not None:
@@ -118,8 +118,8 @@ def _find_faults(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
         yield _failed(f"{text}, nor any after it", garbage.broken)
     if garbage.unwritten is not None:
         yield _failed(str(garbage.unwritten), garbage.unwritten)
-    if seen.plan.refusal is not None:
-        kept = Refused("MW-G08", f"{garbage.uri}: {seen.plan.refusal}")
+    if planned.plan.refusal is not None:
+        kept = Refused("MW-G08", f"{garbage.uri}: {planned.plan.refusal}")
         yield Part(outcome=kept.outcome, exit_code=kept.exit_code, error=str(kept))
 
 
@@ -127,9 +127,9 @@ def _failed(text: str, error: Exception) -> Part:
     return Part(outcome=FAILED, exit_code=getattr(error, "exit_code", 1), error=text)
 
 
-def _find_done(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
+def _find_done(garbage: TableGarbage, planned: SurveyPlan) -> Iterable[Part]:
     if not garbage.acts:
-        if seen.has_work:
+        if planned.has_work:
             yield Part(outcome=DONE)
         return
     for dropped in garbage.dropped:
@@ -150,33 +150,33 @@ def _find_done(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
         )
 
 
-def _find_warnings(garbage: TableGarbage, seen: Seen) -> Iterable[str]:
-    yield from seen.plan.warnings
-    if seen.look.view is not None:
-        yield from (w for w in seen.look.view.warnings if layout.MEM_WAL in w)
-    if seen.never_merged and garbage.expired is None:
-        more = len(seen.never_merged) - _NAMED_MAX
-        named = ", ".join(seen.never_merged[:_NAMED_MAX]) + (f" and {more} more" * (more > 0))
+def _find_warnings(garbage: TableGarbage, planned: SurveyPlan) -> Iterable[str]:
+    yield from planned.plan.warnings
+    if planned.survey.view is not None:
+        yield from (w for w in planned.survey.view.warnings if layout.MEM_WAL in w)
+    if planned.never_merged and garbage.expired is None:
+        more = len(planned.never_merged) - _NAMED_MAX
+        named = ", ".join(planned.never_merged[:_NAMED_MAX]) + (f" and {more} more" * (more > 0))
         yield (
             f"no version is expired: shards {named} can't be read, or have "
             "generations and were never merged. Only an old version proves that those belong to "
             "this MemWAL index; merge them first, or mend what can't be read"
         )
-    for found in seen.untagged:
+    for found in planned.untagged:
         yield (
             f"no version is expired: somebody deleted the tag of checkpoint {found.name!r}, and "
             f"version {found.version} would go with the others; drop the checkpoint if nobody "
             "reads it any more"
         )
-    if seen.followed is not None:
-        cursor = seen.followed
+    if planned.followed is not None:
+        cursor = planned.followed
         yield (
             f"versions from {cursor.version} on are kept for cursor {cursor.name!r} of "
             f"{cursor.holder}, which was moved last at {iso_time(cursor.moved_at_nanos)}: "
             f"`memwal changes TABLE --cursor {cursor.name} --drop` lets them go"
         )
-    if seen.expirable and not garbage.acts:
-        versions = count_of(seen.expirable, "version")
+    if planned.expirable and not garbage.acts:
+        versions = count_of(planned.expirable, "version")
         yield (
             f"{versions} older than the retention would be expired first; "
             "what they alone hold is listed as if they were gone"

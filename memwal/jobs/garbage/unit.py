@@ -34,16 +34,16 @@ class TableRun:
         """Look at the table once; one whose MemWAL index is gone counts too, if it left shards."""
         self.garbage.foresee(self.table.error or self.table.view)
         self.table.error = self.garbage.error
-        self.table.was_read = self.table.was_read or self.garbage.seen is not None
+        self.table.was_read = self.table.was_read or self.garbage.planned is not None
 
     def report(self) -> TableReport:
         """The table's report, or a failed one with its error."""
-        name, seen = self.table.resolved.name, self.garbage.seen
+        name, planned = self.table.resolved.name, self.garbage.planned
         self.table.error = self.garbage.error
-        self.table.view = None if seen is None else seen.look.view
-        if seen is None or self.table.error is not None:
+        self.table.view = None if planned is None else planned.survey.view
+        if planned is None or self.table.error is not None:
             return failed_report(name, self.table.failure)
-        return report_garbage(name, self.garbage, seen)
+        return report_garbage(name, self.garbage, planned)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

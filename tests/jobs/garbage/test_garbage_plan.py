@@ -32,7 +32,6 @@ from memwal.jobs.garbage.kinds.wal_entry import (
     hold_for_claims,
     tell_epochs,
 )
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (
     Action,
     Evidence,
@@ -54,6 +53,7 @@ from memwal.jobs.garbage.plan import (
     plan_garbage,
 )
 from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.garbage.survey import Survey
 from memwal.jobs.garbage.unit import group_deletions
 from memwal.model import (
     BrokenShard,
@@ -144,10 +144,12 @@ class World:
         evidence = self.evidence
         if SHARD in evidence.shards:
             evidence = replace(evidence, shards={**evidence.shards, SHARD: self.shard})
-        return plan_garbage(self.look(evidence))
+        return plan_garbage(self.survey(evidence))
 
-    def look(self, evidence: Evidence) -> Look:
-        return Look(view=self.view, version=5, evidence=evidence, limits=self.limits, now_nanos=NOW)
+    def survey(self, evidence: Evidence) -> Survey:
+        return Survey(
+            view=self.view, version=5, evidence=evidence, limits=self.limits, now_nanos=NOW
+        )
 
 
 def world() -> World:
@@ -596,7 +598,9 @@ def orphaned(*versions: RetainedVersion, **facts: Any) -> Evidence:
 
 
 def adopt(evidence: Evidence, limits: GarbageLimits = ADOPT) -> GarbagePlan:
-    return plan_garbage(Look(view=None, version=5, evidence=evidence, limits=limits, now_nanos=NOW))
+    return plan_garbage(
+        Survey(view=None, version=5, evidence=evidence, limits=limits, now_nanos=NOW)
+    )
 
 
 def test_orphaned_shards_go_when_adopted_manifests_last() -> None:
@@ -714,8 +718,8 @@ def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:
         ),
         shards={},
     )
-    look = Look(view=None, version=5, evidence=evidence, now_nanos=NOW)
-    assert find_expirable(look, 86_400) == {1}
+    survey = Survey(view=None, version=5, evidence=evidence, now_nanos=NOW)
+    assert find_expirable(survey, 86_400) == {1}
 
 
 def test_shards_without_any_progress_keep_every_version() -> None:

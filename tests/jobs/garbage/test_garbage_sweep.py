@@ -11,11 +11,11 @@ import pytest
 
 from memwal.errors import Corruption, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.garbage.apply.deletions import Seen, add_before
-from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.apply.deletions import SurveyPlan, add_before
 from memwal.jobs.garbage.model import Action, GarbagePlan, Item
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.garbage.store import cache
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import ShardId
 from memwal.store.objects.local import LocalObjects
 from tests.support import garbage_runs as runs
@@ -140,7 +140,7 @@ def test_what_could_not_be_deleted_is_looked_at_by_the_next_pass(table: Table) -
 
 def test_what_was_kept_where_nobody_looked_again_is_kept() -> None:
     """A hint or stopper is written by what was read under the lease."""
-    look = Look(view=None, version=1, now_nanos=0)
+    survey = Survey(view=None, version=1, now_nanos=0)
     shard = ShardId("2a70a90a-6e31-4f15-9617-5cffd8fdc371")
     hint = Item(
         kind="shard_manifest",
@@ -152,8 +152,8 @@ def test_what_was_kept_where_nobody_looked_again_is_kept() -> None:
         in_order=True,
         replacement=b"{}",
     )
-    after = Seen(look=look, plan=GarbagePlan(items=()), shards=frozenset())
-    before = Seen(look=look, plan=GarbagePlan(items=(hint,)))
+    after = SurveyPlan(survey=survey, plan=GarbagePlan(items=()), shards=frozenset())
+    before = SurveyPlan(survey=survey, plan=GarbagePlan(items=(hint,)))
     assert before.has_work
     found = add_before(after, before)
     assert [i.path for i in found.plan.items] == [hint.path]

@@ -16,9 +16,9 @@ from memwal.errors import Corruption, LostRace, MemWalError, Refused, StoreUnava
 from memwal.format import layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.kinds import check_item, wal_entry
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan, Item, Sweep
 from memwal.jobs.garbage.plan import plan_garbage
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import Checkpoint, Cursor, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import (
     Clock,
@@ -36,7 +36,7 @@ _CHECKED_EVERY = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class SurveyPlan:
     """The result of a look at a table. `expiring` are the versions that are to expire first.
 
     `shards` are those that were looked at; None for all. `sweep` lets a later look leave out shards
@@ -45,7 +45,7 @@ class Seen:
     `followed` cursor keeps old versions.
     """
 
-    look: Look
+    survey: Survey
     plan: GarbagePlan
     shards: Set[ShardId] | None = None
     sweep: Sweep | None = None
@@ -69,11 +69,11 @@ class Seen:
     @property
     def has_unrecorded(self) -> bool:
         """Whether any shard has settled generations that are not recorded yet."""
-        view = self.look.view
+        view = self.survey.view
         return view is not None and any(map(is_unrecorded, view.shards))
 
 
-def add_before(after: Seen, before: Seen) -> Seen:
+def add_before(after: SurveyPlan, before: SurveyPlan) -> SurveyPlan:
     """Add to a look at some shards what the look before kept in the others, now left alone."""
     looked = after.shards or frozenset()
     others = [i for i in before.plan.items if i.shard_id is not None and i.shard_id not in looked]
@@ -87,9 +87,9 @@ def add_before(after: Seen, before: Seen) -> Seen:
     return replace(after, plan=plan)
 
 
-def find_deciding(look: Look, evidence: Evidence) -> Mapping[ShardId, int]:
+def find_deciding(survey: Survey, evidence: Evidence) -> Mapping[ShardId, int]:
     """The position in each shard from which on WAL entries decide about what goes."""
-    return wal_entry.find_deciding(plan_garbage(replace(look, evidence=evidence)), evidence)
+    return wal_entry.find_deciding(plan_garbage(replace(survey, evidence=evidence)), evidence)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,8 +21,8 @@ from memwal.jobs.garbage.kinds import (
     snapshot,
     wal_entry,
 )
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Item
+from memwal.jobs.garbage.survey import Survey
 from memwal.ports import Objects
 
 
@@ -34,7 +34,7 @@ class Kind(Protocol):
         """The kind's name."""
         ...
 
-    def find_items(self, look: Look) -> Iterator[Item]:
+    def find_items(self, survey: Survey) -> Iterator[Item]:
         """Every candidate of this kind, with what happens to it."""
         ...
 

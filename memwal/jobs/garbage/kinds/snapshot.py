@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from memwal.errors import Missing
-from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import ORPHAN, Item, plan_delete
+from memwal.jobs.garbage.survey import Survey
 from memwal.model import StoredFile
 from memwal.ports import Objects
 
@@ -53,15 +53,15 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[SnapshotFolder, ...
     return tuple(found for found, ours in zip(lone, known, strict=True) if ours)
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Every snapshot; those go whose index entry no retained version has."""
-    for found in look.evidence.beside.get(NAME, ()):
+    for found in survey.evidence.beside.get(NAME, ()):
         yield plan_delete(
             ORPHAN,
             found.file.path,
             (found.file,),
             why="a shard snapshot whose index entry no retained version has",
-            held=_hold(look, found),
+            held=_hold(survey, found),
         )
 
 
@@ -73,13 +73,13 @@ def may_delete(item: Item) -> bool:
     return False
 
 
-def _hold(look: Look, found: SnapshotFolder) -> str | None:
-    if look.unreadable is not None:
-        return look.unreadable
-    for version in look.evidence.versions:
+def _hold(survey: Survey, found: SnapshotFolder) -> str | None:
+    if survey.unreadable is not None:
+        return survey.unreadable
+    for version in survey.evidence.versions:
         if found.index_uuid in version.index_uuids:
             return f"{version.name} names it"
-    return "younger than the grace" if found.file.modified_at_nanos > look.cutoff_nanos else None
+    return "younger than the grace" if found.file.modified_at_nanos > survey.cutoff_nanos else None
 
 
 def _is_uuid(name: str) -> bool:

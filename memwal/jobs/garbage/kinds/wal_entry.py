@@ -18,7 +18,6 @@ from dataclasses import replace
 
 from memwal.format import layout
 from memwal.format.replay import SENTINEL_BYTES_MAX
-from memwal.jobs.garbage.look import Look, ShardLook
 from memwal.jobs.garbage.model import (
     Evidence,
     GarbagePlan,
@@ -29,14 +28,15 @@ from memwal.jobs.garbage.model import (
     WalFile,
     plan_delete,
 )
+from memwal.jobs.garbage.survey import ShardSurvey, Survey
 from memwal.model import ShardId, ShardManifest
 
 NAME = "wal_entry"
 
 
-def find_items(look: Look) -> Iterator[Item]:
+def find_items(survey: Survey) -> Iterator[Item]:
     """Every entry of the shards that have a manifest."""
-    for shard in look.shards if look.limits.wal else ():
+    for shard in survey.shards if survey.limits.wal else ():
         yield from _find_entries(shard)
 
 
@@ -48,7 +48,7 @@ def may_delete(item: Item) -> bool:
     return False
 
 
-def _find_entries(shard: ShardLook) -> Iterator[Item]:
+def _find_entries(shard: ShardSurvey) -> Iterator[Item]:
     stored = shard.found.wal
     highest = max((w.position for w in stored), default=0)
     numbers = find_numbers(shard.manifest, shard.found.folders)
@@ -71,7 +71,7 @@ def _find_entries(shard: ShardLook) -> Iterator[Item]:
         )
 
 
-def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int]) -> str | None:
+def _hold_entry(shard: ShardSurvey, entry: WalFile, highest: int, numbers: set[int]) -> str | None:
     """Why an entry is kept for its own sake, cheapest checks first; None when nothing holds it."""
     manifest, past = shard.manifest, shard.past
     replay = manifest.replay_after_wal_entry_position
@@ -105,7 +105,7 @@ def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int
     return shard.gates.version_holds(shard.shard_id, entry.generation)
 
 
-def _hold_told(shard: ShardLook, entry: WalFile, numbers: set[int]) -> str | None:
+def _hold_told(shard: ShardSurvey, entry: WalFile, numbers: set[int]) -> str | None:
     """Why an entry is kept that was not read itself, judged by the manifest that covers it.
 
     What its writer noted of its generation is not known.
