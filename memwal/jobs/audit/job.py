@@ -218,16 +218,16 @@ class Chain:
         if number > self.last + 1:
             first, last = self.last + 1, number - 1
             gone = f"document {first} is" if first == last else f"documents {first} to {last} are"
-            yield Finding(code="MW-U01", number=first, detail=f"{gone} missing")
+            yield _find(first, Corruption("MW-U01", f"{gone} missing"))
         elif previous is not None and self.digest is not None and previous != self.digest:
             text = f"document {number} does not carry the digest of {self.last}: one was changed"
-            yield Finding(code="MW-U02", number=number, detail=text)
+            yield _find(number, Corruption("MW-U02", text))
         if problem is not None:
-            yield Finding(code="MW-U02", number=number, detail=f"document {number}: {problem}")
+            yield _find(number, Corruption("MW-U02", f"document {number}: {problem}"))
         known = self.recorded.get(number)
         if known is not None and digest is not None and known != digest:
             text = f"document {number} is not the one that a run record in the table names"
-            yield Finding(code="MW-U03", number=number, detail=text)
+            yield _find(number, Corruption("MW-U03", text))
         self.documents += 1
         self.last, self.digest = number, digest
 
@@ -236,7 +236,11 @@ class Chain:
         beyond = sorted(number for number in self.recorded if number > self.last)
         if beyond:
             text = f"the trail ends at {self.last}; run records in the table name {beyond[-1]}"
-            yield Finding(code="MW-U03", number=beyond[-1], detail=text)
+            yield _find(beyond[-1], Corruption("MW-U03", text))
+
+
+def _find(number: int, error: Corruption) -> Finding:
+    return Finding(code=error.code, number=number, detail=error.text, error=error)
 
 
 def verify_trail(
@@ -267,7 +271,7 @@ def verify_trail(
     error = None
     if findings:
         texts = name_some([found.detail for found in findings], _ERRORS_NAMED_MAX, "findings")
-        error = Corruption(findings[0].code, f"{trail.uri}: {'; '.join(texts)}")
+        error = findings[0].error.say(f"{trail.uri}: {'; '.join(texts)}")
     return AuditVerifyReport(
         table=name,
         **describe_error(error, DONE),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
+from pydantic import Field
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -63,6 +64,7 @@ class Finding(Section):
     code: str
     number: int
     detail: str
+    error: Any = Field(exclude=True, repr=False)
 
 
 class UnfinishedReport(AuditEntry):
