@@ -116,14 +116,14 @@ class GenerationFolder:
 class WalFile:
     """A WAL entry. `read` is False where its head was not looked at.
 
-    `told` is set where the sentinels around an unread entry already tell which epoch wrote it.
+    `inferred` is set where the sentinels around an unread entry already tell which epoch wrote it.
     `problem` says why it could not be read; `generation` is None where its writer left it out.
     """
 
     position: int
     file: StoredFile
     read: bool = False
-    told: bool = False
+    inferred: bool = False
     generation: int | None = None
     writer_epoch: int | None = None
     fence_sentinel: bool = False
@@ -134,7 +134,7 @@ class WalFile:
         """Whether it is known which epoch wrote the entry, and whether it is a fence sentinel."""
         if self.problem is not None or self.writer_epoch is None:
             return False
-        return self.read or self.told
+        return self.read or self.inferred
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,12 +207,12 @@ class Evidence:
     can't be understood. A record that was never stored proves nothing and is left out.
     `adopted` has the ranges of progress that adoptions gave up, by shard: a version's progress in
     such a range proves no merge. It is read only while a shard still lists its generation 1.
-    `beside` has the evidence of kinds of garbage that lie beside the shards, by the kind's name.
+    `outside` has the evidence of kinds of garbage that lie outside the shards, by the kind's name.
     """
 
     versions: tuple[RetainedVersion, ...] = ()
     shards: Mapping[ShardId, ShardEvidence] = field(default_factory=dict)
-    beside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    outside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     checkpoints: Sequence[Checkpoint] = ()
     settled: Mapping[str, SettledRecord | None] = field(default_factory=dict)
     adopted: Mapping[ShardId, Sequence[range]] = field(default_factory=dict)

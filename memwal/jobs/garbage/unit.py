@@ -30,9 +30,9 @@ class TableRun:
     table: OpenTable
     garbage: TableGarbage
 
-    def foresee(self) -> None:
+    def preview(self) -> None:
         """Look at the table once; one whose MemWAL index is gone counts too, if it left shards."""
-        self.garbage.foresee(self.table.error or self.table.view)
+        self.garbage.preview(self.table.error or self.table.view)
         self.table.error = self.garbage.error
         self.table.was_read = self.table.was_read or self.garbage.planned is not None
 

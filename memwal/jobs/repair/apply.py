@@ -19,7 +19,7 @@ from memwal.jobs.verify.plan import Check
 from memwal.ports import Steps, no_steps
 
 if TYPE_CHECKING:
-    from memwal.jobs.repair.store import StoredHands
+    from memwal.jobs.repair.store import StoredRepair
 
 # So often the table is looked at again: mending one thing may show the next.
 _ROUNDS_MAX = 8
@@ -30,17 +30,17 @@ class TableRepair:
     """Repairs one table. `first` and `last` are what the looks before and after found.
 
     `checks` are those of the last look; `mended` what was worked on, and the error that ended that,
-    if any. `consult` mends by a backup what nothing in the table brings back. `intend` writes down
-    what is about to be mended.
+    if any. `mend_by_backup` takes from a backup what nothing in the table brings back. `intend`
+    writes down what is about to be mended.
     """
 
     uri: str
     look: Callable[[], Evidence]
-    hands: StoredHands
+    store: StoredRepair
     take_lease: Callable[[], None]
     before_commit: Callable[[], None]
     confirm: Callable[[Sequence[Damage]], bool]
-    consult: Callable[[Sequence[Damage]], Sequence[Damage]] = lambda damages: damages
+    mend_by_backup: Callable[[Sequence[Damage]], Sequence[Damage]] = lambda damages: damages
     intend: Callable[[Sequence[Damage]], None] = lambda damages: None
     steps: Steps = no_steps
     first: Sequence[Damage] = ()
@@ -76,7 +76,7 @@ class TableRepair:
     def _find(self) -> Sequence[Damage]:
         evidence = self.look()
         self.checks = evidence.checks
-        return self.consult(find_damage(evidence))
+        return self.mend_by_backup(find_damage(evidence))
 
     def _ask(self, damages: Sequence[Damage]) -> None:
         fencing = [damage for damage in damages if damage.fences]
@@ -101,6 +101,6 @@ class TableRepair:
     def _do(self, effect: Effect) -> None:
         self.steps(type(effect).__name__)
         if isinstance(effect, ReleaseClaim | Replace | Fetch) and effect.digest is not None:
-            self.hands.quarantine(effect.path, effect.digest)
+            self.store.quarantine(effect.path, effect.digest)
             self.steps("quarantined")
-        self.hands.do(effect)
+        self.store.apply(effect)

@@ -209,7 +209,7 @@ class StoredEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredHands:
+class StoredRepair:
     """What a repair does to a table. Each raises LostRace for what is not as it was judged.
 
     `refresh` takes the shard snapshot again.
@@ -236,7 +236,7 @@ class StoredHands:
             pass
         raise LostRace(f"{objects.uri}: {path} was written meanwhile")
 
-    def do(self, effect: Effect) -> None:
+    def apply(self, effect: Effect) -> None:
         """Do one effect; what it replaces is in quarantine by then."""
         match effect:
             case PutManifest(manifest=manifest):

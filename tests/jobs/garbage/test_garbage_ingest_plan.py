@@ -65,7 +65,7 @@ def plan(*rounds: IngestRound) -> list[Item]:
 
 def survey(*rounds: IngestRound) -> Survey:
     """At a table whose MemWAL index is gone: ingests go by the same rules."""
-    evidence = Evidence(beside={ingest.NAME: rounds})
+    evidence = Evidence(outside={ingest.NAME: rounds})
     return Survey(view=None, version=1, evidence=evidence, limits=LIMITS, now_nanos=NOW)
 
 

@@ -71,7 +71,7 @@ class Ingest:
         survey = Survey(
             view=None,
             version=1,
-            evidence=Evidence(beside={kind.NAME: self.seen(objects)}),
+            evidence=Evidence(outside={kind.NAME: self.seen(objects)}),
             limits=LIMITS,
             now_nanos=self.clock.now_nanos(),
         )

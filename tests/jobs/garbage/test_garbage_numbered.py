@@ -405,7 +405,7 @@ def claims_of(objects: MemoryObjects, clock: ManualClock, **limits: int) -> Garb
     survey = Survey(
         view=None,
         version=1,
-        evidence=Evidence(beside={lease_claim.NAME: found}),
+        evidence=Evidence(outside={lease_claim.NAME: found}),
         limits=replace(LIMITS, **limits),
         now_nanos=clock.now_nanos(),
     )

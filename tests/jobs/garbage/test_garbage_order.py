@@ -94,7 +94,7 @@ class World(LakeWorld):
             }
             | settings,
         )
-        table.foresee()
+        table.preview()
         objects = Recorded(calls, stores.objects, delete=lambda paths: "delete")
         deleter = Deleter(objects=objects, limits=LIMITS, before_commit=check)  # type: ignore[arg-type]
         collect_garbage([table], lambda batches: [deleter.run(batch) for batch in batches])

@@ -30,7 +30,7 @@ from memwal.jobs.garbage.kinds.wal_entry import (
     find_earlier,
     find_unknown,
     hold_for_claims,
-    tell_epochs,
+    infer_epochs,
 )
 from memwal.jobs.garbage.model import (
     Action,
@@ -234,7 +234,7 @@ def entries(*stored: WalFile) -> dict[str, Any]:
 
 def told_by(replay: int | None) -> dict[str, Any]:
     """An entry that was not read, and a manifest that covers that far."""
-    told = wal(2, None, read=False, told=True, writer_epoch=1)
+    inferred = wal(2, None, read=False, inferred=True, writer_epoch=1)
     cover = replace(
         world().manifest,
         current_generation=LISTED,
@@ -242,7 +242,7 @@ def told_by(replay: int | None) -> dict[str, Any]:
         wal_entry_position_last_seen=5,
     )
     shard = {"shard__folders": (folder(LISTED),), "shard__cover": cover if replay else None}
-    return entries(told) | shard
+    return entries(inferred) | shard
 
 
 def stored(*ages: int) -> tuple[StoredManifest, ...]:
@@ -830,25 +830,27 @@ def unread(position: int, size: int = SENTINEL_BYTES_MAX + 1) -> WalFile:
     return replace(wal(position, None, read=False), file=file(where, size=size))
 
 
-def told(stored: Iterable[WalFile], epoch: int, *of: Any) -> dict[int, int | None]:
-    return {e.position: e.writer_epoch for e in tell_epochs(tuple(stored), epoch, *of) if e.told}
+def inferred(stored: Iterable[WalFile], epoch: int, *of: Any) -> dict[int, int | None]:
+    return {
+        e.position: e.writer_epoch for e in infer_epochs(tuple(stored), epoch, *of) if e.inferred
+    }
 
 
 def test_sentinels_tell_of_other_entries_where_all_are_known() -> None:
     stored = [unread(1), entry(2, 2, sentinel=True), unread(3), entry(4, 3, sentinel=True)]
-    assert told(stored, 3) == {1: 1, 3: 2}
-    assert told([*stored, unread(5)], 3) == {1: 1, 3: 2, 5: 3}
-    assert told(stored, 4) == {}
-    assert told(stored, 2**63) == {}
-    assert told([unread(1), unread(2)], 1) == {1: 1, 2: 1}
+    assert inferred(stored, 3) == {1: 1, 3: 2}
+    assert inferred([*stored, unread(5)], 3) == {1: 1, 3: 2, 5: 3}
+    assert inferred(stored, 4) == {}
+    assert inferred(stored, 2**63) == {}
+    assert inferred([unread(1), unread(2)], 1) == {1: 1, 2: 1}
     torn = wal(2, None, read=False, problem="torn")
-    assert told([unread(1), torn, unread(3), entry(4, 3, sentinel=True)], 3) == {}
+    assert inferred([unread(1), torn, unread(3), entry(4, 3, sentinel=True)], 3) == {}
 
 
 def test_what_is_as_small_as_a_sentinel_is_not_told() -> None:
     """A claim whose reply was lost may have left a second one."""
     stored = [unread(1), entry(2, 2, sentinel=True), unread(3, SENTINEL_BYTES_MAX), unread(4)]
-    assert told(stored, 2) == {1: 1, 4: 2}
+    assert inferred(stored, 2) == {1: 1, 4: 2}
 
 
 def test_only_small_files_are_remembered_as_sentinels() -> None:
@@ -860,14 +862,14 @@ def test_only_small_files_are_remembered_as_sentinels() -> None:
 
 def test_entries_above_an_older_sentinel_are_of_the_newer_epoch() -> None:
     stored = [unread(1), entry(2, 3, sentinel=True), entry(3, 2, sentinel=True), unread(4)]
-    assert told(stored, 3) == {1: 1, 4: 3}
+    assert inferred(stored, 3) == {1: 1, 4: 3}
 
 
 def test_entries_are_told_by_remembered_sentinels_of_earlier_epochs_only() -> None:
     stored = [unread(3), entry(4, 3, sentinel=True), unread(5)]
-    assert told(stored, 3, 4, [2]) == {5: 3}
-    assert told(stored, 3, 3, [2]) == {}
-    assert told(stored, 4, 4, [2, 4]) == {}
+    assert inferred(stored, 3, 4, [2]) == {5: 3}
+    assert inferred(stored, 3, 3, [2]) == {}
+    assert inferred(stored, 4, 4, [2, 4]) == {}
 
 
 def test_a_wal_entry_that_is_told_may_go() -> None:

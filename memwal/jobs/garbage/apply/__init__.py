@@ -153,16 +153,16 @@ class TableGarbage:
 
     # ---- the steps, in their order
 
-    def foresee(self, opened: TableView | MemWalError | None = None) -> None:
+    def preview(self, opened: TableView | MemWalError | None = None) -> None:
         """Step 1: look without the lease. `opened` is the view or error of opening the table."""
         try:
-            self.planned = self._foresee(opened)
+            self.planned = self._preview(opened)
             self.by_difference = self.planned.shards is not None
             self.looked_at = len(self.planned.survey.evidence.shards)
         except MemWalError as error:
             self.error = error
 
-    def _foresee(self, opened: TableView | MemWalError | None) -> SurveyPlan:
+    def _preview(self, opened: TableView | MemWalError | None) -> SurveyPlan:
         if self.remembered is None or not isinstance(opened, TableView):
             return self._look(opened, verified=False)
         planned = None
@@ -271,9 +271,9 @@ class TableGarbage:
         """
         now, limits = self.now_nanos, self.limits
         read = partial(self.evidence.read, limits=limits, now_nanos=now, verified=verified)
-        beside = read({}, only=frozenset())
+        outside = read({}, only=frozenset())
         version = base.version
-        survey = Survey(view=base, version=version, evidence=beside, limits=limits, now_nanos=now)
+        survey = Survey(view=base, version=version, evidence=outside, limits=limits, now_nanos=now)
         if sweep is not None and is_sweep_due(sweep, survey):
             return None
         if sweep is not None and only is None:
@@ -284,7 +284,7 @@ class TableGarbage:
             survey.manifests,
             only=only,
             listed=listed,
-            beside=beside,
+            outside=outside,
             find_deciding=partial(find_deciding, survey),
         )
         return self._plan(

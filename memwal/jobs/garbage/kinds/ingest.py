@@ -141,7 +141,7 @@ def _read_documents(objects: Objects, listed: IngestRound) -> IngestRound:
 
 def find_items(survey: Survey) -> Iterator[Item]:
     """Every folder of staged rows, and every round that was followed by another."""
-    rounds: tuple[IngestRound, ...] = tuple(survey.evidence.beside.get(NAME, ()))
+    rounds: tuple[IngestRound, ...] = tuple(survey.evidence.outside.get(NAME, ()))
     latest: dict[str, int] = {}
     for found in rounds:
         if found.planned:

@@ -27,7 +27,7 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
 
 def find_items(survey: Survey) -> Iterator[Item]:
     """Every claim but the newest few, ascending."""
-    claims: tuple[StoredFile, ...] = tuple(survey.evidence.beside.get(NAME, ()))
+    claims: tuple[StoredFile, ...] = tuple(survey.evidence.outside.get(NAME, ()))
     limits = survey.limits
     candidates = claims[: -max(1, limits.numbered_kept_min)]
     ages = (

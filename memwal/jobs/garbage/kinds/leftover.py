@@ -26,7 +26,7 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
 def find_items(survey: Survey) -> Iterator[Item]:
     """Every staged file; those older than `leftover_age_seconds` go."""
     cutoff = survey.now_nanos - round(survey.limits.leftover_age_seconds * 1e9)
-    staged: list[StoredFile] = [*survey.evidence.beside.get(NAME, ())]
+    staged: list[StoredFile] = [*survey.evidence.outside.get(NAME, ())]
     staged += (file for found in survey.evidence.shards.values() for file in found.staged)
     for file in staged:
         young = file.modified_at_nanos > cutoff

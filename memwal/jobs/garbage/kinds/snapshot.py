@@ -55,7 +55,7 @@ def read_evidence(objects: Objects, pool: Executor) -> tuple[SnapshotFolder, ...
 
 def find_items(survey: Survey) -> Iterator[Item]:
     """Every snapshot; those go whose index entry no retained version has."""
-    for found in survey.evidence.beside.get(NAME, ()):
+    for found in survey.evidence.outside.get(NAME, ()):
         yield plan_delete(
             ORPHAN,
             found.file.path,

@@ -9,7 +9,7 @@ from functools import partial
 
 from memwal.errors import Missing, Refused, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.garbage.kinds import KINDS_BESIDE
+from memwal.jobs.garbage.kinds import KINDS_OUTSIDE
 from memwal.jobs.garbage.model import (
     Evidence,
     Expired,
@@ -76,9 +76,9 @@ class StoredGarbageEvidence:
         find_deciding: FindDeciding | None = None,
         only: Set[ShardId] | None = None,
         listed: Mapping[ShardId, Sequence[StoredFile]] | None = None,
-        beside: Evidence | None = None,
+        outside: Evidence | None = None,
     ) -> Evidence:
-        """Read the retained versions, the shard folders, and what lies beside them.
+        """Read the retained versions, the shard folders, and what lies outside them.
 
         What can't be read is noted as a problem in the evidence. Raises StoreUnavailable and
         BadCredentials.
@@ -88,11 +88,11 @@ class StoredGarbageEvidence:
         file of a shard. `find_deciding` gets evidence with WAL entries as the cache has them, and
         returns the position in each shard from which on they have to be read; lower ones count as
         unread. `only` restricts the look to some shards; `listed` are files of theirs that were
-        listed a moment ago, and `beside` is everything else that was read then.
+        listed a moment ago, and `outside` is everything else that was read then.
         """
         with self._make_pool() as pool:
-            if beside is None:
-                beside = self._read_beside(pool, verified=verified)
+            if outside is None:
+                outside = self._read_outside(pool, verified=verified)
             cutoff = cutoff_nanos(limits, now_nanos)
             shards = self._shards.read(
                 pool,
@@ -107,10 +107,10 @@ class StoredGarbageEvidence:
                 stored = not verified or find_deciding is not None
                 entries_max = limits.wal_entries_per_shard_max
                 shards = self._heads.add(pool, shards, manifests, cutoff, entries_max, stored)
-            settled = self._read_settled(pool, beside.versions, manifests)
+            settled = self._read_settled(pool, outside.versions, manifests)
             shards = self._settle(pool, shards, manifests, settled)
             evidence = replace(
-                beside,
+                outside,
                 shards={s.shard_id: s for s in shards},
                 settled=settled,
                 adopted=self._read_adopted(manifests),
@@ -121,12 +121,12 @@ class StoredGarbageEvidence:
                 evidence = self._heads.confirm(pool, evidence, needed, epochs)
             return evidence
 
-    def _read_beside(self, pool: Executor, *, verified: bool) -> Evidence:
+    def _read_outside(self, pool: Executor, *, verified: bool) -> Evidence:
         versions, problems = self._versions.read(pool, verified=verified)
         return Evidence(
             versions=versions,
             checkpoints=self._checkpoints.list(),
-            beside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_BESIDE},
+            outside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_OUTSIDE},
             problems=tuple(problems),
         )
 

@@ -22,9 +22,9 @@ from memwal.jobs.garbage.kinds.wal_entry import (
     find_earlier,
     find_sentinel_like,
     has_gone_between,
+    infer_epochs,
     is_covered,
     must_be_read,
-    tell_epochs,
 )
 from memwal.jobs.garbage.model import Evidence, ShardEvidence, WalFile
 from memwal.jobs.garbage.store.cache import CacheFile
@@ -82,7 +82,7 @@ class WalHeads:
         for place, shard in enumerate(shards):
             if shard.shard_id in small:
                 latest = manifests[shard.shard_id]
-                wal = {e.position: e for e in tell_epochs(shard.wal, latest.writer_epoch)}
+                wal = {e.position: e for e in infer_epochs(shard.wal, latest.writer_epoch)}
                 shards[place] = replace(shard, wal=tuple(wal.values()))
                 wanted = coverable[shard.shard_id]
                 coverable[shard.shard_id] = [
@@ -121,25 +121,25 @@ class WalHeads:
         them. All other heads count as not looked at.
         """
         wal = {
-            entry.file.path: replace(entry, read=False, told=False)
+            entry.file.path: replace(entry, read=False, inferred=False)
             for shard in evidence.shards.values()
             for entry in shard.wal
-            if entry.told or (entry.read and not self._is_confirmed(entry))
+            if entry.inferred or (entry.read and not self._is_confirmed(entry))
         }
         wanted = [
             wal[entry.file.path]
             for shard_id, lowest in needed.items()
             for entry in evidence.shards[shard_id].wal
-            if entry.position >= lowest and not entry.told and entry.file.path in wal
+            if entry.position >= lowest and not entry.inferred and entry.file.path in wal
         ]
         wal.update((entry.file.path, entry) for entry in pool.map(self._read_head, wanted))
         shards = {s.shard_id: s for s in _with_heads(evidence.shards.values(), wal)}
         for shard_id, lowest in needed.items():
             before = evidence.shards[shard_id].wal
-            if any(e.told for e in before):
+            if any(e.inferred for e in before):
                 earlier = find_earlier(before, lowest)
-                told = tell_epochs(shards[shard_id].wal, epochs[shard_id], lowest, earlier)
-                shards[shard_id] = replace(shards[shard_id], wal=told)
+                inferred = infer_epochs(shards[shard_id].wal, epochs[shard_id], lowest, earlier)
+                shards[shard_id] = replace(shards[shard_id], wal=inferred)
         return replace(evidence, shards=shards)
 
     def _is_confirmed(self, entry: WalFile) -> bool:
@@ -157,7 +157,7 @@ class WalHeads:
         found = replace(
             entry,
             read=True,
-            told=False,
+            inferred=False,
             generation=head.generation,
             writer_epoch=head.writer_epoch,
             fence_sentinel=head.fence_sentinel,
