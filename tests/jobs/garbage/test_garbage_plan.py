@@ -546,7 +546,7 @@ def test_only_entries_that_may_go_are_worth_reading_newest_first() -> None:
 def test_staged_files_go_after_a_day(at: int, action: Action) -> None:
     run = file("_maintenance/tmp/123-abc", at=at)
     writer = file(f"{layout.wal_entry_path(SHARD, 7)}.tmp.{'0' * 32}", at=at)
-    found = edited(world(), evidence__beside={leftover.NAME: (run,)}, shard__staged=(writer,))
+    found = edited(world(), evidence__outside={leftover.NAME: (run,)}, shard__staged=(writer,))
     plan = found.plan()
     for staged in (run, writer):
         assert item(plan, staged.path).action is action
@@ -556,7 +556,7 @@ def test_staged_files_go_after_a_day(at: int, action: Action) -> None:
 def snapshot_world(at: int = OLD) -> tuple[World, str]:
     found = file(f"_indices/{UUID}/index.lance", at=at)
     return edited(
-        world(), evidence__beside={snapshot.NAME: (SnapshotFolder(index_uuid=UUID, file=found),)}
+        world(), evidence__outside={snapshot.NAME: (SnapshotFolder(index_uuid=UUID, file=found),)}
     ), found.path
 
 

@@ -6,9 +6,9 @@ newer sentinel.
 Not every entry has to be read to tell. An epoch has one sentinel, its first entry. So where the
 sentinels of all epochs up to the present one were read, every other entry is a row, written by the
 newest epoch whose sentinel is below it (`infer_epochs`). And a manifest tells what covered an
-entry: at or below the manifest's replay position, it is of a generation before the manifest's current one.
-`make model` checks both, and shows what is lost where a sentinel is overlooked or taken for that of
-another epoch: the sentinels themselves have to be read.
+entry: at or below the manifest's replay position, it is of a generation before the manifest's
+current one. `make model` checks both, and shows what is lost where a sentinel is overlooked or
+taken for that of another epoch: the sentinels themselves have to be read.
 """
 
 from __future__ import annotations
