@@ -24,7 +24,6 @@ from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.deletions import check_below, make_deletions
 from memwal.jobs.garbage.kinds import KINDS, leftover, snapshot
 from memwal.jobs.garbage.kinds.generation import split_stages
-from memwal.jobs.garbage.kinds.snapshot import SnapshotFolder
 from memwal.jobs.garbage.kinds.wal_entry import (
     find_coverable,
     find_earlier,
@@ -555,9 +554,7 @@ def test_staged_files_go_after_a_day(at: int, action: Action) -> None:
 
 def snapshot_world(at: int = OLD) -> tuple[World, str]:
     found = file(f"_indices/{UUID}/index.lance", at=at)
-    return edited(
-        world(), evidence__outside={snapshot.NAME: (SnapshotFolder(index_uuid=UUID, file=found),)}
-    ), found.path
+    return edited(world(), evidence__outside={snapshot.NAME: (found,)}), found.path
 
 
 def test_a_snapshot_goes_unless_a_version_names_it_or_is_unreadable_or_it_is_young() -> None:

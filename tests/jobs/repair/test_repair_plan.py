@@ -18,8 +18,7 @@ from memwal.jobs.repair.model import (
     ShardEvidence,
     StoredManifests,
 )
-from memwal.jobs.repair.plan import OTHER, find_damage, find_hints, find_progress
-from memwal.jobs.repair.shard_manifest import find_manifests
+from memwal.jobs.repair.plan import OTHER, find_damage, find_hints, find_manifests, find_progress
 from memwal.jobs.verify.plan import Check, Hint
 from memwal.model import (
     FlushedGeneration,

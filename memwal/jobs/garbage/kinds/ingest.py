@@ -15,9 +15,9 @@ They are kept while their round's plan or progress can't be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from memwal.errors import MemWalError
 from memwal.format import layout
@@ -67,53 +67,41 @@ class IngestRound:
 # ---- evidence
 
 
-@dataclass(kw_only=True, slots=True)
-class _Found:
-    """The files of one round."""
-
-    records: list[StoredFile] = field(default_factory=list)
-    staged: dict[str, list[StoredFile]] = field(default_factory=dict)
-
-
 def read_evidence(objects: Objects, pool: Executor) -> tuple[IngestRound, ...]:
     """Every round; its documents are read only where something is staged.
 
     Files that belong to no round are ignored.
     """
-    rounds: dict[tuple[str, int], _Found] = {}
+    rounds: dict[tuple[str, int], list[StoredFile]] = {}
     for info in objects.list(layout.INGESTS):
         _, _, ingest_id, *names = info.path.split("/")
         number = layout.parse_ingest_round(names[0]) if len(names) > 1 else None
-        if number is None or not layout.is_ingest_id(ingest_id):
-            continue
-        found = rounds.setdefault((ingest_id, number), _Found())
-        match names[1:]:
-            case ["staged", run, _, *_]:
-                found.staged.setdefault(run, []).append(info)
-            case _:
-                found.records.append(info)
-    return tuple(
-        _read_round(objects, ingest_id, number, found)
-        for (ingest_id, number), found in sorted(rounds.items())
-    )
+        if number is not None and layout.is_ingest_id(ingest_id):
+            rounds.setdefault((ingest_id, number), []).append(info)
+    return tuple(_read_round(objects, *key, files) for key, files in sorted(rounds.items()))
 
 
-def _read_round(objects: Objects, ingest_id: str, number: int, found: _Found) -> IngestRound:
+def _read_round(
+    objects: Objects, ingest_id: str, number: int, files: Sequence[StoredFile]
+) -> IngestRound:
     folder = layout.ingest_round_folder(ingest_id, number)
+    records: list[StoredFile] = []
+    staged: dict[str, list[StoredFile]] = {}
+    for file in files:
+        match file.path.removeprefix(f"{folder}/").split("/"):
+            case ["staged", run, _, *_]:
+                staged.setdefault(f"{folder}/{_STAGED}/{run}", []).append(file)
+            case _:
+                records.append(file)
     listed = IngestRound(
         ingest_id=ingest_id,
         number=number,
-        records=tuple(found.records),
-        staged=tuple(
-            StagedRows(path=f"{folder}/{_STAGED}/{run}", files=tuple(files))
-            for run, files in sorted(found.staged.items())
-        ),
-        planned=any(file.path == f"{folder}/{_PLAN}" for file in found.records),
+        records=tuple(records),
+        staged=tuple(StagedRows(path=p, files=tuple(staged[p])) for p in sorted(staged)),
+        planned=any(file.path == f"{folder}/{_PLAN}" for file in records),
     )
-    if not listed.staged:
-        return listed
     try:
-        return _read_documents(objects, listed)
+        return _read_documents(objects, listed) if staged else listed
     except MemWalError as error:
         return replace(listed, problem=str(error))
 

@@ -34,48 +34,6 @@ Read = Callable[[ShardManifest, int], ShardManifest]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ManifestHistories:
-    """Reads what decides about older manifests, where some of them might go."""
-
-    hint: Callable[[ShardId], int | None]
-    read: Read
-
-    def add(
-        self,
-        listed: ShardEvidence,
-        latest: ShardManifest,
-        cutoff_nanos: int,
-        limits: GarbageLimits,
-        *,
-        rarely: bool = False,
-    ) -> ShardEvidence:
-        """The evidence with the history, or without one if nothing can go or it can't be read.
-
-        With `rarely`, it is read only where many manifests may go, since each shard costs several
-        requests. Where manifests were collected before, `astray` is found out, too: whether the
-        version hint leads to no manifest.
-        """
-        lowest = find_lowest(listed.manifests, latest.version)
-        top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
-        is_collectable = has_collectable(listed, latest.version, top)
-        if rarely and top - lowest < limits.numbered_kept_min:
-            is_collectable = False
-        if not is_collectable and not listed.stoppers:
-            return listed
-        with suppress(MemWalError):
-            hinted = self.hint(latest.shard_id)
-            if listed.stoppers:
-                target = hinted or 0
-                is_there = any(m.version == target for m in listed.manifests)
-                listed = replace(listed, astray=target <= latest.version and not is_there)
-            if is_collectable:
-                walk = _Walk(latest=latest, lowest=lowest, read=self.read)
-                ends = (*walk.find_ends(top), EpochEnd(last_own=walk.go_down(latest.version)))
-                listed = replace(listed, history=ManifestHistory(hinted=hinted, ends=ends))
-        return listed
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Walk:
     """A walk over the gapless run of stored manifests from `lowest` to the latest."""
 
@@ -135,7 +93,6 @@ class ShardFolders:
         self._manifests = ShardManifests(objects)
         self._past: dict[tuple[str, int], ShardManifest] = {}
         self._lock = threading.Lock()
-        self._histories = ManifestHistories(hint=self._manifests.hint, read=self._read)
 
     def read(
         self,
@@ -174,7 +131,7 @@ class ShardFolders:
                 if (version := past_version(listed.manifests, cutoff_nanos)) is not None:
                     listed = replace(listed, past=self._read(manifest, version))
                 listed = replace(listed, cover=self._find_cover(listed, manifest))
-                return self._histories.add(
+                return self._add_history(
                     listed, manifest, cutoff_nanos, limits, rarely=only is not None
                 )
             except MemWalError as error:
@@ -190,6 +147,40 @@ class ShardFolders:
         folders = map(layout.shard_folder, chosen)
         found = pool.map(lambda folder: list(self._objects.list(folder)), folders)
         return dict(zip(chosen, found, strict=True))
+
+    def _add_history(
+        self,
+        listed: ShardEvidence,
+        latest: ShardManifest,
+        cutoff_nanos: int,
+        limits: GarbageLimits,
+        *,
+        rarely: bool,
+    ) -> ShardEvidence:
+        """The evidence with what decides about older manifests, if any can go and it can be read.
+
+        With `rarely`, it is read only where many manifests may go, since each shard costs several
+        requests. Where manifests were collected before, `astray` is found out, too: whether the
+        version hint leads to no manifest.
+        """
+        lowest = find_lowest(listed.manifests, latest.version)
+        top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
+        is_collectable = has_collectable(listed, latest.version, top)
+        if rarely and top - lowest < limits.numbered_kept_min:
+            is_collectable = False
+        if not is_collectable and not listed.stoppers:
+            return listed
+        with suppress(MemWalError):
+            hinted = self._manifests.hint(latest.shard_id)
+            if listed.stoppers:
+                target = hinted or 0
+                is_there = any(m.version == target for m in listed.manifests)
+                listed = replace(listed, astray=target <= latest.version and not is_there)
+            if is_collectable:
+                walk = _Walk(latest=latest, lowest=lowest, read=self._read)
+                ends = (*walk.find_ends(top), EpochEnd(last_own=walk.go_down(latest.version)))
+                listed = replace(listed, history=ManifestHistory(hinted=hinted, ends=ends))
+        return listed
 
     def _find_cover(self, listed: ShardEvidence, latest: ShardManifest) -> ShardManifest | None:
         """The newest manifest from before the grace all of whose flushed generations are gone."""
