@@ -216,8 +216,7 @@ class Doctor:
             try:
                 check = find_hindrance(name, self.denied, self.found) or attempt()
                 if isinstance(check, str):
-                    detail = check or f"right: {TRIALS[name].proves}"
-                    check = Check(name=name, ok=not check, detail=detail)
+                    check = Check(name=name, ok=not check, detail=check or TRIALS[name].proves)
                 self.found.append(check)
             except MemWalError as error:
                 ok = False if is_denied(error) else None
@@ -581,14 +580,17 @@ _WORDS = {
 COLUMNS: tuple[Column[Check], ...] = (
     words("check", lambda check: check.name),
     words("", lambda check: _WORDS[check.ok]),
-    prose("proves", lambda check: TRIALS[check.name].proves),
     prose("found", lambda check: check.detail),
 )
 
 
 def show_job(report: DoctorReport) -> list[RenderableType]:
-    """Render each check and what it proves, advice for failed ones, and what was not deleted."""
-    told = [f"{c.name}: {TRIALS[c.name].advice}" for c in report.checks if c.ok is False]
+    """Render each check, advice for failed ones, and what was not deleted."""
+    told = [
+        f"{check.name} is to prove that {TRIALS[check.name].proves}: {TRIALS[check.name].advice}"
+        for check in report.checks
+        if check.ok is False
+    ]
     if report.left:
         told.append(
             f"{report.left} small objects could not be deleted and stay below {report.scratch}; "

@@ -426,7 +426,7 @@ def test_people_see_what_a_check_proves_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     done, _ = run(tmp_path, None, "--debug")
     assert "put_race" in done.stdout
-    assert "of writers that meet, one wins" in done.stdout
+    assert "who reads after a commit sees it" in done.stdout
     done, found = run(tmp_path / "file")
     assert (done.exit_code, found["outcome"]) == (2, "failed")
     assert "is a file" in found["error"]
