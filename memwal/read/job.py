@@ -145,4 +145,4 @@ def find_other_shards(table: ResolvedTable, key: Sequence[tuple[str, str]]) -> S
     schema = stores.tables.base(view.version).schema
     given = parse_keys([f"{name}={value}" for name, value in key], schema)
     keys = check_keys(given, view.primary_key, schema)
-    return prune_shards(view, ReadRequest(keys=keys), lambda: schema).keys()
+    return prune_shards(view, keys, lambda: schema).keys()

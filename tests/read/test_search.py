@@ -320,10 +320,10 @@ def test_parts_of_words_are_no_phrases(tmp_path: Path) -> None:
         open_table(table.uri).read(search=Search(column="text", query="app", phrase=True))
 
 
-# ---- shards that a filter leaves out
+# ---- shards that keys leave out
 
 
-def test_a_filter_leaves_shards_out_of_both_kinds_of_search(tmp_path: Path) -> None:
+def test_keys_leave_shards_out_of_both_kinds_of_search(tmp_path: Path) -> None:
     """The shards' recorded values tell; a pruned shard may even be unreadable."""
     schema = pa.schema(
         [
@@ -356,12 +356,12 @@ def test_a_filter_leaves_shards_out_of_both_kinds_of_search(tmp_path: Path) -> N
     )
     for kind in kinds:
         assert sorted(reads.read(**kind).read_all()["id"].to_pylist()) == [1, 2]
-        plan = reads.plan(ReadRequest(filter="id = 2", **kind))
+        plan = reads.plan(ReadRequest(keys=((2,),), **kind))
         assert (len(plan.shards), len(plan.pruned)) == (1, 1)
-        assert reads.read(filter="id = 2", **kind).read_all()["id"].to_pylist() == [2]
+        assert reads.read(key={"id": 2}, **kind).read_all()["id"].to_pylist() == [2]
     shutil.rmtree(Path(uri, layout.generation_folder(*_pruned(plan))))
     for kind in kinds:
-        assert reads.read(filter="id = 2", **kind).read_all()["id"].to_pylist() == [2]
+        assert reads.read(key={"id": 2}, **kind).read_all()["id"].to_pylist() == [2]
 
 
 def _pruned(plan: ReadPlan) -> tuple[ShardId, str, int]:
