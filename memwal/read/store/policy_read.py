@@ -230,10 +230,6 @@ class FoldedRows(OpenRead):
         """Lance's plan for the base; generations are read whole, without one."""
         return self._base.explain_scan(self._rows), {}
 
-    def list_own_indexes(self) -> dict[Listed, frozenset[str]]:
-        """Nothing: no index of a generation is used."""
-        return {}
-
 
 def _group(pending: Sequence[Pending]) -> Iterator[list[Pending]]:
     """Shards in groups, none larger than the limit unless one shard is."""
