@@ -238,7 +238,7 @@ def _check_members(values: Sequence[Any], kind: pa.StructType, lenience: Lenienc
         missing, unknown = sorted(names - row.keys()), sorted(row.keys() - names)
         if missing and not lenience.missing:
             raise ValueError(f"{missing[0]!r} is missing, of {kind}")
-        if unknown and not lenience.unknown:
+        if unknown:
             raise ValueError(f"{unknown[0]!r} is not in {kind}")
 
 

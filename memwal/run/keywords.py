@@ -32,7 +32,7 @@ _NAMES = {
     "delete-column": "deleted",
     "memory-max": "memory_bytes_max",
 }
-_SWITCHES = re.compile(r"allow-.*|missing-as-null|skip-unknown-columns")
+_SWITCHES = re.compile(r"allow-.*|missing-as-null")
 
 
 def name_arguments(text: str) -> str:
