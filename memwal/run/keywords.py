@@ -50,6 +50,11 @@ def name_arguments(text: str) -> str:
     return _OPTION.sub(name, text)
 
 
+def name_options(text: str) -> str:
+    """The text with each option as Spark's data source has it: `--allow-holes` is `allow_holes`."""
+    return re.sub(r"--([a-z][a-z-]*)", lambda found: f"option {found[1].replace('-', '_')}", text)
+
+
 def raises_for_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Wrap the function so that its errors name Python arguments instead of options."""
 

@@ -324,7 +324,7 @@ def test_what_is_not_exact_can_be_asked_for(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"deletecolumn": "x"}, r"'deletecolumn' to write with \(is delete_column meant"),
+        ({"deletecolumn": "x"}, r"'deletecolumn' \(is delete_column meant"),
         ({"id": "Not An Id"}, "is not an ingest's id"),
         ({"missing_as_null": "yes"}, "missing_as_null 'yes': expected true or false"),
     ],
