@@ -188,7 +188,7 @@ class LanceWorld:
         """The commit of `memwal schema`, planned on this version: a column with values."""
         columns = self.view().columns
         added = ColumnInfo(field_id=NEW, name="added", type_text="int64", nullable=True)
-        stored = StoredSchemaTable(self.table.stores, lambda written, fragments: None)
+        stored = StoredSchemaTable(self.table.stores)
         plan = SchemaPlan(columns=columns, wanted=(*columns, added), defaults={"added": "7"})
         stored.commit(version, plan)
 

@@ -27,16 +27,11 @@ _SECONDS_MAX = 600.0
 class Written:
     """How much was written anew."""
 
-    fragments: int = 0
     rows: int = 0
     bytes: int = 0
 
     def __add__(self, other: Written) -> Written:
-        return Written(
-            fragments=self.fragments + other.fragments,
-            rows=self.rows + other.rows,
-            bytes=self.bytes + other.bytes,
-        )
+        return Written(rows=self.rows + other.rows, bytes=self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

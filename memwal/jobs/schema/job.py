@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
-from memwal.jobs.schema.apply import Altered, SchemaChanger, Written
+from memwal.jobs.schema.apply import Altered, SchemaChanger
 from memwal.jobs.schema.plan import Unrest, find_unrest, list_ids, plan_schema
 from memwal.jobs.schema.report import report_schema
 from memwal.jobs.schema.request import SchemaRequest
@@ -91,7 +91,7 @@ def _bring_to_rest(options: SchemaOptions, progress: Progress, steps: Steps) -> 
         if not plan.has_work:
             return report
         try:
-            StoredSchemaTable(stores, _make_tell(SILENT)).check(view, plan)
+            StoredSchemaTable(stores).check(view, plan)
             if options.request.fence:
                 table.take_lease(NAME, options)
                 rest.claimed[name] = dict(_fence(table, stores, view, steps))
@@ -121,7 +121,7 @@ def _change(
     steps: Steps,
 ) -> TableReport:
     name = table.resolved.name
-    stored = StoredSchemaTable(stores, _make_tell(progress))
+    stored = StoredSchemaTable(stores, progress)
     claimed = rest.claimed.get(name, {})
 
     def check_rest(view: TableView) -> None:
@@ -186,17 +186,6 @@ def _refuse_unrest(uri: str, unrest: Sequence[Unrest]) -> Refused:
         f"{uri}: columns change at rest only. {'; '.join(name_some(texts, 3, 'shards'))}. Close "
         "the writers, or fence them with --fence",
     )
-
-
-def _make_tell(progress: Progress) -> Callable[[Written, int], None]:
-    """What shows how many fragments have been written; a retry begins anew."""
-
-    def tell(written: Written, fragments: int) -> None:
-        if written.fragments == 1:
-            progress.start("fragments", fragments)
-        progress.done(written.fragments, written.bytes)
-
-    return tell
 
 
 def _fence(
