@@ -31,8 +31,7 @@ from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
-from memwal.jobs.snapshot.plan import SnapshotLimits
+from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
 from memwal.ports import Steps
 from memwal.run.progress import SILENT
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from tests.simulation.weather import Setup
 
 GRACE_SECONDS = 600.0
-GROUPED = SnapshotLimits(fanned_out_shards_min=2, shards_per_unit_max=1)
 RETENTION_SECONDS = 120.0
 TURNS_REMEMBERED = 4
 OUTCOMES = (MemWalError,)
@@ -261,14 +259,14 @@ class Jobs:
             return
 
     def snapshot(self, actor: Actor) -> None:
-        """`memwal snapshot`, on a table with shards enough to have them read in groups."""
+        """`memwal snapshot`."""
         stores = self.open(actor)
         since: list[int] = []
         before: dict[ShardId, int] = {}
 
         def read() -> TableView:
             before.update({s: self.truth.flushed(s) for s in self.shards})
-            return read_view(stores, lambda groups: list(map(stores.read_shards, groups)), GROUPED)
+            return stores.table()
 
         try:
             with self.lease_of(stores, "snapshot") as lease:

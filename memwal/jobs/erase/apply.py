@@ -34,7 +34,6 @@ from memwal.jobs.erase.plan import (
     Kind,
     Look,
     Pin,
-    State,
     check_pins,
     count_holders,
     describe_stuck,
@@ -46,14 +45,13 @@ from memwal.jobs.erase.request import ResumeRequest
 from memwal.jobs.garbage.plan import Permission
 from memwal.model import Erasure, ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, AuditItem, JobOnTable
-from memwal.text import count_of, iso_time
+from memwal.text import iso_time
 
 if TYPE_CHECKING:
     from memwal.jobs.erase.job import EraseOptions
-    from memwal.jobs.erase.store.changes import TableChanges
-    from memwal.jobs.erase.store.keys import Keys
-    from memwal.jobs.erase.store.search import TableSearch
-    from memwal.jobs.erase.store.tombstones import Claims, TableTombstones
+    from memwal.jobs.erase.keys import Keys
+    from memwal.jobs.erase.search import TableSearch
+    from memwal.jobs.erase.store import Claims, TableChanges, TableTombstones
     from memwal.run.stores import Stores
     from memwal.run.tables import OpenTable
 
@@ -130,26 +128,18 @@ class Eraser:
             stopped = error
         return self._prove(view, seen, stopped)
 
-    def verify(self, view: TableView) -> EraseTableReport:
-        """Look at every object again; garbage is asked what keeps what is left."""
-        self._begin_look(view)
-        findings = self._judge([self.run_job("garbage")])
-        left = sum(found.state in (State.HELD, State.UNKNOWN) for found in findings)
-        error = PartlyFailed(f"{count_of(left, 'object')} may hold an erased key (objects)")
-        return self._report(view, findings, error if left else None)
-
     def _begin_look(self, view: TableView) -> None:
         self.first = self.look = self.search.look(view)
         self.warnings += self.look.problems
         self.found = count_holders(self.look, self._judge())
 
-    def _judge(self, jobs: Sequence[JobOnTable] | None = None) -> list[Finding]:
+    def _judge(self) -> list[Finding]:
         blank = Erasure(erasure_id="", keys=0, began_at="", holder="", version_before=0)
         return Judge(
             look=self.look,
             erasure=self.record or blank,
             permission=self.permission,
-            kept=find_kept(self.jobs if jobs is None else jobs),
+            kept=find_kept(self.jobs),
             now_nanos=self.stores.clock.now_nanos(),
         ).list_findings()
 

@@ -46,13 +46,12 @@ from memwal.rows.progress import check_progress
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentTask:
-    """Build one segment of an index over some fragments of a version, in about `seconds`."""
+    """Build one segment of an index over some fragments of a version."""
 
     version: int
     index: str
     kind: str
     fragments: tuple[FragmentFacts, ...]
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +145,6 @@ class Run:
     method: Method = Method.NONE
     reason: str = ""
     rows: int = 0
-    expected_seconds: float = 0.0
 
     @property
     def owes_retrain(self) -> bool:
@@ -164,7 +162,7 @@ class Run:
         self.committed = False
         if self.method is Method.NONE:
             self.method, self.reason = self.plan.method, self.plan.reason
-            self.rows, self.expected_seconds = self.plan.rows, self.plan.seconds
+            self.rows = self.plan.rows
 
     def check_refusal(self) -> None:
         """End the run of an index that can't be caught up at all, with Unsupported."""
@@ -344,7 +342,6 @@ class IndexCatchupJob:
                 index=run.plan.name,
                 kind=run.plan.kind,
                 fragments=group,
-                seconds=run.plan.seconds * sum(f.rows for f in group) / max(1, run.plan.rows),
             )
             for run in work
             for group in run.plan.groups
@@ -415,7 +412,6 @@ def _foresee(look: Look, plan: IndexPlan) -> IndexCatchupReport:
         kind=plan.kind,
         method=plan.method,
         rows=plan.rows,
-        expected_seconds=round(plan.seconds, 3),
         unindexed_rows_before=plan.uncovered_rows,
         unindexed_rows_after=plan.uncovered_rows if error else 0,
         caught_up_before=_sorted(recorded),
@@ -444,7 +440,6 @@ def _report(run: Run, first: Look, last: Look, goal: Goal) -> IndexCatchupReport
         kind=run.plan.kind,
         method=run.method,
         rows=run.rows,
-        expected_seconds=round(run.expected_seconds, 3),
         unindexed_rows_before=first.uncovered_rows(name) or 0,
         unindexed_rows_after=last.uncovered_rows(name),
         caught_up_before=_sorted(first.recorded(name)),

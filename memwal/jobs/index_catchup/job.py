@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob, SegmentTask
-from memwal.jobs.index_catchup.plan import CatchupLimits
+from memwal.jobs.index_catchup.plan import CatchupLimits, weigh
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.index_catchup.store import LanceIndexTable, SegmentUnit, run_segment_unit
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
 from memwal.run.compaction_advice import find_compaction_advice
-from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+
+# Indexing a row takes about as long as merging so many bytes.
+_ROW_BYTES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +55,10 @@ def make_catchup_job(
     """Make the job for one table, on its stores."""
 
     def build(tasks: Sequence[SegmentTask]) -> Sequence[Built]:
-        seconds = sum(task.seconds for task in tasks)
+        rows = sum(weigh(task.kind, f.rows) for task in tasks for f in task.fragments)
         return fanout.run_tasks(
             table, SegmentUnit, run_segment_unit, tasks,
-            what="segments", in_memory_bytes=int(seconds * LOCAL_BYTES_PER_SECOND),
+            what="segments", in_memory_bytes=rows * _ROW_BYTES,
         )  # fmt: skip
 
     return IndexCatchupJob(

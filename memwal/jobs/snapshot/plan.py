@@ -39,16 +39,11 @@ class Stored(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotLimits:
-    """Bounds of a refresh. The inline threshold is the spec's example.
-
-    From `fanned_out_shards_min` shards on, their manifests are read on the engine.
-    """
+    """Bounds of a refresh. The inline threshold is the spec's example."""
 
     inline_shards_max: int = 100
     attempts_max: int = 10
     repairs_max: int = 10
-    fanned_out_shards_min: int = 2000
-    shards_per_unit_max: int = 250
 
 
 def collect_manifests(view: TableView) -> tuple[ShardManifest, ...]:
@@ -101,14 +96,6 @@ def is_fresh(state: MemWalState, num_shards: int, stored: Stored) -> bool:
 def choose_storage(num_shards: int, limits: SnapshotLimits) -> Storage:
     """Where to store a snapshot of that many shards."""
     return Storage.INLINE if num_shards <= limits.inline_shards_max else Storage.EXTERNAL
-
-
-def group_shards(shards: Sequence[ShardId], limits: SnapshotLimits) -> list[Sequence[ShardId]]:
-    """Group shards, in order, to read their manifests side by side; no groups for few shards."""
-    if len(shards) < limits.fanned_out_shards_min:
-        return []
-    size = limits.shards_per_unit_max
-    return [shards[start : start + size] for start in range(0, len(shards), size)]
 
 
 def find_lowered(before: Sequence[MemWalState], landed: MemWalState) -> dict[ShardId, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,8 +60,6 @@ class LanceIndexes:
 
     def __init__(self, tables: LanceTables) -> None:
         self._tables = tables
-        # Keyed by an index's segments, which never change: a catch-up run asks three times.
-        self._partitions: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
 
     def facts(self, version: int) -> TableIndexes:
         """Fragments and indexes of a version. Raises what `call_lance` raises."""
@@ -73,30 +71,22 @@ class LanceIndexes:
                     FragmentFacts(fragment_id=f.fragment_id, rows=f.metadata.num_rows)
                     for f in dataset.get_fragments()
                 ),
-                indexes=tuple(self._index(dataset, index) for index in describe_indexes(dataset)),
+                indexes=tuple(map(_read_facts, describe_indexes(dataset))),
                 stable_row_ids=bool(dataset.has_stable_row_ids),
             )
         )
 
-    def _index(self, dataset: Any, described: Any) -> IndexFacts:
-        segments = tuple(
+
+def _read_facts(described: Any) -> IndexFacts:
+    return IndexFacts(
+        name=described.name,
+        kind=index_kind(described),
+        columns=tuple(described.field_names),
+        segments=tuple(
             SegmentFacts(uuid=str(s.uuid), fragment_ids=frozenset(s.fragment_ids))
             for s in described.segments
-        )
-        facts = IndexFacts(
-            name=described.name,
-            kind=index_kind(described),
-            columns=tuple(described.field_names),
-            segments=segments,
-        )
-        if not facts.is_vector:
-            return facts
-        key = (facts.name, *sorted(s.uuid for s in segments))
-        if not self._partitions.get(key):
-            first = segments[0].uuid if segments else ""
-            self._partitions[key] = _read_partition_rows(dataset, facts.name, first)
-        total, trained = self._partitions[key] or [(), ()]
-        return replace(facts, partition_rows=total, trained_partition_rows=trained)
+        ),
+    )
 
 
 def list_index_folders(dataset: Any) -> dict[str, int | None]:
@@ -203,11 +193,10 @@ def read_recipe(dataset: Any, name: str) -> IndexRecipe:
     elif kind.startswith("IVF_"):
         details = described.details
         packed, graph = details.get("compression") or {}, details.get("hnsw") or {}
-        found = _read_partition_rows(dataset, name, "")
         given = {key: packed.get(key) for key in ("num_bits", "num_sub_vectors")}
         given |= {"m": graph.get("max_connections")}
         given |= {"ef_construction": graph.get("construction_ef")}
-        given |= {"num_partitions": len(found[0]) if found and found[0] else None}
+        given |= {"num_partitions": _count_partitions(dataset, name)}
         settings = {key: value for key, value in given.items() if value is not None}
         settings["metric"] = str(details.get("metric_type", "L2")).lower()
     return IndexRecipe(name=name, column=column, kind=kind, settings=settings)
@@ -235,26 +224,12 @@ def _text_parameters(dataset: Any, described: Any) -> dict[str, Any]:
     return settings
 
 
-def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int, ...]]:
-    """Partition sizes of all segments, and those of the segment `first` alone.
-
-    Sizes are added up when the segments have equally many partitions, as those of one model do,
-    and are put one after the other otherwise. Empty when Lance can't tell.
-    """
-    found: dict[str, tuple[int, ...]] = {}
+def _count_partitions(dataset: Any, name: str) -> int | None:
+    """How many partitions a vector index's model has; None when Lance can't tell."""
     with passed_over(KeyError, TypeError):
-        found = {
-            str(segment["uuid"]): tuple(int(p["size"]) for p in segment.get("partitions", ()))
-            for segment in dataset.stats.index_stats(name)["indices"]
-        }
-    if not found:
-        return []
-    sizes = [s for s in found.values() if s]
-    if len({len(s) for s in sizes}) > 1:
-        total = tuple(size for segment in sizes for size in segment)
-    else:
-        total = tuple(sum(column) for column in zip(*sizes, strict=True))
-    return [total, found.get(first, ())]
+        found = dataset.stats.index_stats(name)["indices"]
+        return max((len(segment.get("partitions", ())) for segment in found), default=0) or None
+    return None
 
 
 def replace_mem_wal_entry(

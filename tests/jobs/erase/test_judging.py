@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from memwal.format import layout
+from memwal.jobs.erase.keys import Keys
 from memwal.jobs.erase.plan import (
     Finding,
     Judge,
@@ -25,7 +24,6 @@ from memwal.jobs.erase.plan import (
     find_spent,
     find_until,
 )
-from memwal.jobs.erase.store.keys import Keys
 from memwal.jobs.garbage.plan import Permission
 from memwal.model import Erasure, ErasureMark, ShardId, ShardView
 from memwal.text import iso_time
@@ -267,9 +265,6 @@ def test_a_key_in_a_line_of_json(ascii_only: bool) -> None:
         assert keys.count_in_documents(text.encode()) == found
 
 
-AT = datetime(2026, 1, 2, 3, 4, 5)
-
-
 @pytest.mark.parametrize(
     ("value", "text", "found"),
     [
@@ -279,22 +274,8 @@ AT = datetime(2026, 1, 2, 3, 4, 5)
         ("Zoë-1", '{"id": "Zo\\u00', None),
         ("ann-1", '{"id": "ann-1"}\n{"id": "bo', 1),
         ("ann-1", '{"id": "bob-1"}\n\n', 0),
-        (Decimal("1.50"), '{"id": "1.500"}', 1),
-        (Decimal("1.50"), '{"id": 1.51}', 0),
-        (2.0, '{"id": 2}', 1),
         (b"\x00\xff\x01", '{"id": "0x00ff01"}', 1),
         (b"\x00\xff\x01", '{"id": "AP8B"}', 1),
-        (AT, '{"id": "2026-01-02 03:04:05"}', 1),
-        (AT, '{"id": "2026-01-02T03:04:05.000Z"}', 1),
-        (AT, '{"id": "2026-01-02 04:04:05+0100"}', 1),
-        (AT, "{'id' = timestamp '2026-01-02 03:04:05Z'}", 1),
-        (AT, '{"id": "2026-01-02T03:04:05.001Z"}', 0),
-        (AT, '{"id": "2026-01-02T03:04:05+01:00"}', 0),
-        (datetime(2026, 1, 2, 3, 4, 5, 600_000), '{"id": "2026-01-02t03:04:05.6z"}', 1),
-        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), '{"id": "2026-01-02T03:04:05Z"}', 1),
-        (datetime(2026, 1, 2, 3, 4, tzinfo=UTC), '{"id": "2026-01-02T03:04Z"}', 1),
-        (date(2026, 1, 2), '{"id": "2026-01-02T00:00:00.000Z"}', 1),
-        (date(2026, 1, 2), '{"id": "0001-01-01T00:00:00+14:00 2026-13-02T00:00Z"}', 0),
     ],
 )
 def test_values_that_are_written_otherwise(value: object, text: str, found: int | None) -> None:
