@@ -75,9 +75,6 @@ class Settings(BaseModel):
     conflict_seconds_max: Seconds | None = _key(
         "How long a commit that loses races is retried", gt=0
     )
-    index_join_allowed: bool | None = _key(
-        "Whether a merge may join by an index, where that costs less"
-    )
     tombstones_in_commit_max: int | None = _key(
         "Deletes in a commit of rows; more get one of their own before it", ge=0, le=100_000
     )

@@ -25,7 +25,7 @@ from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
 from memwal.jobs.garbage.apply.deletions import Deleter
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import IndexCatchupJob
-from memwal.jobs.merge.apply.shard import RefreshWatch, ShardMerger
+from memwal.jobs.merge.apply import RefreshWatch, ShardMerger
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.merge.ports import Fold, SharedFold, SharedKey

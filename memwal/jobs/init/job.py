@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from memwal.config.storage_options import LIMIT_OPTIONS
 from memwal.jobs.init.apply import Initialiser
 from memwal.jobs.init.plan import InitRequest, plan_steps
-from memwal.jobs.init.report import report_init, write_lines
-from memwal.jobs.init.store import StoredInitTable, list_shard_ids, read_view
+from memwal.jobs.init.report import report_init
+from memwal.jobs.init.store import StoredInitTable, read_view
 from memwal.model import TableView
 from memwal.ports import LOWERING_JOB, Steps, no_steps
 from memwal.report import JobReport, TableReport
@@ -50,7 +49,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
         if options.dry_run:
             found = stored.read(request)
             left = plan_steps(found, request)
-            return report_init(resolved.name, view.version, found, request, left, ())
+            return report_init(resolved.name, view.version, found, request, left)
         # Under this name of the lease, merges without the lease wait: progress may be lowered.
         lease_name = LOWERING_JOB if request.adopts_clone else NAME
         initialiser = Initialiser(
@@ -61,13 +60,7 @@ def run_init(options: InitOptions, progress: Progress, steps: Steps = no_steps) 
             steps=steps,
         )
         found, made = initialiser.run(request)
-        lines = write_lines(
-            found.view,
-            stores.uri,
-            list_shard_ids(stores),
-            has_options=bool({*resolved.storage_options} - {*LIMIT_OPTIONS.values()}),
-        )
-        return report_init(resolved.name, view.version, found, request, made, lines)
+        return report_init(resolved.name, view.version, found, request, made)
 
     runner = JobRunner(
         name=NAME, read=lambda stores, fanout: read_view(stores), engine=lambda fanout: None

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from memwal.jobs.merge.plan import CommitShape, FoldFacts
+from memwal.jobs.merge.plan import Deletes, FoldFacts
 from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 
 
@@ -46,14 +46,14 @@ class Fold(Protocol):
         """How many keys with a live row the base holds more than once. May scan the base's keys."""
         ...
 
-    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
+    def delete_pass(self) -> tuple[int, int]:
         """Delete the tombstoned and the double keys in a commit without a mark and without a retry.
 
         Returns the version that it committed, and the number of rows deleted.
         """
         ...
 
-    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
+    def commit(self, deletes: Deletes, mark: int) -> CommitStats:
         """Write the winners and record `mark` as merged, in one commit, without a retry."""
         ...
 
@@ -134,9 +134,7 @@ class SharedFold(Protocol):
         """
         ...
 
-    def commit(
-        self, shape: CommitShape, marks: Mapping[ShardId, int]
-    ) -> Mapping[ShardId, CommitStats]:
+    def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:
         """Write all winners and record all marks in one commit; returns each shard's statistics.
 
         Tombstoned keys are deleted in the same commit, never in a pass before.

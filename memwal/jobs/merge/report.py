@@ -51,26 +51,15 @@ class ShardTotals(BaseModel):
     seconds: float = 0.0
     conflicts: int = 0
     commits_found_landed: int = 0
-    joins: tuple[str, ...] = ()
     warning: str | None = Field(default=None, exclude=True)
     trace: str | None = Field(default=None, exclude=True)
 
 
-class PlannedCommit(Section):
-    """One commit that a dry run foresees."""
-
-    from_generation: int
-    to_generation: int
-    generations: int
-    in_memory_bytes: int | None
-
-
-class ShardPlan(Section):
-    """What a dry run would commit of a shard; null where it is not known."""
+class PlannedMerge(Section):
+    """What a dry run would merge of a shard; null where it is not known."""
 
     in_memory_bytes: int | None
     physical_rows: int | None
-    commits: tuple[PlannedCommit, ...]
 
 
 class ShardReport(ShardTotals, Part):
@@ -78,7 +67,7 @@ class ShardReport(ShardTotals, Part):
 
     model_config = _FROZEN
 
-    planned: ShardPlan | None = None
+    planned: PlannedMerge | None = None
 
 
 class MergeTableReport(TableReport):
@@ -133,28 +122,18 @@ def report_left(left: LeftShard) -> ShardReport:
 def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> ShardReport:
     """The report of what a run would commit of a shard."""
     generations = [g for commit in commits for g in commit.generations]
-    marks = [shard.merged_generation, *(commit.mark for commit in commits)]
-    planned = ShardPlan(
-        in_memory_bytes=sum_known(g.in_memory_bytes for g in generations),
-        physical_rows=sum_known(g.physical_rows for g in generations),
-        commits=tuple(
-            PlannedCommit(
-                from_generation=before,
-                to_generation=commit.mark,
-                generations=len(commit.generations),
-                in_memory_bytes=commit.in_memory_bytes,
-            )
-            for before, commit in zip(marks, commits, strict=False)
-        ),
-    )
+    at = shard.merged_generation
     return ShardReport(
         shard_id=shard.shard_id,
         outcome=DONE,
-        from_generation=marks[0],
-        to_generation=marks[-1],
+        from_generation=at,
+        to_generation=commits[-1].mark if commits else at,
         generations=len(generations),
         commits=len(commits),
-        planned=planned,
+        planned=PlannedMerge(
+            in_memory_bytes=sum_known(g.in_memory_bytes for g in generations),
+            physical_rows=sum_known(g.physical_rows for g in generations),
+        ),
     )
 
 
@@ -202,7 +181,6 @@ MERGED: tuple[Column[ShardReport], ...] = (
     numbers("deleted", lambda shard: shard.rows_deleted),
     numbers("read", lambda shard: format_size(shard.bytes_read)),
     numbers("seconds", lambda shard: f"{shard.seconds:.2f}"),
-    words("join", lambda shard: ", ".join(shard.joins)),
 )
 PLANNED: tuple[Column[ShardReport], ...] = (
     words("shard", lambda shard: shard.shard_id),

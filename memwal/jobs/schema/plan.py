@@ -73,6 +73,15 @@ class SchemaPlan:
         """The ids of fields whose indexes don't outlast the commit: rewritten, or dropped."""
         return (self.dropped | {*list_ids(self.rewritten)}) - {NEW}
 
+    def check_indexes(self, names: Sequence[str]) -> None:
+        """Raise Refused for indexes over columns that are rewritten or dropped."""
+        if names:
+            raise Refused(
+                "MW-K30",
+                f"index {', '.join(names)} would be left with values of before: drop it (Lance's "
+                "drop_index), and build it again afterwards",
+            )
+
 
 def list_ids(columns: Sequence[ColumnInfo]) -> Iterator[int]:
     """The field ids, depth first."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -15,8 +15,8 @@ from lance.fragment import DataFile, FragmentMetadata
 from lance.schema import LanceSchema
 
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
-from memwal.format.codec import edit_field, forget_indexes
-from memwal.jobs.schema.apply import Note, Written
+from memwal.format.codec import edit_field
+from memwal.jobs.schema.apply import Written
 from memwal.jobs.schema.plan import SchemaPlan, list_ids, list_paths
 from memwal.model import ColumnInfo, TableView
 from memwal.rows.json_values import from_json
@@ -25,18 +25,10 @@ from memwal.run.progress import SILENT, Progress
 from memwal.run.stores import Stores
 from memwal.sharding.values import parse_type
 from memwal.store.tables.datasets import columns_of
-from memwal.store.tables.indexes import (
-    IndexRecipe,
-    build_index,
-    describe_indexes,
-    read_recipe,
-    replace_mem_wal_entry,
-)
+from memwal.store.tables.indexes import describe_indexes
 from memwal.store.tables.lance_calls import call_lance
 from memwal.store.tables.policy_rows import check_fits
 
-NOTE_KEY = "memwal.schema"
-"""In the table's config: the indexes that a change of the schema has yet to build again."""
 _TOMBSTONED = -2
 _NO_PARENT = -1
 _LIST = re.compile(r"list<(?:item: )?(.+)>")
@@ -91,11 +83,9 @@ class StoredSchemaTable:
             after = replace(view, columns=plan.wanted)
             check_fits(parse_policy(view.policy_text), after, pa.schema(fields))
 
-    def find_indexes(self, version: int, ids: frozenset[int]) -> Sequence[tuple[int, IndexRecipe]]:
-        """The indexes of these fields, with how each was built."""
-        dataset = self._stores.tables.at(version)
-        named = self.name_indexes(version, ids)
-        return [(i, read_recipe(dataset, name)) for i, names in named.items() for name in names]
+    def list_indexes(self, version: int, ids: frozenset[int]) -> Sequence[str]:
+        """The names of these fields' indexes."""
+        return [name for names in self.name_indexes(version, ids).values() for name in names]
 
     def name_indexes(self, version: int, ids: frozenset[int]) -> dict[int, list[str]]:
         """The names of these fields' indexes, by the field's id."""
@@ -108,65 +98,9 @@ class StoredSchemaTable:
                 found.setdefault(field, []).append(index.name)
         return found
 
-    def read_note(self, view: TableView) -> Note | None:
-        """What is left to build."""
-        text = view.manifest.config.get(NOTE_KEY)
-        if text is None:
-            return None
-        try:
-            document = json.loads(text)
-            return Note(
-                fields=frozenset(int(i) for i in document["fields"]),
-                indexes={
-                    str(name): (int(entry["field"]), IndexRecipe(**entry["recipe"]))
-                    for name, entry in document["indexes"].items()
-                },
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Unsupported(
-                "MW-K30", f"{view.uri}: {NOTE_KEY} in its config can't be understood: {error}"
-            ) from None
-
-    def put_note(self, note: Note) -> None:
-        """Store it in the table's config."""
-        document = {
-            "fields": sorted(note.fields),
-            "indexes": {
-                name: {"field": field, "recipe": asdict(recipe)}
-                for name, (field, recipe) in note.indexes.items()
-            },
-        }
-        text = json.dumps(document, sort_keys=True)
-        call_lance(lambda: self._stores.tables.base().update_config({NOTE_KEY: text}))
-
-    def drop_note(self) -> None:
-        """Everything is built."""
-        call_lance(lambda: self._stores.tables.base().delete_config_keys([NOTE_KEY]))
-
     def drop_index(self, name: str) -> None:
         """Drop an index of the latest version."""
         call_lance(lambda: self._stores.tables.base().drop_index(name))
-
-    def forget_indexes(self, names: Collection[str]) -> bool:
-        """Take them off the MemWAL index."""
-        base = self._stores.tables.base()
-        version = int(base.version)
-        state = self._stores.views.mem_wal(version)
-        if not {*state.maintained_indexes, *state.index_catchup} & {*names}:
-            return False
-        clock = self._stores.clock
-        replace_mem_wal_entry(
-            self._stores.tables,
-            version=version,
-            index_uuid=clock.new_id(),
-            created_at_millis=state.created_at_millis or clock.now_nanos() // 10**6,
-            details=forget_indexes(state, names),
-        )
-        return True
-
-    def build(self, recipe: IndexRecipe) -> None:
-        """Build an index on the latest version."""
-        build_index(self._stores.tables.base(), recipe)
 
     def commit(self, version: int, plan: SchemaPlan) -> Written:
         """Write what is to be written anew, and commit it with the schema."""

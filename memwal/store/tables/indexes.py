@@ -8,8 +8,6 @@ between.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +26,6 @@ from memwal.store.tables.lance_calls import (
     Says,
     call_lance,
     is_panic,
-    passed_over,
     says,
     tidy_text,
 )
@@ -168,68 +165,6 @@ def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
     for part in reversed(parts):
         settings |= part.get("params", {})
     return settings, sum(int(part.get("num_docs", 0)) for part in parts)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexRecipe:
-    """What it takes to build an index, in values that JSON has."""
-
-    name: str
-    column: str
-    kind: str
-    settings: Mapping[str, Any]
-
-
-def read_recipe(dataset: Any, name: str) -> IndexRecipe:
-    """How an index was built, by what the version's manifest has of its parameters.
-
-    Raises what `call_lance` raises.
-    """
-    described = find_index(dataset, name)
-    kind, column = index_kind(described), described.field_names[0]
-    settings: dict[str, Any] = {}
-    if kind == "INVERTED":
-        settings = _text_parameters(dataset, described)
-    elif kind.startswith("IVF_"):
-        details = described.details
-        packed, graph = details.get("compression") or {}, details.get("hnsw") or {}
-        given = {key: packed.get(key) for key in ("num_bits", "num_sub_vectors")}
-        given |= {"m": graph.get("max_connections")}
-        given |= {"ef_construction": graph.get("construction_ef")}
-        given |= {"num_partitions": _count_partitions(dataset, name)}
-        settings = {key: value for key, value in given.items() if value is not None}
-        settings["metric"] = str(details.get("metric_type", "L2")).lower()
-    return IndexRecipe(name=name, column=column, kind=kind, settings=settings)
-
-
-def build_index(dataset: Any, recipe: IndexRecipe) -> None:
-    """Build an index; it takes the place of one of its name in the same commit.
-
-    Raises what `call_lance` raises.
-    """
-    is_vector = recipe.kind.startswith("IVF_")
-    build = dataset.create_index if is_vector else dataset.create_scalar_index
-    call_lance(
-        lambda: build(recipe.column, recipe.kind, name=recipe.name, replace=True, **recipe.settings)
-    )
-
-
-def _text_parameters(dataset: Any, described: Any) -> dict[str, Any]:
-    """A full-text index's settings; where its files can't be read, those in the manifest."""
-    settings = dict(described.details)
-    with passed_over(Exception):
-        settings, _ = read_text_index(dataset, described)
-    for name in ("lance_tokenizer", "document_granularity"):  # by the column's type
-        settings.pop(name, None)
-    return settings
-
-
-def _count_partitions(dataset: Any, name: str) -> int | None:
-    """How many partitions a vector index's model has; None when Lance can't tell."""
-    with passed_over(KeyError, TypeError):
-        found = dataset.stats.index_stats(name)["indices"]
-        return max((len(segment.get("partitions", ())) for segment in found), default=0) or None
-    return None
 
 
 def replace_mem_wal_entry(

@@ -63,13 +63,11 @@ def refusal(report: JobReport) -> str:
     return str(report.tables[0].error)
 
 
-def make(folder: Path, *, index: str | None = "c", **write: Any) -> Table:
+def make(folder: Path, **write: Any) -> Table:
     table = builders.make_table(
         folder / "t", rows=KEYS, columns=COLUMNS, max_rows_per_file=15, **write
     )
     table.dataset.update({"c": "cast(n as int)", "f": "1.5"})
-    if index is not None:
-        table.dataset.create_scalar_index(index, "BTREE", name="c_idx")
     return table
 
 
@@ -104,14 +102,13 @@ def test_every_change_at_once_is_one_step_after_what_is_pending_was_merged(
     }  # fmt: skip
     planned = done(change(table, **asked, apply=False))
     assert (planned.version_after, len(planned.steps)) == (planned.version_before, 9)
-    assert (planned.indexes_rebuilt, planned.pending) == (("c_idx",), 1)
+    assert planned.pending == 1
 
     ids = {c.name: c.field_id for c in planned.columns}
     before = {r["k"]: r for r in open_table(table.uri).read().read_all().to_pylist()}
     made = done(change(table, **asked))
     assert made.rows_rewritten == len(KEYS) + 1
-    assert made.commits == made.version_after - made.version_before
-    assert made.indexes_rebuilt == ("c_idx",)
+    assert made.version_after == made.version_before + 1 + made.commits, "one is the merge"
     after = {c.name: c for c in made.columns}
     assert (after["c"].field_id, after["c"].type) == (ids["c"], "int64")
     dataset = table.dataset
@@ -138,7 +135,7 @@ def test_every_change_at_once_is_one_step_after_what_is_pending_was_merged(
 
 @pytest.mark.parametrize("writes", ["nothing", "rows", "rows, an hour ago"])
 def test_a_writer_is_in_the_way_until_it_is_fenced(tmp_path: Path, writes: str) -> None:
-    table = make(tmp_path, index=None)
+    table = make(tmp_path)
     (shard,) = table.shards
     open_writer, wal, then = table.dataset.mem_wal_writer, writes != "nothing", time.time() - 3600
     writer = abandon(table, shard, Put([651], 5)) if wal else open_writer(shard)
@@ -166,7 +163,7 @@ def test_a_writer_is_in_the_way_until_it_is_fenced(tmp_path: Path, writes: str) 
 
 
 def test_what_can_not_be_merged_is_in_the_way(tmp_path: Path) -> None:
-    table = make(tmp_path, index=None)
+    table = make(tmp_path)
     put(table, 651, c=1)
     put(table, 652, c=2)
     shutil.rmtree(next(Path(table.uri).glob("_mem_wal/*/*_gen_2")))
@@ -175,18 +172,20 @@ def test_what_can_not_be_merged_is_in_the_way(tmp_path: Path) -> None:
     assert "f" in table.dataset.schema.names
 
 
-def test_an_index_goes_with_its_column_and_no_writer_maintains_it(tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=KEYS)
-    dataset = table.dataset
-    dataset.drop_index("__lance_mem_wal")
-    dataset.create_scalar_index("text", "BTREE", name="text_idx")
-    dataset.initialize_mem_wal(maintained_indexes=["text_idx"])
-    planned = done(change(table, drop=["text"], apply=False))
-    assert (planned.indexes_dropped, planned.indexes_rebuilt) == (("text_idx",), ())
-    made = done(change(table, drop=["text"]))
-    assert made.indexes_dropped == ("text_idx",)
-    assert indexes(table) == {}
-    assert table.stores.views.table().mem_wal.maintained_indexes == ()
+@pytest.mark.parametrize("asked", [{"drop": ["c"]}, {"widen": [("c", "int64")]}])
+def test_a_column_with_an_index_waits_until_that_is_dropped(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    table = make(tmp_path)
+    table.dataset.create_scalar_index("c", "BTREE", name="c_idx")
+    told = refusal(change(table, **asked, fence=True))
+    assert "MW-K30" in told
+    assert "c_idx" in told
+    assert done(change(table, rename=[("c", "d")])).commits == 1
+    assert indexes(table) == {"c_idx": ["d"]}
+    done(change(table, rename=[("d", "c")]))
+    table.dataset.drop_index("c_idx")
+    assert done(change(table, **asked)).commits == 1
 
 
 def test_wide_tables_cost_what_their_columns_do(tmp_path: Path) -> None:
@@ -214,9 +213,7 @@ class Died(BaseException):
     """Stands for a kill."""
 
 
-@pytest.mark.parametrize(
-    "at", ["note", "drop", "commit", "committed", "build", "forget indexes", "forget"]
-)
+@pytest.mark.parametrize("at", ["commit", "committed"])
 def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path, at: str) -> None:
     table = make(tmp_path)
     put(table, 801, c=5)
@@ -225,14 +222,12 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path, at: str) 
         if now == at:
             raise Died
 
-    table.dataset.create_scalar_index("items", "LABEL_LIST", name="gone")
     asked: dict[str, Any] = {"widen": [("c", "int64")], "rename": [("f", "g")], "drop": ["items"]}
     with pytest.raises(Died):
         change(table, steps, **asked)
     done(change(table, **asked))
     dataset = table.dataset
     assert dataset.schema.field("c").type == pa.int64()
-    assert (indexes(table), dataset.config()) == ({"c_idx": ["c"]}, {})
     assert dataset.to_table(filter="c = 1001").num_rows == 1
     assert done(change(table, **asked)).outcome == "nothing_to_do"
     assert row_of(table, 801)["c"] == 5
@@ -262,7 +257,7 @@ def test_a_merge_in_between_makes_it_look_again(tmp_path: Path) -> None:
 
 
 def test_a_generation_that_comes_meanwhile_stops_it(tmp_path: Path) -> None:
-    table = make(tmp_path, index=None)
+    table = make(tmp_path)
 
     def put_and_commit() -> None:
         put(table, 901, c=5)
@@ -293,8 +288,7 @@ def test_a_commit_whose_reply_is_lost_counts(tmp_path: Path) -> None:
         before_commit=lambda: None,
         check_rest=lambda view: None,
     ).run()
-    assert (made.conflicts, made.changed, made.indexes) == (1, True, ("c_idx",))
-    assert table.dataset.config() == {}
+    assert (made.conflicts, made.commits) == (1, 1)
 
 
 def test_what_a_column_says_of_its_encoding_stays(tmp_path: Path) -> None:
@@ -308,26 +302,15 @@ def test_what_a_column_says_of_its_encoding_stays(tmp_path: Path) -> None:
     assert field.metadata.items() >= said.items()
 
 
-def test_an_index_built_in_between_is_built_again(tmp_path: Path) -> None:
-    table = make(tmp_path, index=None)
+def test_an_index_built_in_between_is_dropped(tmp_path: Path) -> None:
+    table = make(tmp_path)
 
     def build() -> None:
         table.dataset.create_scalar_index("c", "BTREE", name="late")
 
     made = done(change(table, once("commit", build), widen=[("c", "int64")]))
-    assert made.indexes_rebuilt == ("late",)
+    assert (made.indexes_dropped, indexes(table)) == (("late",), {})
     assert table.dataset.to_table(filter="c = 1001").num_rows == 1
-
-
-def test_an_index_that_writers_maintain_is_built_again(tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=KEYS, indexed=True)
-    dataset = table.dataset
-    dataset.create_scalar_index("text", "BTREE", name="text_idx")
-    done(change(table, widen=[("text", "large_string")]))
-    assert indexes(table)["text_idx"] == ["text"]
-    put(table, 950, text="x")
-    table.merge_all()
-    assert row_of(table, 950)["text"] == "x"
 
 
 @pytest.mark.parametrize(
@@ -354,7 +337,7 @@ def test_an_index_that_writers_maintain_is_built_again(tmp_path: Path) -> None:
 def test_what_would_lose_something_is_refused(
     tmp_path: Path, asked: dict[str, Any], code: str
 ) -> None:
-    table = make(tmp_path, index=None)
+    table = make(tmp_path)
     put(table, 651, c=1)
     before = table.stores.views.table()
     assert code in refusal(change(table, **asked, fence=True))
@@ -377,16 +360,16 @@ def test_what_would_lose_something_is_refused(
 def test_what_a_second_run_could_not_tell_apart_is_no_request(
     tmp_path: Path, asked: dict[str, Any]
 ) -> None:
-    assert change(make(tmp_path, index=None), **asked).exit_code == 2
+    assert change(make(tmp_path), **asked).exit_code == 2
 
 
 def test_what_a_policy_or_an_expiry_needs_is_kept(tmp_path: Path) -> None:
-    table = make(tmp_path, index=None)
+    table = make(tmp_path)
     table.dataset.add_columns(pa.field("at", pa.date32()))
     table.dataset.update_config({EXPIRE_KEY: make_expire("at", 86_400).as_text()})
     for asked in ({"drop": ["at"]}, {"rename": [("at", "on")]}, {"widen": [("at", "date64[ms]")]}):
         assert "MW-K21" in refusal(change(table, **asked))
-    policed = make(tmp_path / "p", index=None)
+    policed = make(tmp_path / "p")
     policy = make_policy({"c": ("sum", None)}, None, None)
     policed.dataset.update_config({STORED_KEY: policy.as_text()})
     assert "MW-K21" in refusal(change(policed, drop=["c"]))
@@ -394,7 +377,7 @@ def test_what_a_policy_or_an_expiry_needs_is_kept(tmp_path: Path) -> None:
 
 
 def test_files_of_a_lost_attempt_are_leftovers_that_cleanup_removes(tmp_path: Path) -> None:
-    table = make(tmp_path, index=None)
+    table = make(tmp_path)
     other = once("commit", lambda: table.dataset.delete("n = 1001"))
     assert done(change(table, other, widen=[("c", "int64")])).conflicts == 1
     named = {f"data/{f.path}" for p in table.dataset.get_fragments() for f in p.metadata.files}

@@ -19,7 +19,6 @@ import pyarrow as pa
 from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import Corruption, LostRace, StoreUnavailable
-from memwal.jobs.merge.plan import CommitShape, Join
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
@@ -161,7 +160,6 @@ def upsert(
     keys: Sequence[str],
     rows: Callable[[], pa.Table | pa.RecordBatchReader],
     *,
-    join: Join,
     deletes: pa.Table | None,
     marks: Mapping[ShardId, int],
     cause: Callable[[], Exception | None] = lambda: None,
@@ -173,11 +171,11 @@ def upsert(
     builder = base.merge_insert(list(keys)).when_matched_update_all().when_not_matched_insert_all()
     if deletes is not None and len(deletes):
         builder = builder.when_not_matched_by_source_delete(key_predicate(deletes))
-    return _execute(base, builder, rows, join=join, marks=marks, cause=cause)
+    return _execute(base, builder, rows, marks=marks, cause=cause)
 
 
 def delete_keys(
-    base: Any, keys: Sequence[str], dead: pa.Table, *, join: Join, marks: Mapping[ShardId, int]
+    base: Any, keys: Sequence[str], dead: pa.Table, *, marks: Mapping[ShardId, int]
 ) -> CommitStats:
     """Delete keys by a join, however many, in one commit without a retry on conflict.
 
@@ -185,7 +183,7 @@ def delete_keys(
     port says.
     """
     builder = base.merge_insert(list(keys)).when_matched_delete()
-    return _execute(base, builder, lambda: dead, join=join, marks=marks)
+    return _execute(base, builder, lambda: dead, marks=marks)
 
 
 def _execute(
@@ -193,11 +191,10 @@ def _execute(
     builder: Any,
     rows: Callable[[], pa.Table | pa.RecordBatchReader],
     *,
-    join: Join,
     marks: Mapping[ShardId, int],
     cause: Callable[[], Exception | None] = lambda: None,
 ) -> CommitStats:
-    builder = builder.conflict_retries(0).use_index(join is Join.INDEX)
+    builder = builder.conflict_retries(0).use_index(False)
     if marks:
         builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
     with span("memwal merge commit", table=base.uri, shards=len(marks)) as tell:
@@ -302,9 +299,7 @@ class LanceSharedFold:
         self._bytes_read += count_bytes_read((self.base,))
         return self._bytes_read
 
-    def commit(
-        self, shape: CommitShape, marks: Mapping[ShardId, int]
-    ) -> Mapping[ShardId, CommitStats]:
+    def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:
         """Upsert all winners and set all marks in one commit (see the port)."""
         made = {shard: self._count(shard) for shard in self.members}  # of the base as it is now
         members = self.members.values()
@@ -312,9 +307,9 @@ class LanceSharedFold:
         dead = pa.concat_tables([key_table(m.tombstones, self.every.schema) for m in members])
         keys, marks = self.every.column_names, {shard: marks[shard] for shard in self.members}
         if len(rows) or not len(dead):
-            upsert(self.base, keys, lambda: rows, join=shape.join, deletes=dead, marks=marks)
+            upsert(self.base, keys, lambda: rows, deletes=dead, marks=marks)
         else:
-            delete_keys(self.base, keys, dead, join=shape.join, marks=marks)
+            delete_keys(self.base, keys, dead, marks=marks)
         return made
 
     def _count(self, shard_id: ShardId) -> CommitStats:
