@@ -272,10 +272,6 @@ class MemorySharedFold:
         """How many live keys the base holds more than once."""
         return sum(fold.double_keys for fold in self.members)
 
-    def inserts_many(self) -> bool:
-        """Always False: the fake does not know."""
-        return False
-
     def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:
         """Write all winners and all marks."""
         parts = [fold.made(Deletes.SAME_COMMIT, marks[fold.shard_id]) for fold in self.members]
@@ -289,8 +285,8 @@ class MemorySharedFold:
 
 
 @dataclass(kw_only=True)
-class ManualTurns:
-    """The Turns port, scripted: `meanwhile` is what others do before a held turn begins.
+class ManualCommitQueue:
+    """The CommitQueue port, scripted: `meanwhile` is what others do before a held turn begins.
 
     It keeps nobody out. `losses` counts the refused commits that were reported to it.
     """
@@ -301,7 +297,7 @@ class ManualTurns:
     losses: int = 0
 
     @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         """Begin a turn, and yield `held` as it was set."""
         self.turns += 1
         if self.held:

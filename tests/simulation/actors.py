@@ -56,8 +56,8 @@ OUTCOMES = (MemWalError,)
 
 
 @dataclass(kw_only=True)
-class SimTurns:
-    """The Turns port of a host that keeps nobody out: what has to be safe without it, has to be so.
+class SimCommitQueue:
+    """The CommitQueue port, which keeps nobody out: what has to be safe without it, has to be so.
 
     After a refused commit some turns are held, so that merges look again before they commit.
     """
@@ -65,7 +65,7 @@ class SimTurns:
     left: int = 0
 
     @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         held = self.left > 0
         self.left -= held
         yield held
@@ -147,7 +147,7 @@ class Jobs:
     shards: list[ShardId]
     setup: Setup
     refreshed: Callable[[int], None]
-    turns: SimTurns = field(default_factory=SimTurns)
+    queue: SimCommitQueue = field(default_factory=SimCommitQueue)
     taken: dict[int, dict[ShardId, int]] = field(default_factory=dict)
     """What was flushed by the time that a snapshot says it is of."""
     seen: Counter[str] = field(default_factory=Counter)
@@ -223,7 +223,7 @@ class Jobs:
                         limits=limits,
                         before_commit=watch.before_commit if watched else check,
                         before_view=watch.before_view if watched else (lambda: None),
-                        turns=self.turns,
+                        queue=self.queue,
                         steps=self.steps_of(actor),
                     )
                     if self.setup.shared:
@@ -331,7 +331,7 @@ class Jobs:
                     progress=SILENT,
                     remembered=None if full else stores.evidence.recall_sweep(),
                 )
-                table.foresee(None if table.remembered is None else stores.base())
+                table.plan_commits(None if table.remembered is None else stores.base())
                 self.seen["garbage passes by difference"] += table.by_difference
                 collect_garbage([table], lambda batches: [deleter.run(b) for b in batches])
                 self._count_garbage(table)

@@ -123,9 +123,6 @@ class SimSharedFold:
     bytes_read: int = 0
     double_keys: int = 0
 
-    def inserts_many(self) -> bool:
-        return False
-
     def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:
         live: dict[int, int] = {}
         gone: frozenset[int] = frozenset()

@@ -52,7 +52,7 @@ class Needed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class DestinationState:
     """What is at the destination: backups, what they need, and all objects with their sizes.
 
     `known` has what some backup's list says of each object. `ours` are paths that no backup needs,
@@ -80,7 +80,7 @@ class CopyPlan:
     copied: tuple[Needed, ...]
 
 
-def check_place(place: Place, source: str) -> None:
+def check_place(place: DestinationState, source: str) -> None:
     """Raise Refused for a place that is not this table's, or that somebody else wrote to."""
     strange = [path for path in sorted(place.sizes) if not _is_expected(path, place)]
     named = ", ".join(name_some(strange, _NAMED_MAX, "objects"))
@@ -104,7 +104,7 @@ def check_place(place: Place, source: str) -> None:
         )
 
 
-def _is_expected(path: str, place: Place) -> bool:
+def _is_expected(path: str, place: DestinationState) -> bool:
     if path in place.known or path in place.ours or path.startswith(f"{layout.MAINTENANCE}/"):
         return True
     name = path.rsplit("/", 1)[-1]
@@ -118,7 +118,9 @@ def _is_expected(path: str, place: Place) -> bool:
     )
 
 
-def check_history(place: Place, source: str, version: int, former_at_nanos: int | None) -> None:
+def check_history(
+    place: DestinationState, source: str, version: int, former_at_nanos: int | None
+) -> None:
     """Raise Refused if the place's newest backup is of another table, or of another history.
 
     `former_at_nanos` is when the source committed that backup's version, None if it has expired.
@@ -147,7 +149,7 @@ def check_history(place: Place, source: str, version: int, former_at_nanos: int 
         )
 
 
-def plan_copies(place: Place, wanted: Iterable[Needed]) -> CopyPlan:
+def plan_copies(place: DestinationState, wanted: Iterable[Needed]) -> CopyPlan:
     """Choose what to copy. Raises Refused for another object under one of the paths."""
     kept: list[BackupObject] = []
     there: list[Needed] = []

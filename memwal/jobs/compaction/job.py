@@ -48,7 +48,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             clock=stores.clock,
             read_store_time=partial(read_store_time, stores.objects),
             rewrite=rewrite,
-            foresee_indexes=lambda view: catchup.foresee(view).indexes,
+            plan_indexes=lambda view: catchup.plan(view).indexes,
             catch_up=lambda: catchup.catch_up(view).indexes,
             limits=choose_limits(CompactionLimits, table.resolved),
             steps=options.steps,

@@ -32,8 +32,8 @@ from memwal.jobs.erase.plan import (
     Finding,
     Judge,
     Kind,
-    Look,
     Pin,
+    SearchResult,
     check_pins,
     count_holders,
     describe_stuck,
@@ -82,8 +82,8 @@ class Eraser:
     run_job: Callable[[str], JobOnTable]
     must_stop: Callable[[Sequence[JobOnTable]], bool]
     record: Erasure | None = None
-    first: Look = field(init=False)
-    look: Look = field(init=False)
+    first: SearchResult = field(init=False)
+    look: SearchResult = field(init=False)
     found: dict[str, int] = field(init=False, default_factory=dict)
     claimed: list[str] = field(init=False, default_factory=list)
     dropped: list[AuditItem] = field(init=False, default_factory=list)
@@ -370,7 +370,7 @@ class Eraser:
                 break
         self.warnings += getattr(self.jobs[-1].report, "warnings", ())
 
-    def _empty(self) -> Look | None:
+    def _empty(self) -> SearchResult | None:
         """Put sentinels in place of WAL entries that hold a key and nobody needs but for their
         positions, which are never free. Returns what it saw, where that stays true.
         """
@@ -404,7 +404,7 @@ class Eraser:
     # ---- the proof
 
     def _prove(
-        self, view: TableView, seen: Look | None, stopped: MemWalError | None
+        self, view: TableView, seen: SearchResult | None, stopped: MemWalError | None
     ) -> EraseTableReport:
         """Step 8."""
         record, erasures = self._open, self.stores.erasures

@@ -98,11 +98,11 @@ def run_resume(options: EraseOptions, progress: Progress) -> JobReport:
                 left = {**left, record.erasure_id: report.erasure}
             if report.outcome == HELD:
                 break
-        told = (text for job in jobs for text in getattr(job.report, "warnings", ()))
+        warnings = (text for job in jobs for text in getattr(job.report, "warnings", ()))
         return EraseTableReport(
             table=name,
             erasures=tuple(left.values()),
-            warnings=tuple(dict.fromkeys(told)),
+            warnings=tuple(dict.fromkeys(warnings)),
             **sum_up_jobs(jobs),
         )
 

@@ -144,7 +144,7 @@ class Pin:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class SearchResult:
     """What a search found.
 
     `versions` has when each retained version of main was committed, and `index_names` the names of
@@ -203,7 +203,7 @@ class Finding:
 class Judge:
     """What the objects of a look are judged by. `kept` has garbage's reasons, by path."""
 
-    look: Look
+    look: SearchResult
     erasure: Erasure
     permission: Permission
     kept: Mapping[str, str]
@@ -333,7 +333,7 @@ def is_again(seen: Sighting, erasure: Erasure) -> bool:
     return False
 
 
-def count_holders(look: Look, findings: Iterable[Finding]) -> dict[str, int]:
+def count_holders(look: SearchResult, findings: Iterable[Finding]) -> dict[str, int]:
     """What holds the keys, or may, by kind; the files of an index or of a generation are one."""
     groups = {seen.path: seen.group or seen.path for seen in look.sightings}
     held = {(found.kind, groups[found.path]) for found in findings if found.is_left}

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from memwal.errors import Corruption, MemWalError, Missing, Unsupported
 from memwal.format import layout
 from memwal.jobs.erase.keys import Keys
-from memwal.jobs.erase.plan import By, Kind, Look, Pin, Sighting, find_kind
+from memwal.jobs.erase.plan import By, Kind, Pin, SearchResult, Sighting, find_kind
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.model import Checkpoint, ShardId, StoredFile, TableView
@@ -80,7 +80,7 @@ class TableSearch:
     keys: Keys
     backups: str | None = None
 
-    def look(self, view: TableView) -> Look:
+    def look(self, view: TableView) -> SearchResult:
         """Look at every object that is below the table now. Raises MemWalError."""
         if others := self.stores.tables.base(view.version).base_paths().values():
             folder = next(iter(others)).path
@@ -104,7 +104,7 @@ class TableSearch:
             if one.kind is Kind.GENERATION and one.rows:
                 groups[one.group] = groups.get(one.group, 0) + one.rows
         checkpoints = self.stores.checkpoints.list()
-        return Look(
+        return SearchResult(
             version=view.version,
             sightings=tuple(_share_group(s, groups) for s in found),
             versions={

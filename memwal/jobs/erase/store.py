@@ -19,7 +19,7 @@ from memwal.format import layout
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, ShardValues
 from memwal.ingest.target import IngestTable
 from memwal.jobs.erase.keys import Keys
-from memwal.jobs.erase.plan import Kind, Look, Pin, Sighting
+from memwal.jobs.erase.plan import Kind, Pin, SearchResult, Sighting
 from memwal.jobs.erase.search import is_data
 from memwal.jobs.index_catchup.apply import SegmentTask
 from memwal.jobs.index_catchup.store import LanceIndexTable
@@ -55,7 +55,7 @@ class TableTombstones:
         self._stores = stores
         self._keys = keys
 
-    def plan(self, view: TableView, look: Look) -> Claims:
+    def plan(self, view: TableView, look: SearchResult) -> Claims:
         """Choose the shards to claim. Raises Refused, Unsupported as an ingest does."""
         self._check_shards(view, look)
         claimed = self._read_waiting(view, look)
@@ -97,7 +97,7 @@ class TableTombstones:
     def _writers(self) -> ShardWriters:
         return self._table.make_writers()
 
-    def _check_shards(self, view: TableView, look: Look) -> None:
+    def _check_shards(self, view: TableView, look: SearchResult) -> None:
         for broken in view.broken:
             raise broken.error
         held = {s.shard_id for s in look.sightings if s.rows and s.shard_id is not None}
@@ -109,7 +109,7 @@ class TableTombstones:
                     "writer may claim it",
                 )
 
-    def _read_waiting(self, view: TableView, look: Look) -> dict[ShardId, pa.Table]:
+    def _read_waiting(self, view: TableView, look: SearchResult) -> dict[ShardId, pa.Table]:
         """The keys of what the base does not have yet: in a shard's WAL above its replay position,
         or in a pending generation.
         """
@@ -137,7 +137,7 @@ class TableTombstones:
     # ---- keys that are in the base only
 
     def _route(
-        self, view: TableView, look: Look, waiting: Sequence[pa.Table]
+        self, view: TableView, look: SearchResult, waiting: Sequence[pa.Table]
     ) -> list[tuple[Place, pa.Table]]:
         """The keys of live rows of the base that no waiting shard deletes, by where they go."""
         if not look.fragments:
@@ -177,7 +177,7 @@ class TableTombstones:
 
     # ---- marks
 
-    def _mark(self, view: TableView, look: Look) -> dict[ShardId, ErasureMark]:
+    def _mark(self, view: TableView, look: SearchResult) -> dict[ShardId, ErasureMark]:
         """How far every shard goes; one without a manifest too, by what lies in its folder."""
         positions: dict[ShardId, int] = {}
         generations: dict[ShardId, int] = {}

@@ -193,8 +193,8 @@ class _Planner:
         index = self.index
         # A full-text index that covers nothing tells no stop words, so it is appended to; one on a
         # nested column can't be.
-        told = index.kind != "INVERTED" or index.is_nested or bool(index.covered)
-        return index.kind in SEGMENT_KINDS and len(index.columns) == 1 and told
+        is_described = index.kind != "INVERTED" or index.is_nested or bool(index.covered)
+        return index.kind in SEGMENT_KINDS and len(index.columns) == 1 and is_described
 
     def _refusal(self) -> str | None:
         """Why the index can't be extended at all; None when it can."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError, WorkerDied
-from memwal.jobs.merge.apply import RefreshWatch, ShardMerger, foresee_shard
+from memwal.jobs.merge.apply import RefreshWatch, ShardMerger, report_dry_run
 from memwal.jobs.merge.apply.shared_commits import SharedMerger
 from memwal.jobs.merge.plan import (
     LeftShard,
@@ -24,7 +24,7 @@ from memwal.jobs.merge.plan import (
 from memwal.jobs.merge.report import ShardReport, report_merge
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.store import LanceMergeTable
-from memwal.jobs.merge.store.commits import HostTurns
+from memwal.jobs.merge.store.commits import HostCommitQueue
 from memwal.model import ShardId, ShardView
 from memwal.report import DONE, FAILED, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.rows.memory import needed_bytes
@@ -139,7 +139,7 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
         if not request.allow_reinitialised:
             stores.views.lineage(view, merge.work)
         planned = [
-            foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work
+            report_dry_run(stores.views, view, shard, request, merge.limits) for shard in merge.work
         ]
         more = list_policy_warnings(table.resolved, view)
         return report_merge(name, view, merge.left, planned, version_after=view.version, more=more)
@@ -168,8 +168,6 @@ class MergeUnit(TableUnit):
     request: MergeRequest
     limits: MergeLimits
     lease_token: int | None = None
-    alone: bool = False
-    """Whether this is the only unit of its table in the run."""
     lineage: Lineage = field(default_factory=Lineage)
     held_bytes_min: int = 0
     """Memory that the largest generation takes: every commit holds at least one generation."""
@@ -207,7 +205,6 @@ def make_units(
             lineage=lineage.part(shard_ids),
             memory_bytes_max=limits.memory_bytes_max,
             held_bytes_min=max(largest[shard_id] for shard_id in shard_ids),
-            alone=len(groups) == 1,
         )
         for shard_ids in groups
     ]
@@ -248,7 +245,7 @@ def _merge(unit: MergeUnit, stores: Stores) -> tuple[ShardReport, ...]:
         limits=replace(unit.limits, memory_bytes_max=unit.memory_bytes_max),
         before_commit=before_commit,
         before_view=watch.before_view,
-        turns=HostTurns(unit.uri, stores.clock, waiting=cancel.check, alone=unit.alone),
+        queue=HostCommitQueue(unit.uri, stores.clock, waiting=cancel.check),
     )
     if len(unit.shard_ids) == 1:
         return (merger.run(unit.shard_ids[0], unit.request),)

@@ -285,7 +285,9 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
     return NextCommit(generations=tuple(chosen))
 
 
-def foresee(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> tuple[NextCommit, ...]:
+def plan_commits(
+    shard: ShardView, request: MergeRequest, limits: MergeLimits
+) -> tuple[NextCommit, ...]:
     """Every commit that a run would make of what is pending now. Raises Refused as `plan_commit`.
 
     A commit may still be cut to one generation when its keys are known (`choose_deletes`).

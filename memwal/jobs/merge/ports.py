@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -58,19 +58,16 @@ class Fold(Protocol):
         ...
 
 
-class Turns(Protocol):
+class CommitQueue(Protocol):
     """Lets the merges of one table on one host take turns to commit.
 
     This only saves work that a conflict would waste: Lance decides which commits land.
     """
 
-    def turn(
-        self, inserts_many: Callable[[], bool] = lambda: False
-    ) -> AbstractContextManager[bool]:
+    def turn(self) -> AbstractContextManager[bool]:
         """Take a turn for a commit; yields whether the others wait until it ends.
 
-        They wait only after a recent conflict, or where one is to be expected: others merge the
-        table now, and `inserts_many` says that this commit inserts many keys.
+        They wait only after a recent conflict.
         """
         ...
 
@@ -79,11 +76,11 @@ class Turns(Protocol):
         ...
 
 
-class NoTurns:
-    """The Turns port without turns: everybody commits at once, and retries when refused."""
+class NoCommitQueue:
+    """The CommitQueue port without turns: everybody commits at once, and retries when refused."""
 
     @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         """Commit at once; nobody waits."""
         yield False
 
@@ -125,13 +122,6 @@ class SharedFold(Protocol):
     @property
     def double_keys(self) -> int:
         """As that of `Fold`, of all folds together."""
-        ...
-
-    def inserts_many(self) -> bool:
-        """Whether it surely inserts so many keys that Lance refuses it beside another such commit.
-
-        May scan the base's keys, where that costs less than a refusal.
-        """
         ...
 
     def commit(self, marks: Mapping[ShardId, int]) -> Mapping[ShardId, CommitStats]:

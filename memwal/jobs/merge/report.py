@@ -115,8 +115,8 @@ class MergeTableReport(TableReport):
 def report_left(left: LeftShard) -> ShardReport:
     """The report of a shard that the run leaves as it is."""
     at = left.merged_generation
-    told = describe_error(left.error, NOTHING_TO_DO)
-    return ShardReport(shard_id=left.shard_id, from_generation=at, to_generation=at, **told)
+    described = describe_error(left.error, NOTHING_TO_DO)
+    return ShardReport(shard_id=left.shard_id, from_generation=at, to_generation=at, **described)
 
 
 def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> ShardReport:

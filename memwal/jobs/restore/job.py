@@ -73,8 +73,8 @@ def _explain_new(table: ResolvedTable) -> ResolvedTable:
     """Where nothing has the name, a folder that is yet to be made may be meant."""
     if table.unknown is None:
         return table
-    told = f"{table.unknown}; a new place is written ./{table.name}"
-    return table.model_copy(update={"unknown": told})
+    text = f"{table.unknown}; a new place is written ./{table.name}"
+    return table.model_copy(update={"unknown": text})
 
 
 def _read_nothing(stores: Stores) -> TableView:

@@ -118,7 +118,7 @@ def run(
         table=where,  # type: ignore[arg-type]
         **{"clock": ManualClock(), "read_store_time": lambda name: STORE_NOW, **settings},
         rewrite=where.rewrite,
-        foresee_indexes=lambda view: [index_report("done" if behind else "nothing_to_do")],
+        plan_indexes=lambda view: [index_report("done" if behind else "nothing_to_do")],
         catch_up=catch_up,
     ).run(where, dry_run=dry_run)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from memwal.jobs.erase.plan import (
     Finding,
     Judge,
     Kind,
-    Look,
+    SearchResult,
     Sighting,
     State,
     describe_stuck,
@@ -31,7 +31,7 @@ from tests.support.views import make_manifest
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")
 DAY = 86_400 * 10**9
-LOOK = Look(
+LOOK = SearchResult(
     version=9,
     sightings=(),
     versions={5: DAY, 6: 2 * DAY, 8: 3 * DAY, 9: 4 * DAY},

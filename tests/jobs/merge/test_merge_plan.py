@@ -20,10 +20,10 @@ from memwal.jobs.merge.plan import (
     check_table,
     choose_deletes,
     choose_generations,
-    foresee,
     hold,
     is_guarded,
     plan_commit,
+    plan_commits,
 )
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import (
@@ -115,9 +115,9 @@ def test_a_generation_that_memory_has_no_room_for_is_refused() -> None:
     large = shard(1, generation(2, 10**9))
     text = rf"{large.shard_id}: generation 2 has 1,000 MB .* 2,388 MB .* up to 56 MB of such rows"
     with pytest.raises(Refused, match=text):
-        foresee(large, ALL, small)
+        plan_commits(large, ALL, small)
     with pytest.raises(Refused, match=r"generation 1 .* a task 300 MB, enough for none"):
-        foresee(large, ALL, replace(small, memory_bytes_max=parse_bytes("300MB")))
+        plan_commits(large, ALL, replace(small, memory_bytes_max=parse_bytes("300MB")))
 
 
 def test_an_unknown_size_counts_as_full() -> None:
@@ -247,7 +247,7 @@ def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
     view: ShardView, request: MergeRequest, limits: MergeLimits
 ) -> None:
     try:
-        commits = foresee(view, request, limits)
+        commits = plan_commits(view, request, limits)
     except Refused:
         last, until = view.manifest.current_generation - 1, request.until_generation
         asked = range(view.merged_generation + 1, min(last, last if until is None else until) + 1)

@@ -31,7 +31,7 @@ from memwal.rows import policy_operators
 from memwal.rows.policy import STORED_KEY, RowPolicy, make_policy
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
-from memwal.testing.tables import ManualTurns
+from memwal.testing.tables import ManualCommitQueue
 from tests.support.builders import KINDS, Table, hand_written, list_generations
 from tests.support.policy_tables import (
     PolicyTable,
@@ -263,7 +263,7 @@ def test_operands_that_others_merged_before_the_turn_are_not_counted_again(
             request = MergeRequest(until_generation=until)
             done.append(table.merger().run(table.shards[0], request))
 
-    merge = table.merge(turns=ManualTurns(meanwhile=meanwhile))
+    merge = table.merge(queue=ManualCommitQueue(meanwhile=meanwhile))
     assert [m.error for m in done] == [None]
     assert merge.commits == 2 - until
     assert table.base_rows() == truth

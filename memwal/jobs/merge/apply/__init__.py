@@ -43,10 +43,10 @@ from memwal.jobs.merge.plan import (
     check_next,
     check_table,
     choose_deletes,
-    foresee,
     plan_commit,
+    plan_commits,
 )
-from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable, NoTurns, Turns
+from memwal.jobs.merge.ports import CommitQueue, CommitStats, Fold, MergeTable, NoCommitQueue
 from memwal.jobs.merge.report import (
     ShardReport,
     ShardTotals,
@@ -145,11 +145,11 @@ class ShardRun(ShardTotals):
     def report(self, error: MemWalError | None = None) -> ShardReport:
         """The report at the end of the run; `error` is what ended it early."""
         advanced = self.to_generation > self.from_generation
-        told = describe_error(error, DONE if advanced else NOTHING_TO_DO)
+        described = describe_error(error, DONE if advanced else NOTHING_TO_DO)
         if error is not None and advanced:
-            told["outcome"] = PARTIAL
+            described["outcome"] = PARTIAL
         seconds = round(self.seconds, 3)
-        return ShardReport.model_validate({**dict(self), **told, "seconds": seconds})
+        return ShardReport.model_validate({**dict(self), **described, "seconds": seconds})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +165,7 @@ class ShardMerger:
     """Called before each writing step; raises when the run has lost its lease."""
     before_view: Callable[[], None] = lambda: None
     """Called before each view that commits build on (see `RefreshWatch`)."""
-    turns: Turns = NoTurns()
+    queue: CommitQueue = NoCommitQueue()
 
     def run(
         self, shard_id: ShardId, request: MergeRequest, run: ShardRun | None = None
@@ -233,7 +233,7 @@ class ShardMerger:
             try:
                 fold, plan = self._prepare(view, plan, fold)
                 asked = self.clock.monotonic_seconds()
-                with self.turns.turn() as held:
+                with self.queue.turn() as held:
                     deadline += self.clock.monotonic_seconds() - asked
                     if held:
                         view = self._take_view_in_turn(run, request)
@@ -248,7 +248,7 @@ class ShardMerger:
                 fold, least = None, len(plan.generations)
             except (LostRace, StoreUnavailable, Missing) as error:
                 if isinstance(error, LostRace):
-                    self.turns.lost()
+                    self.queue.lost()
                 view = self._look_after_error(run, error)
                 shard = view.shards[0]
                 if shard.merged_generation >= start:
@@ -411,14 +411,14 @@ def _is_next(plan: NextCommit, shard: ShardView) -> bool:
     return shard.pending[: len(plan.generations)] == plan.generations
 
 
-def foresee_shard(
+def report_dry_run(
     views: Views, view: TableView, shard: ShardView, request: MergeRequest, limits: MergeLimits
 ) -> ShardReport:
     """Report what a run would commit of a shard, or why it would not; commits nothing."""
     try:
         if not request.allow_reinitialised:
             check_shard_lineage(views, view, shard)
-        return report_planned(shard, foresee(shard, request, limits))
+        return report_planned(shard, plan_commits(shard, request, limits))
     except MemWalError as error:
         at = shard.merged_generation
         left = LeftShard(shard_id=shard.shard_id, merged_generation=at, error=error)

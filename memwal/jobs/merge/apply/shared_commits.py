@@ -95,7 +95,7 @@ class _Rounds:
                 if together is None:
                     continue
                 asked = self.single.clock.monotonic_seconds()
-                with self.single.turns.turn(together.inserts_many) as held:
+                with self.single.queue.turn() as held:
                     deadline += self.single.clock.monotonic_seconds() - asked
                     if held:
                         view = self._take_view(self.left())
@@ -106,7 +106,7 @@ class _Rounds:
             except (LostRace, StoreUnavailable, Missing) as error:
                 lost += 1
                 if isinstance(error, LostRace):
-                    self.single.turns.lost()
+                    self.single.queue.lost()
                 view = self._look_after_error(plans, error)
                 if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
                     self.single.wait(error, lost, deadline, f"{count_of(len(plans), 'shard')}")

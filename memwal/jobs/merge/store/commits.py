@@ -42,20 +42,15 @@ WAIT_SECONDS_MAX = 120.0
 """The longest wait for a turn; after that, a merge commits alongside the others."""
 
 _POLL_SECONDS = 0.02
-_KEPT_SECONDS = 86_400.0
 _OPEN = os.O_RDWR | os.O_NOFOLLOW
 
-# Of two concurrent commits that both insert this many keys or more, Lance refuses one.
-_COMPARED_MIN = 200
 
-
-class HostTurns:
-    """The Turns port: a lock file per table, which the kernel unlocks when its holder dies.
+class HostCommitQueue:
+    """The CommitQueue port: a lock file per table, which the kernel unlocks when its holder dies.
 
     Of two concurrent commits that insert 200 keys or more, Lance refuses the second, whose join and
-    writes are wasted. Smaller ones both pass, so turns are taken only for a while after a refusal,
-    or after a commit that would have been refused beside another; the file's time says when that
-    was. Where no file can be made, there are no turns.
+    writes are wasted. Smaller ones both pass, so turns are taken only for a while after a refusal;
+    the file's time says when that was. Where no file can be made, there are no turns.
     """
 
     def __init__(
@@ -64,24 +59,17 @@ class HostTurns:
         clock: Clock,
         *,
         waiting: Callable[[], None] = lambda: None,
-        alone: bool = True,
         folder: Path | None = None,
     ) -> None:
-        """`waiting` is called while a turn is waited for, and may raise.
-
-        `alone` means that nobody else is known to merge the table now.
-        """
+        """`waiting` is called while a turn is waited for, and may raise."""
         self._clock = clock
         self._waiting = waiting
-        self._alone = alone
         self._folder = folder or _own_folder()
         self._name = f"{hashlib.sha256(uri.encode()).hexdigest()[:32]}.turn"
 
     @contextmanager
-    def turn(self, inserts_many: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def turn(self) -> Iterator[bool]:
         """See the port."""
-        if not self._alone and inserts_many():
-            self.lost()  # commits would be refused, so turns are taken from now on
         file = self._open_recent()
         if file is None:
             yield False
@@ -108,9 +96,6 @@ class HostTurns:
                 os.utime(file, ns=(now, now))
             finally:
                 os.close(file)
-            for other in self._folder.glob("*.turn"):
-                if now - other.lstat().st_mtime_ns > _KEPT_SECONDS * 1e9:
-                    other.unlink()
 
     def _open_recent(self) -> int | None:
         """The lock file, if a commit was refused lately."""
@@ -324,11 +309,6 @@ class LanceSharedFold:
     def double_keys(self) -> int:
         """See the port."""
         return sum(int(np.count_nonzero(live > 1)) for live, _ in self._copies.values())
-
-    def inserts_many(self) -> bool:
-        """See the port."""
-        new = sum(int(np.count_nonzero(live == 0)) for live, _ in self._copies.values())
-        return new >= _COMPARED_MIN
 
     @cached_property
     def _copies(self) -> Mapping[ShardId, Sequence[Places]]:
