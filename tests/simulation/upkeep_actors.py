@@ -105,7 +105,7 @@ class Upkeep:
                     clock=stores.clock,
                     read_store_time=partial(read_store_time, stores.objects),
                     rewrite=rewrite,
-                    plan_indexes=lambda view: catchup.plan_commits(view).indexes,
+                    plan_indexes=lambda view: catchup.plan(view).indexes,
                     catch_up=lambda: catchup.catch_up(view).indexes,
                     limits=CompactionLimits(target_rows_per_fragment=8),
                     take_lease=lease.take,
