@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 from memwal.errors import Corruption, LostRace, MemWalError, Missing, Refused
 from memwal.jobs.backup.plan import (
     NUMBERED,
+    BackupTableReport,
     CopyPlan,
     Damage,
     DestinationState,
@@ -44,13 +45,13 @@ from memwal.jobs.backup.plan import (
     check_same,
     choose_deleted,
     choose_expired,
+    describe_backup,
     find_shards,
     is_passing,
     list_hints,
     name_damage,
     plan_copies,
 )
-from memwal.jobs.backup.report import BackupTableReport, describe_backup
 from memwal.jobs.backup.request import Keep
 from memwal.model import Backup, BackupMark, BackupObject
 from memwal.ports import Clock, Steps, no_steps

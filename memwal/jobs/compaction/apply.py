@@ -24,13 +24,13 @@ from memwal.jobs.compaction.plan import (
     AgedFragment,
     CompactionLimits,
     CompactionPlan,
+    CompactionTableReport,
     CompactionTask,
     TableFragments,
     choose_tasks,
     is_worth_purging,
 )
-from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.jobs.index_catchup.report import IndexCatchupReport
+from memwal.jobs.index_catchup.plan import IndexCatchupReport
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, describe_error, join_errors, sum_up

@@ -29,6 +29,8 @@ from memwal.format.unknown import check_details
 from memwal.indexes import FragmentFacts, Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
+    IndexCatchupReport,
+    IndexCatchupTableReport,
     IndexPlan,
     Method,
     check_names,
@@ -36,7 +38,6 @@ from memwal.jobs.index_catchup.plan import (
     plan_index,
     plan_indexes,
 )
-from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, back_off, no_steps

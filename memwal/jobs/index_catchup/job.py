@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rich.console import RenderableType
+
+from memwal.grid import Column, build_table, format_count, numbers, prose, style_outcome, words
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob, SegmentTask
-from memwal.jobs.index_catchup.plan import CatchupLimits, weigh
+from memwal.jobs.index_catchup.plan import (
+    CatchupLimits,
+    IndexCatchupReport,
+    IndexCatchupTableReport,
+    weigh,
+)
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.index_catchup.store import LanceIndexTable, SegmentUnit, run_segment_unit
 from memwal.model import TableView
@@ -74,3 +82,22 @@ def make_catchup_job(
         is_current=table.is_current,
         before_commit=table.before_commit,
     )
+
+
+# ---- what people see
+
+
+INDEXES: tuple[Column[IndexCatchupReport], ...] = (
+    words("index", lambda index: index.name),
+    words("outcome", lambda index: style_outcome(index.outcome)),
+    words("method", lambda index: index.method),
+    numbers("unindexed rows", lambda index: f"{format_count(index.unindexed_rows_before)} -> "
+                                            f"{format_count(index.unindexed_rows_after)}"),
+    numbers("seconds", lambda index: f"{index.seconds:.2f}"),
+    prose("why", lambda index: index.reason or ""),
+)  # fmt: skip
+
+
+def show_table(report: IndexCatchupTableReport) -> list[RenderableType]:
+    """Render a line for each index."""
+    return [build_table(report.indexes, INDEXES)] if report.indexes else []

@@ -18,11 +18,12 @@ from memwal.jobs.rescue.plan import (
     RescueAction,
     RescueEvidence,
     RescueMark,
+    RescueShardReport,
     ShardRescue,
     plan_rescue,
+    report_shard,
     still_unflushed,
 )
-from memwal.jobs.rescue.report import RescueShardReport, report_shard
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import ShardId
 from memwal.ports import Clock, Steps, no_steps

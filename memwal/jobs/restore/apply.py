@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 from memwal.errors import LostRace
 from memwal.format import layout
 from memwal.jobs.restore.plan import (
+    RestoredShardReport,
+    RestoreTableReport,
     check_end,
     check_list,
     check_place,
@@ -31,7 +33,6 @@ from memwal.jobs.restore.plan import (
     plan_claim,
     plan_end,
 )
-from memwal.jobs.restore.report import RestoredShardReport, RestoreTableReport
 from memwal.jobs.restore.request import RestoreRequest
 from memwal.model import Backup, BackupObject, BackupShard, RestoreMark, ShardManifest, StoredFile
 from memwal.ports import Steps

@@ -35,6 +35,7 @@ from memwal.errors import (
 )
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
+    SnapshotTableReport,
     Storage,
     Stored,
     choose_storage,
@@ -43,7 +44,6 @@ from memwal.jobs.snapshot.plan import (
     is_fresh,
     resolve_specs,
 )
-from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.model import MemWalState, ShardId, ShardManifest, ShardSpec, TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO

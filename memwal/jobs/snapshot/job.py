@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from memwal.errors import Refused
 from memwal.jobs.snapshot.apply import SnapshotRefresher
+from memwal.jobs.snapshot.plan import SnapshotTableReport
 from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.model import TableView
 from memwal.report import JobReport, TableReport
@@ -16,6 +20,7 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.text import count_of
 
 
 def check_lease(options: RunOptions) -> None:
@@ -56,3 +61,15 @@ def make_refresher(
         before_commit=table.before_commit,
         before_repair=table.before_repair,
     )
+
+
+# ---- what people see
+
+
+def show_table(report: SnapshotTableReport) -> list[RenderableType]:
+    """Render how many shards the snapshot has, where it is stored, and the number of repairs."""
+    if report.storage is None:
+        return [Text(f"  {report.reason}")] if report.reason else []
+    shards, repairs = count_of(report.num_shards or 0, "shard"), count_of(report.repairs, "repair")
+    text = f"  {shards}, {report.storage}, {repairs}"
+    return [Text(f"{text} ({report.reason})")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import ClassVar
 
 from memwal.errors import Refused
 from memwal.model import (
@@ -16,6 +17,7 @@ from memwal.model import (
     ShardSpec,
     TableView,
 )
+from memwal.report import TableReport
 
 _SAME_AS_SOURCE = ("identity", "truncate")
 """Transforms whose result has the type of their column (spec: Shard Transform)."""
@@ -113,3 +115,22 @@ def find_lowered(before: Sequence[MemWalState], landed: MemWalState) -> dict[Sha
         for shard, generation in highest.items()
         if landed.merged.get(shard, -1) < generation
     }
+
+
+# ---- what is reported
+
+
+class SnapshotTableReport(TableReport):
+    """One table of a snapshot refresh. `storage` is None where there is no snapshot.
+
+    `columns` are the types of its columns, by their names.
+    """
+
+    columns: dict[str, str] = {}
+    num_shards: int | None = None
+    storage: str | None = None
+    repairs: int = 0
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    SUMMARISED: ClassVar = ("num_shards", "repairs")

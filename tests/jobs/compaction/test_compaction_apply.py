@@ -13,11 +13,11 @@ from memwal.jobs.compaction.apply import Compactor, RewrittenFragments
 from memwal.jobs.compaction.plan import (
     AgedFragment,
     CompactionLimits,
+    CompactionTableReport,
     CompactionTask,
     TableFragments,
 )
-from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.jobs.index_catchup.report import IndexCatchupReport
+from memwal.jobs.index_catchup.plan import IndexCatchupReport
 from memwal.model import ColumnInfo, MemWalState, VersionManifest
 from memwal.rows.expire import EXPIRE_KEY, Horizon, make_expire
 from memwal.testing import ManualClock

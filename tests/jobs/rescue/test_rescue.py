@@ -18,8 +18,13 @@ from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
-from memwal.jobs.rescue.plan import RescueMark, ShardRescue, SignOfLife
-from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
+from memwal.jobs.rescue.plan import (
+    RescueMark,
+    RescueShardReport,
+    RescueTableReport,
+    ShardRescue,
+    SignOfLife,
+)
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, ShardStatus

@@ -9,8 +9,7 @@ import pytest
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.apply import ShardRescuer
-from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, StoredShardFile
-from memwal.jobs.rescue.report import RescueShardReport
+from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, RescueShardReport, StoredShardFile
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.testing import ManualClock

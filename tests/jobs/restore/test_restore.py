@@ -17,7 +17,7 @@ import memwal
 from memwal.errors import NotATable, Refused
 from memwal.format import layout, restores
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.restore.report import RestoreTableReport
+from memwal.jobs.restore.plan import RestoreTableReport
 from memwal.jobs.verify.job import run_verify
 from memwal.model import ShardId, ShardManifest
 from memwal.read import open_table

@@ -13,8 +13,13 @@ import pytest
 
 from memwal.errors import LeaseHeld, Refused
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests, resolve_specs
-from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.snapshot.plan import (
+    SnapshotLimits,
+    SnapshotTableReport,
+    Storage,
+    collect_manifests,
+    resolve_specs,
+)
 from memwal.jobs.snapshot.store import snapshot_schema, to_lance_bytes, to_table
 from memwal.model import (
     ColumnInfo,

@@ -20,13 +20,13 @@ from memwal.errors import (
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
+    SnapshotTableReport,
     Storage,
     Stored,
     choose_storage,
     collect_manifests,
     find_lowered,
 )
-from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, ShardView, TableView
 from memwal.testing import ManualClock
 from tests.support.views import make_manifest, make_state, make_view
