@@ -54,8 +54,7 @@ from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.repair.report import RepairTableReport
 from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.restore.plan import RestoreTableReport
-from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.restore.plan import RestoreRequest, RestoreTableReport
 from memwal.jobs.schema.report import SchemaTableReport
 from memwal.jobs.schema.request import SchemaRequest
 from memwal.jobs.snapshot.plan import SnapshotTableReport

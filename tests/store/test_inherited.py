@@ -20,8 +20,7 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import LeaseHeld, Refused
 from memwal.jobs.init import store as init_store
 from memwal.jobs.init.job import InitOptions, run_init
-from memwal.jobs.init.plan import FoundTable, InitRequest, Step, plan_steps
-from memwal.jobs.init.report import InitTableReport
+from memwal.jobs.init.plan import FoundTable, InitRequest, InitTableReport, Step, plan_steps
 from memwal.jobs.merge.apply import RefreshWatch
 from memwal.model import ShardId
 from memwal.run.reports import take_report

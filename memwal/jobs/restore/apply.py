@@ -25,6 +25,7 @@ from memwal.errors import LostRace
 from memwal.format import layout
 from memwal.jobs.restore.plan import (
     RestoredShardReport,
+    RestoreRequest,
     RestoreTableReport,
     check_end,
     check_list,
@@ -33,7 +34,6 @@ from memwal.jobs.restore.plan import (
     plan_claim,
     plan_end,
 )
-from memwal.jobs.restore.request import RestoreRequest
 from memwal.model import Backup, BackupObject, BackupShard, RestoreMark, ShardManifest, StoredFile
 from memwal.ports import Steps
 from memwal.report import DONE

@@ -22,8 +22,7 @@ from memwal.errors import MemWalError, NotATable, Refused, Unsupported, Usage
 from memwal.format import codec, layout
 from memwal.ingest import open_writer
 from memwal.jobs.init.job import InitOptions, run_init
-from memwal.jobs.init.plan import InitRequest, parse_spec
-from memwal.jobs.init.report import InitTableReport
+from memwal.jobs.init.plan import InitRequest, InitTableReport, parse_spec
 from memwal.jobs.runs.job import run_runs
 from memwal.ports import Steps, no_steps
 from memwal.run.reports import take_report
