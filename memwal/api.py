@@ -400,19 +400,18 @@ class Table:
         source: str,
         *,
         backup: str | None = None,
-        version: int | None = None,
         backup_storage_options: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> RestoreTableReport:
         """Make the table out of a backup in `source`; nothing may be there yet.
 
-        `backup` is its name, by default the newest, or the newest that holds `version`.
+        `backup` is its name, by default the newest.
         `backup_storage_options` are of `source`, over those of the table.
         """
         from memwal.jobs.restore.job import RestoreOptions, run_restore
 
         place = self._make_place(source, backup_storage_options)
-        asked = RestoreRequest(backup=backup, version=version)
+        asked = RestoreRequest(backup=backup)
         request = check_request(asked, lambda o: o.name)
         made = self._make_options(RestoreOptions, source=place, request=request, dry_run=dry_run)
         return take_report(run_restore(made, LogProgress()), RestoreTableReport)

@@ -31,7 +31,7 @@ from memwal.format import layout
 from memwal.jobs.erase.plan import (
     Finding,
     Judge,
-    Kind,
+    ObjectKind,
     Pin,
     SearchResult,
     check_pins,
@@ -320,7 +320,7 @@ class Eraser:
     def _leave_latest(self) -> None:
         """Make another version where the latest one names a key, as a delete's condition does."""
         self._before("leave")
-        texts, latest = (Kind.VERSION, Kind.TRANSACTION), self._latest
+        texts, latest = (ObjectKind.VERSION, ObjectKind.TRANSACTION), self._latest
         if any(s.kind in texts and s.rows and s.newest >= latest for s in self.look.sightings):
             self.changes.commit_nothing()
 
@@ -349,7 +349,7 @@ class Eraser:
     def _let_go(self) -> None:
         """Step 6: tags, checkpoints and run records."""
         pins = self.look.pins if self.request.through_tags else ()
-        named = [s.path for s in self.look.sightings if s.kind is Kind.RUN_RECORD and s.rows]
+        named = [s.path for s in self.look.sightings if s.kind is ObjectKind.RUN_RECORD and s.rows]
         self.table.intend([*map(describe_pin, pins), *map(describe_record, named)])
         for pin in pins:
             self._before("unpin")

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from memwal.errors import Corruption, MemWalError, Missing, Unsupported
 from memwal.format import layout
 from memwal.jobs.erase.keys import Keys
-from memwal.jobs.erase.plan import By, Kind, Pin, SearchResult, Sighting, find_kind
+from memwal.jobs.erase.plan import By, ObjectKind, Pin, SearchResult, Sighting, find_kind
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.model import Checkpoint, ShardId, StoredFile, TableView
@@ -101,7 +101,7 @@ class TableSearch:
         found = [s for s in seen if s is not None]
         groups: dict[str | None, int] = {}
         for one in found:
-            if one.kind is Kind.GENERATION and one.rows:
+            if one.kind is ObjectKind.GENERATION and one.rows:
                 groups[one.group] = groups.get(one.group, 0) + one.rows
         checkpoints = self.stores.checkpoints.list()
         return SearchResult(
@@ -248,37 +248,41 @@ class TableSearch:
     def _look_at(self, made: Sighting, known: _Known) -> Sighting:
         path, get = made.path, self.stores.objects.get
         parts = path.split("/")
-        if made.kind in (Kind.GENERATION, Kind.WAL_ENTRY):
+        if made.kind in (ObjectKind.GENERATION, ObjectKind.WAL_ENTRY):
             made = replace(made, shard_id=ShardId(parts[1]))
         match made.kind:
-            case Kind.DATA:
+            case ObjectKind.DATA:
                 owner = f"data/{parts[1].removesuffix('.lance')}.lance"
                 made = known.add_names(made, path if path in known.hits else owner)
                 return _count_hits(made, known.hits.get(path, known.hits.get(owner)))
-            case Kind.GENERATION:
+            case ObjectKind.GENERATION:
                 number = layout.parse_generation_folder(parts[2]) or 0
                 made = replace(made, group="/".join(parts[:3]), number=number)
                 return _count_hits(made, known.hits.get(path))
-            case Kind.STAGED:
+            case ObjectKind.STAGED:
                 self.stores.objects.get_tail(path, 1)  # Missing, where it is in its place by now
                 return made
-            case Kind.WAL_ENTRY:
+            case ObjectKind.WAL_ENTRY:
                 return self._see_entry(made, layout.parse_wal_entry_name(parts[3]) or 0)
-            case Kind.INDEX:
+            case ObjectKind.INDEX:
                 rows, made = known.index_rows.get(parts[1]), known.add_names(made, parts[1])
                 how = made.how if rows is None else "its values were read"
                 return replace(made, group=parts[1], rows=rows, how=how)
-            case Kind.VERSION:
+            case ObjectKind.VERSION:
                 version = layout.parse_table_manifest_name(parts[1]) or 0
                 if layout.is_detached(version):
                     made, version = replace(made, pins=(_DETACHED,)), 0
                 made = replace(made, newest=version)
-            case Kind.TRANSACTION:
+            case ObjectKind.TRANSACTION:
                 read = parts[1].partition("-")[0]
                 made = replace(made, newest=int(read) + 1 if read.isdigit() else 0)
         match made.kind.by:
             case By.TEXTS:
-                most = TABLE_MANIFEST_BYTES_MAX if made.kind is Kind.VERSION else OBJECT_BYTES_MAX
+                most = (
+                    TABLE_MANIFEST_BYTES_MAX
+                    if made.kind is ObjectKind.VERSION
+                    else OBJECT_BYTES_MAX
+                )
                 return replace(made, rows=self.keys.count_in_texts(get(path, most)))
             case By.ERRORS:
                 return replace(made, rows=self.keys.count_in_errors(get(path)))
@@ -368,14 +372,14 @@ def _count_hits(made: Sighting, found: int | MemWalError | None) -> Sighting:
         return replace(made, how=f"can't be read: {found}")
     if found is not None:
         return replace(made, rows=found)
-    if made.kind is Kind.GENERATION:
+    if made.kind is ObjectKind.GENERATION:
         return replace(made, rows=0, how="made of its generation's rows, whose keys were read")
     return replace(made, how="belongs to no data file that is there")
 
 
 def _share_group(seen: Sighting, groups: Mapping[str | None, int]) -> Sighting:
     """Everything in a generation holds what its rows hold: indexes, key lists, filters."""
-    if seen.kind is Kind.GENERATION and seen.rows == 0 and seen.group in groups:
+    if seen.kind is ObjectKind.GENERATION and seen.rows == 0 and seen.group in groups:
         return replace(seen, rows=groups[seen.group], how="of a generation whose keys were read")
     return seen
 

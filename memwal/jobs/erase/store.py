@@ -19,7 +19,7 @@ from memwal.format import layout
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, ShardValues
 from memwal.ingest.target import IngestTable
 from memwal.jobs.erase.keys import Keys
-from memwal.jobs.erase.plan import Kind, Pin, SearchResult, Sighting
+from memwal.jobs.erase.plan import ObjectKind, Pin, SearchResult, Sighting
 from memwal.jobs.erase.search import is_data
 from memwal.jobs.index_catchup.apply import SegmentTask
 from memwal.jobs.index_catchup.store import LanceIndexTable
@@ -120,7 +120,7 @@ class TableTombstones:
             if shard is None or not seen.rows:
                 continue
             batches: Iterable[pa.RecordBatch] = ()
-            if seen.kind is Kind.WAL_ENTRY:
+            if seen.kind is ObjectKind.WAL_ENTRY:
                 if seen.number > shard.manifest.replay_after_wal_entry_position:
                     entry = self._stores.wal.rows(shard.shard_id, seen.number)
                     batches = (b for b in entry.batches if b.num_rows)
@@ -183,7 +183,7 @@ class TableTombstones:
         generations: dict[ShardId, int] = {}
         for seen in look.sightings:
             if seen.shard_id is not None:
-                highest = positions if seen.kind is Kind.WAL_ENTRY else generations
+                highest = positions if seen.kind is ObjectKind.WAL_ENTRY else generations
                 highest[seen.shard_id] = max(seen.number, highest.get(seen.shard_id, 0))
         for shard in view.shards:
             manifest, found = shard.manifest, positions.get(shard.shard_id, 0)

@@ -95,7 +95,7 @@ class Restorer:
 
     def _look(self, request: RestoreRequest) -> tuple[Backup, Mapping[str, StoredFile], bool]:
         """The backup, what is in the place, and whether the restore was begun there before."""
-        backup = self.places.backups.find(request.backup, request.version)
+        backup = self.places.backups.find(request.backup)
         files, mark = self.places.list_files(), self.places.read_mark()
         check_place(self.uri, files, mark, backup)
         return backup, files, mark is not None

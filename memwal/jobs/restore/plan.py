@@ -51,10 +51,6 @@ class RestoreRequest:
             form="Backup",
         ),
     ] = None
-    version: Annotated[
-        int | None,
-        Option(meaning="The newest backup that holds this version of the table.", least=1),
-    ] = None
     backup_storage_options: Annotated[
         Sequence[tuple[str, str]],
         Option(

@@ -143,7 +143,7 @@ def fails(call: Any) -> str:
 def test_in_a_new_place(world: World) -> None:
     path = world.root / "new"
     version = world.table.dataset.version
-    planned = check_done(restore(world.place, path, version=version, dry_run=True))
+    planned = check_done(restore(world.place, path, dry_run=True))
     assert (planned.backup, planned.version_after, path.exists()) == ("b1", None, False)
     report = check_done(restore(world.place, path))
     assert report.objects_copied == planned.objects_copied
