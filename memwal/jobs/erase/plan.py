@@ -2,8 +2,8 @@
 
 `ObjectKind` is the one table of them: where they lie, how erased keys are looked for in them, and
 what takes them away. Each object in the table's folder is of one kind; what the table does not know
-may hold anything. An object's keys are read, or something shows that it can hold none. Of an index over
-other columns neither can be done: it is judged by when it was built. An erasure rewrites the
+may hold anything. An object's keys are read, or something shows that it can hold none. Of an index
+over other columns neither can be done: it is judged by when it was built. An erasure rewrites the
 fragments, builds all indexes anew, and notes the version after that, the clean one. Whatever that
 version or a later one names was made of rows without the keys, or of rows that were written again
 since. An object that can't be read counts as one that holds them (fail closed).

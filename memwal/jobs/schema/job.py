@@ -175,11 +175,12 @@ def _fence(
             raise plan.error
         table.before_commit()
         steps("fence")
-        rescuer.writers.claim(
+        flush = rescuer.writers.claim(
             shard.shard_id,
             memtable_rows_max=plan.memtable_rows_max,
             memtable_batches_max=plan.memtable_batches_max,
-        ).flush()
+        )
+        flush()
         claimed = stores.shard_manifests.latest(shard.shard_id)
         if claimed is not None:
             yield shard.shard_id, claimed.writer_epoch
