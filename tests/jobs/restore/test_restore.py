@@ -301,7 +301,6 @@ def test_places_that_are_refused(world: World) -> None:
     for source, asked in (
         (world.root / "nothing", {}),
         (world.place, {"backup": "b2"}),
-        (world.place, {"version": 99, "backup": "b1"}),
     ):
         assert restore(source, world.root / "new", **asked).exit_code == 2
     assert not (world.root / "new").exists()
