@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,14 @@ from memwal.read.request import ReadAsked
 from memwal.read.table import (
     OpenedRead,
     ReadableTable,
-    check_keys,
     open_table,
     parse_keys,
-    prune_shards,
 )
 from memwal.report import DONE
 from memwal.rows.json_values import rows_to_json
 from memwal.rows.memory import Memory
 from memwal.run.policy_choice import check_stored
-from memwal.run.stores import check_lance_version, open_stores
+from memwal.run.stores import check_lance_version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,13 +133,3 @@ def _build_request(table: ReadableTable, asked: ReadAsked) -> ReadRequest:
         reinitialised_allowed=asked.allow_reinitialised,
         consistency=asked.consistency,
     )
-
-
-def find_other_shards(table: ResolvedTable, key: Sequence[tuple[str, str]]) -> Set[str]:
-    """The shards that can't hold a row of the key, by the table's write spec. Raises Usage."""
-    stores = open_stores(table.find_uri(), table.storage_options)
-    view = stores.views.table()
-    schema = stores.tables.base(view.version).schema
-    given = parse_keys([f"{name}={value}" for name, value in key], schema)
-    keys = check_keys(given, view.primary_key, schema)
-    return prune_shards(view, ReadRequest(keys=keys), lambda: schema).keys()

@@ -279,7 +279,7 @@ def test_pylance_notices_a_key_that_two_racing_scan_joins_insert(
 
 def test_pylance_leaves_a_key_that_the_longer_fold_deletes(tmp_path: Path) -> None:
     """A shorter fold inserts a key, the longer one has only its tombstone: they share no row."""
-    table = laid_out_for_the_guard(tmp_path, "int64", "scan")
+    table = laid_out_for_the_guard(tmp_path, "int64")
     late, early = table.dataset, table.dataset
     unguarded(table, early, pa.Table.from_pylist([table.row(1, 10)], schema=early.schema), 1, False)
     (
@@ -488,7 +488,7 @@ class BlindAfter:
 
 @pytest.mark.parametrize("fault", ["commit before", "commit after"])
 def test_progress_that_cannot_be_read_is_reported_as_unknown(laid_out: LaidOut, fault: str) -> None:
-    table = laid_out("insert, then delete", "scan")
+    table = laid_out("insert, then delete")
     version = int(table.dataset.version)
     blind: list[bool] = []
     merger = table.merger(limits=QUICK)
@@ -512,7 +512,7 @@ def test_progress_that_cannot_be_read_is_reported_as_unknown(laid_out: LaidOut, 
 
 
 def test_a_store_that_stays_away_is_given_up(laid_out: LaidOut) -> None:
-    table = laid_out("inserts only", "scan")
+    table = laid_out("inserts only")
     done = run_with_faults(table, QUICK, ["commit before"] * 9, StoreUnavailable("503"))
     assert (done.outcome, done.exit_code) == ("failed", 1)
     assert "503" in (done.error or "")
