@@ -279,7 +279,7 @@ def test_pylance_notices_a_key_that_two_racing_scan_joins_insert(
 
 def test_pylance_leaves_a_key_that_the_longer_fold_deletes(tmp_path: Path) -> None:
     """A shorter fold inserts a key, the longer one has only its tombstone: they share no row."""
-    table = laid_out_for_the_guard(tmp_path, "int64")
+    table = laid_out_for_the_guard(tmp_path, "int64", "scan")
     late, early = table.dataset, table.dataset
     unguarded(table, early, pa.Table.from_pylist([table.row(1, 10)], schema=early.schema), 1, False)
     (
