@@ -28,7 +28,7 @@ from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.repair.report import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.restore.plan import RestoreRequest
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
@@ -139,7 +140,10 @@ def _find_report(name: str) -> Any:
 
 def _list_reports(job: str) -> list[type]:
     room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
-    module = import_module(room if job in _ONE_MODULE else f"{room}.report")
+    # A small job has no module of its own for what it reports.
+    if job not in _ONE_MODULE:
+        room += ".report" if find_spec(f"{room}.report") else ".plan"
+    module = import_module(room)
     return [
         kind
         for kind in vars(module).values()
