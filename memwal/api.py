@@ -291,8 +291,10 @@ class Table:
     def audit(self, request: AuditRequest) -> AuditTableReport:
         """What the audit trail says was done to the table, newest first. Raises Usage without."""
         from memwal.jobs.audit.job import run_audit
+        from memwal.read.job import find_other_shards
 
-        return take_report(run_audit([self._table], request), AuditTableReport)
+        found = run_audit([self._table], request, find_other_shards)
+        return take_report(found, AuditTableReport)
 
     @takes(VerifyRequest)
     def verify(self, request: VerifyRequest) -> VerifyTableReport:

@@ -210,11 +210,12 @@ def audit(tables: Trails, *, request: AuditRequest, flags: AuditFlags) -> JobRep
     are missing or were changed.
     """
     from memwal.jobs.audit.job import run_audit, run_audit_verify, run_audit_verify_place
+    from memwal.read.job import find_other_shards
 
     if tables[:1] != [_VERIFY]:
-        return run_audit(flags.tables(tables), request)
+        return run_audit(flags.tables(tables), request, find_other_shards)
     if request != AuditRequest():
-        raise Usage("audit verify checks whole trails: it takes no --path, --run or --limit")
+        raise Usage("audit verify checks whole trails: it takes no --path, --key, --run or --limit")
     if len(tables) > 1 or flags.everything:
         return run_audit_verify(flags.tables(tables[1:]))
     config, options = load(flags.config, flags.storage_option)

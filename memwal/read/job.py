@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,16 @@ from memwal.read.request import ReadAsked
 from memwal.read.table import (
     OpenedRead,
     ReadableTable,
+    check_keys,
     open_table,
     parse_keys,
+    prune_shards,
 )
 from memwal.report import DONE
 from memwal.rows.json_values import rows_to_json
 from memwal.rows.memory import Memory
 from memwal.run.policy_choice import check_stored
-from memwal.run.stores import check_lance_version
+from memwal.run.stores import check_lance_version, open_stores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
     clock = SystemClock()
     began = clock.monotonic_seconds()
     table = open_configured(options.table, asked.consistency)
-    request = _build_request(table, asked)
+    request = build_request(table, asked)
     if asked.explain:
         if options.table.policy is not None and asked.checkpoint is None:
             check_stored(options.table, table.at(asked.version).policy_text)
@@ -106,7 +109,8 @@ def _write_rows(
     }
 
 
-def _build_request(table: ReadableTable, asked: ReadAsked) -> ReadRequest:
+def build_request(table: ReadableTable, asked: ReadAsked) -> ReadRequest:
+    """What a request means for a table. Raises Usage."""
     keys = None
     if asked.key:
         version = asked.version
@@ -133,3 +137,13 @@ def _build_request(table: ReadableTable, asked: ReadAsked) -> ReadRequest:
         reinitialised_allowed=asked.allow_reinitialised,
         consistency=asked.consistency,
     )
+
+
+def find_other_shards(table: ResolvedTable, key: Sequence[tuple[str, str]]) -> Set[str]:
+    """The shards that can't hold a row of the key, by the table's write spec. Raises Usage."""
+    stores = open_stores(table.find_uri(), table.storage_options)
+    view = stores.views.table()
+    schema = stores.tables.base(view.version).schema
+    given = parse_keys([f"{name}={value}" for name, value in key], schema)
+    keys = check_keys(given, view.primary_key, schema)
+    return prune_shards(view, keys, lambda: schema).keys()

@@ -8,7 +8,7 @@ document which the trail does not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from memwal.clock import SystemClock
@@ -47,12 +47,19 @@ _BASE_FOLDERS = frozenset(("data", "_deletions", "_indices", "_transactions"))
 _REWRITTEN = frozenset(("data", "_deletions"))
 
 
-def run_audit(tables: Sequence[ResolvedTable], request: AuditRequest) -> JobReport:
-    """Report what the trails say."""
+def run_audit(
+    tables: Sequence[ResolvedTable],
+    request: AuditRequest,
+    find_others: Callable[
+        [ResolvedTable, Sequence[tuple[str, str]]], Set[str]
+    ] = lambda table, key: frozenset(),
+) -> JobReport:
+    """Report what the trails say. `find_others` finds a table's shards that can't hold a key."""
 
     def search(table: ResolvedTable, uri: str, clock: Clock) -> tuple[TableReport, Objects]:
         trail = open_trail(table, uri, clock)
-        report = search_trail(table.name, trail, request, uri)
+        others = find_others(table, request.key) if request.key else frozenset[str]()
+        report = search_trail(table.name, trail, request, uri, others)
         if not report.searched:
             # A trail outlives its table, so that is looked at only now.
             check_table_folder(open_objects(uri, table.storage_options, clock))
@@ -123,9 +130,9 @@ def _run(
 
 
 def search_trail(
-    name: str, trail: StoredTrail, request: AuditRequest, uri: str
+    name: str, trail: StoredTrail, request: AuditRequest, uri: str, others: Set[str]
 ) -> AuditTableReport:
-    """What the trail of a table says, newest first."""
+    """What the trail of a table says, newest first, without what was done to other shards."""
     path = None if request.path is None else clean_path(request.path, uri)
     documents: list[AuditDocumentReport] = []
     unreadable: list[int] = []
@@ -140,8 +147,9 @@ def search_trail(
         (closed if document.items else failed).update(entry.intents)
         if entry.number in closed or request.run not in (None, entry.run_id):
             continue
-        items = [item for item in document.items if path is None or is_about(item, path)]
-        if path is not None and not items:
+        items = [item for item in document.items if item.shard_id not in others]
+        items = [item for item in items if path is None or is_about(item, path)]
+        if (path is not None or others) and not items:
             continue
         left = "failed" if entry.number in failed else "unfinished"
         documents.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -31,6 +32,14 @@ class AuditRequest:
         ),
     ] = None
     run: Annotated[str | None, Option(meaning="All that this run did.", metavar="ID")] = None
+    key: Annotated[
+        Sequence[tuple[str, str]],
+        Option(
+            meaning="What happened where rows of this key may have been: its shard, and the base. "
+            "The trail has no keys. Bytes as 0x….",
+            metavar="K=V",
+        ),
+    ] = ()
     limit: Annotated[int, Option(meaning="The newest N documents.", least=1, most=100_000)] = 50
 
 

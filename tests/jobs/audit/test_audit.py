@@ -37,6 +37,7 @@ from memwal.run.trail import describe_asked, open_trail
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.garbage_runs import expire, laid_out
+from tests.support.ingest_tables import make, rows_of
 from tests.support.nursery import killed
 from tests.support.progress import Quiet
 from tests.support.wal_tables import abandon, entry_file
@@ -517,6 +518,31 @@ def test_the_command_line(table: Table, tmp_path: Path, audit: Path) -> None:
         done = command(*words, "--json")
         assert done.exit_code == 2 and says in done.stdout
     assert command("audit", "verify", "--audit", audit).exit_code == 0
+
+
+# ---- keys
+
+
+def test_a_key_leads_to_its_shard_and_is_written_nowhere(tmp_path: Path, audit: Path) -> None:
+    secret, source = 471_147_114_711, tmp_path / "in.jsonl"
+    table = make(tmp_path / "t", bucket_column="id", num_buckets=3)
+    rows = rows_of([secret, *range(12)]).to_pylist()
+    source.write_text("\n".join(map(json.dumps, rows)))
+    for words in (
+        ("ingest", table.uri, source),
+        ("merge", table.uri, "--audit", audit),
+        *[("garbage", table.uri, *SHORT, "--audit", audit)] * 2,
+    ):
+        done = command(*words, "--engine", "local")
+        assert done.exit_code == 0, done.output
+    assert all(str(secret) not in path.read_text() for path in audit.rglob("*.jsonl"))
+    asked = ("--key", f"id={secret}")
+    shard = json.loads(command("inspect", "shard", table.uri, *asked, "--json").stdout)["shard_id"]
+    done = command("audit", table.uri, "--audit", audit, *asked, "--json")
+    (found,) = json.loads(done.stdout)["tables"]
+    items = [item for document in found["documents"] for item in document["items"]]
+    assert {item["shard_id"] for item in items} - {None} == {shard}
+    assert {item["action"] for item in items} >= {"merge", "expire", "drop"}
 
 
 def test_what_was_asked_has_no_texts_and_no_pairs() -> None:
