@@ -28,7 +28,6 @@ from memwal.read.store.wal_rows import StoredWalRows
 from memwal.store.objects.opening import read_store_time
 from memwal.store.records.cursors import StoredCursors
 from memwal.store.shards.wal import WalEntries, WalLimits
-from memwal.store.shards.writers import ShardClaim
 from memwal.store.tables.field_ids import FieldIds
 from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
@@ -38,6 +37,7 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimExpiry, SimStores, data_path
 from tests.simulation.truth import USER_KEYS, PlainWrite, State, Violation
 from tests.simulation.upkeep_ports import SimCompactionTable
+from tests.support.fencing import ShardClaim
 
 IDLE_SECONDS = 20.0
 CURSOR = "mart"
