@@ -37,13 +37,13 @@ from memwal.ports import Steps
 from memwal.run.progress import SILENT
 from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.manifests import Fenced
-from memwal.store.shards.writers import ShardClaim
 from tests.simulation.lake import decode_changes, encode_changes
 from tests.simulation.pylance_claims import PylanceClaims
 from tests.simulation.row_rules import leave_out
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
 from tests.simulation.truth import USER_KEYS, Truth, Violation
+from tests.support.fencing import ShardClaim
 
 if TYPE_CHECKING:
     from tests.simulation.weather import Setup

@@ -39,7 +39,6 @@ from memwal.store.shards.inherited import InheritedProgress
 from memwal.store.shards.listing import list_shards
 from memwal.store.shards.manifests import ShardManifests
 from memwal.store.shards.snapshots import ShardSnapshots
-from memwal.store.shards.writers import ShardFencing
 from memwal.store.tables.manifests import TableManifests
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.simulation.lake import KEY_FIELD, Lake, decode_changes
@@ -47,6 +46,7 @@ from tests.simulation.manifest_names import ClaimLimits
 from tests.simulation.row_rules import NEWEST_WINS, RowRules
 from tests.simulation.scheduler import Actor, ActorClock, Violation
 from tests.simulation.sim_merge import SimFold, SimSharedFold, shared
+from tests.support.fencing import ShardFencing
 
 T = TypeVar("T")
 

@@ -24,6 +24,7 @@ from tests.simulation.lake import Lake, encode_changes
 from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
 from tests.simulation.upkeep_ports import SimCompactionTable
 from tests.support.builders import Delete, Put, Table, make_table
+from tests.support.fencing import claim_epoch
 
 T = TypeVar("T")
 Changes = Mapping[int, int | None]
@@ -87,7 +88,7 @@ class LakeWorld:
         for name in INDEXES:
             self.indexes.append(name, 0)
         for shard in self.shards:
-            self.stores.manifests.claim(shard)
+            claim_epoch(self.stores.manifests, shard)
 
     def view(self) -> TableView:
         return self.stores.table()

@@ -32,6 +32,7 @@ from memwal.ports import Steps, no_steps
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table
+from tests.support.fencing import claim_epoch
 from tests.support.nursery import killed, start
 from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
@@ -407,7 +408,7 @@ def test_a_rescue_killed_between_its_epoch_and_its_sentinel(table: Table) -> Non
     (shard,) = table.shards
     age(table)
     assert killed(rescue_and_die, table.uri, "claim")
-    table.stores.shard_manifests.claim(shard)
+    claim_epoch(table.stores.shard_manifests, shard)
     _, found = rescued(table)
     assert (found.outcome, found.writer_epoch_before, found.writer_epoch_after) == ("done", 3, 4)
     check_all_there(table)

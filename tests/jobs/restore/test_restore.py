@@ -28,6 +28,7 @@ from memwal.store.shards.manifests import Fenced, ShardManifests
 from memwal.store.shards.writers import ShardWriters
 from tests.support.backups import back_up, resolve, restore
 from tests.support.builders import PAYLOAD, Put, Rows, Table, make_table
+from tests.support.fencing import claim_epoch
 from tests.support.policy_tables import make_policy_table
 from tests.support.s3server import S3Server
 from tests.support.sampling import many
@@ -357,7 +358,7 @@ def test_what_comes_between_is_fenced(world: World) -> None:
 
     def come(step: str) -> None:
         if step == "row" and not claims:
-            claims.append(ShardManifests(world.at(path).stores.objects).claim(world.shard))
+            claims.append(claim_epoch(ShardManifests(world.at(path).stores.objects), world.shard))
 
     check_done(restore(world.place, path, steps=come))
     assert claims[0].writer_epoch < world.manifest(path).writer_epoch
