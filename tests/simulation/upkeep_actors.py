@@ -37,7 +37,6 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimExpiry, SimStores, data_path
 from tests.simulation.truth import USER_KEYS, PlainWrite, State, Violation
 from tests.simulation.upkeep_ports import SimCompactionTable
-from tests.support.fencing import ShardClaim
 
 IDLE_SECONDS = 20.0
 CURSOR = "mart"
