@@ -149,8 +149,9 @@ class SearchResult:
 
     `versions` has when each retained version of main was committed, and `index_names` the names of
     the latest version's indexes by their folders. `fragments` are those of the latest version in
-    whose files a key is, hidden or not. `elsewhere` names what may hold the keys and is not below
-    the table.
+    whose files a key is, hidden or not. `rows_outside` counts by folder the rows with a key that
+    retained versions of a clone or branch have in files of another table. `elsewhere` names what
+    may hold the keys and is not below the table.
     """
 
     version: int
@@ -159,13 +160,15 @@ class SearchResult:
     index_names: Mapping[str, str] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
     fragments: tuple[int, ...] = ()
+    rows_outside: Mapping[str, int] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
         """Stored rows of the table with a key, hidden ones included."""
-        return sum(s.rows or 0 for s in self.sightings if s.kind is ObjectKind.DATA)
+        own = sum(s.rows or 0 for s in self.sightings if s.kind is ObjectKind.DATA)
+        return own + sum(self.rows_outside.values())
 
     @property
     def any(self) -> bool:

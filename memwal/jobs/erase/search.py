@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from io import BytesIO
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memwal.errors import Corruption, MemWalError, Missing, Unsupported
+from memwal.errors import Corruption, MemWalError, Missing
 from memwal.format import layout
 from memwal.jobs.erase.keys import Keys
 from memwal.jobs.erase.plan import By, ObjectKind, Pin, SearchResult, Sighting, find_kind
@@ -28,6 +29,7 @@ from memwal.sharding.spec import Transform
 from memwal.sharding.values import encode_value
 from memwal.store.tables.indexes import describe_indexes, index_kind
 from memwal.store.tables.lance_calls import call_lance
+from memwal.text import count_of
 from memwal.threads import side_by_side
 
 _READERS_MAX = 8
@@ -82,20 +84,14 @@ class TableSearch:
 
     def look(self, view: TableView) -> SearchResult:
         """Look at every object that is below the table now. Raises MemWalError."""
-        if others := self.stores.tables.base(view.version).base_paths().values():
-            folder = next(iter(others)).path
-            raise Unsupported(
-                "MW-A08",
-                f"{self.stores.uri}: some of its files are in another folder ({folder}): it is a "
-                "branch or a shallow clone. Erase in the table itself, and drop this one",
-            )
         files = list(self.stores.objects.list(""))
         known = _Known(hits=self._read_rows(files), shards=self._find_named_shards(view))
         retained = RetainedVersions(self.stores.objects)
         with ThreadPoolExecutor(_READERS_MAX) as pool:
             versions, problems = retained.read(pool, verified=True)
         pinned, tags = self._read_pins(retained)
-        self._follow([v for v in versions if v.on_main], pinned, known, view.version)
+        outside = _Outside(stores=self.stores, keys=self.keys)
+        self._follow([v for v in versions if v.on_main], pinned, known, view.version, outside)
         self._read_indexes(view.version, known)
         seen = side_by_side(lambda file: self._see(file, known), files, _READERS_MAX)
         found = [s for s in seen if s is not None]
@@ -104,6 +100,7 @@ class TableSearch:
             if one.kind is ObjectKind.GENERATION and one.rows:
                 groups[one.group] = groups.get(one.group, 0) + one.rows
         checkpoints = self.stores.checkpoints.list()
+        rows_outside = outside.count_by_folder()
         return SearchResult(
             version=view.version,
             sightings=tuple(_share_group(s, groups) for s in found),
@@ -115,7 +112,8 @@ class TableSearch:
             index_names=known.index_names,
             pins=tuple(_find_pins(tags, checkpoints, known.held_at, groups)),
             fragments=tuple(known.fragments),
-            elsewhere=tuple(self._name_elsewhere(files)),
+            rows_outside=rows_outside,
+            elsewhere=tuple(self._name_elsewhere(files, view, rows_outside)),
             problems=tuple(map(str, problems)),
         )
 
@@ -125,6 +123,8 @@ class TableSearch:
         found = 0
         for fragment in call_lance(dataset.get_fragments):
             for file in fragment.data_files():
+                if file.base_id is not None:
+                    continue  # no byte of it is below this table
                 path = f"data/{file.path}"
                 stored = self._count_data(path)
                 if isinstance(stored, MemWalError) and not isinstance(stored, _NoKey):
@@ -162,6 +162,7 @@ class TableSearch:
         pinned: Mapping[int, Sequence[str]],
         known: _Known,
         latest: int,
+        outside: _Outside,
     ) -> None:
         """Note what each retained version of main names, and which of them hold the keys.
 
@@ -181,8 +182,8 @@ class TableSearch:
             except Missing:
                 continue  # expired since it was listed
             for part in parts:
-                paths = [f"data/{f.path}" for f in part.data_files()]
-                counted = (hits.get(path) for path in paths)
+                paths = [f"data/{f.path}" for f in part.data_files() if f.base_id is None]
+                counted = [*map(hits.get, paths), *outside.count(version.version, part)]
                 rows = max((n for n in counted if isinstance(n, int)), default=None)
                 for path in paths:
                     known.name(path, number, pins)
@@ -341,13 +342,52 @@ class TableSearch:
                 tags[name] = version
         return pinned, tags
 
-    def _name_elsewhere(self, files: Sequence[StoredFile]) -> Iterator[str]:
-        """What was made of the table, and is not below it."""
+    def _name_elsewhere(
+        self, files: Sequence[StoredFile], view: TableView, outside: Mapping[str, int]
+    ) -> Iterator[str]:
+        """What belongs to the table or was made of it, and is not below it."""
+        for base in self.stores.tables.base(view.version).base_paths().values():
+            rows = outside.get(base.path, 0)
+            holds = f" have {count_of(rows, 'row')} with an erased key: erase there" if rows else ""
+            yield f"{base.path}: files of the table that lie outside its folder{holds}"
         for branch in sorted({f.path.split("/_versions/")[0] for f in files if _is_branch(f.path)}):
             yield f"{branch}: a branch"
         if self.backups is not None:
             yield f"{self.backups}: backups of the table"
         yield "clones, backups and exports of the table: what was copied is not known here"
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """Rows of a clone or branch in its parent's files, read once for each state of a fragment."""
+
+    stores: Stores
+    keys: Keys
+    found: dict[tuple[str, ...], tuple[str, int]] = field(default_factory=dict)
+
+    def count(self, version: int, fragment: Any) -> list[int]:
+        """How many rows with a key the version shows of it; empty where no file is outside."""
+        outside = [f for f in fragment.data_files() if f.base_id is not None]
+        if not outside:
+            return []
+        state = (*(f.path for f in outside), str(fragment.metadata.deletion_file))
+        if state not in self.found:
+            dataset = self.stores.tables.base(version)
+            base = dataset.base_paths()[outside[0].base_id]
+            columns = list(self.keys.names)
+            batches = dataset.scanner(columns=columns, fragments=[fragment]).to_batches()
+            self.found[state] = base.path, call_lance(lambda: self.keys.count_in(batches))
+        return [self.found[state][1]]
+
+    def count_by_folder(self) -> dict[str, int]:
+        """The most rows that any version shows, by the other table's folder."""
+        most: dict[str, tuple[str, int]] = {}
+        for (path, *_), (folder, rows) in self.found.items():
+            most[path] = folder, max(rows, most.get(path, ("", 0))[1])
+        totals: dict[str, int] = {}
+        for folder, rows in most.values():
+            totals[folder] = totals.get(folder, 0) + rows
+        return {folder: rows for folder, rows in totals.items() if rows}
 
 
 def is_data(path: str) -> bool:

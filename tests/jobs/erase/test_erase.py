@@ -197,13 +197,25 @@ def test_an_erasure_that_no_later_run_ends_says_what_is_in_its_way(tmp_path: Pat
     assert (report.outcome, report.exit_code, report.erasure.state) == ("done", 0, "open")
 
 
-def test_a_clone_is_refused_as_its_rows_are_in_files_of_its_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("branch", [False, True])
+def test_on_a_clone_and_a_branch_a_row_of_the_parent_is_erased(
+    tmp_path: Path, branch: bool
+) -> None:
     parent = str(tmp_path / "t")
     lance.write_dataset(rows_of(named(1, 7), 0), parent, schema=SCHEMA).initialize_mem_wal()
     dataset = lance.dataset(parent)
-    dataset.shallow_clone(str(tmp_path / "clone"), dataset.version)
-    report = erase(People(uri=str(tmp_path / "clone")), "person-0007")
-    assert (report.exit_code, "MW-A08" in report.error, parent in report.error) == (7, True, True)
+    table = People(uri=f"{parent}/tree/dev" if branch else str(tmp_path / "clone"))
+    if branch:
+        dataset.create_branch("dev")
+    else:
+        dataset.shallow_clone(table.uri, dataset.version)
+    dry = erase(table, "person-0007", execute=False)
+    assert (dry.outcome, dry.rows) == ("done", 1)
+    report = erase(table, "person-0007")
+    assert (report.exit_code, report.erasure.state) == (0, "done"), held(report)
+    assert set(table.rows()) == {"person-0001"}
+    assert any(text.startswith(parent) and "erase there" in text for text in report.not_looked_at)
+    assert set(People(uri=parent).rows()) == {"person-0001", "person-0007"}
 
 
 def test_a_row_that_is_gone_from_the_base_is_erased(tmp_path: Path) -> None:
