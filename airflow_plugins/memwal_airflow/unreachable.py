@@ -34,6 +34,11 @@ class Away(BaseModel):
         """Whether to leave the table alone for now."""
         return now < self.next_try_at <= now + _WAIT_MAX
 
+    def show(self) -> tuple[str, str]:
+        """Since when, and till when it is left alone."""
+        since, till = (f"{at:%Y-%m-%d %H:%M:%S} UTC" for at in (self.since, self.next_try_at))
+        return since, till
+
 
 _STORED = TypeAdapter(dict[str, Away])
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from memwal.config import (
@@ -47,26 +43,21 @@ class JobsEnvironment:
 
     command: str
     config_file: str | None = None
-    jobs_directory: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_names: frozenset[str] = frozenset()
 
-    def memwal(
-        self, job: str, options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
-    ) -> list[str]:
-        """`memwal JOB OPTIONS -- TABLES SOURCES`, with the configuration file. Raises Usage."""
-        return [self.command, job, *self.arguments(options, tables, sources)]
+    def memwal(self, job: str, options: Sequence[str], tables: Sequence[str]) -> list[str]:
+        """`memwal JOB OPTIONS -- TABLES`, with the configuration file. Raises Usage."""
+        return [self.command, job, *self.config_words, *build_words(options, tables)]
 
-    def arguments(
-        self, options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
-    ) -> list[str]:
-        """Return the words after the command's or the job script's name. Raises Usage.
+    @property
+    def config_words(self) -> list[str]:
+        """The option that names the configuration file.
 
-        Without a configuration file an empty one is named; otherwise memwal would look for one in
-        whatever folder the process happens to run in.
+        Without one an empty file is named; otherwise memwal would look for one in whatever folder
+        the process happens to run in.
         """
-        config_file = self.config_file or os.devnull
-        return build_words([*options, "--config", config_file], tables, sources)
+        return ["--config", self.config_file or os.devnull]
 
     def variables(
         self,
@@ -106,36 +97,6 @@ class JobsEnvironment:
         """The values that must not show up anywhere."""
         return [self.storage_options[name] for name in sorted(self.secret_names)]
 
-    def find_executable(self, name: str) -> str:
-        """Return another executable of the same environment, or its bare name for PATH."""
-        beside = self._folder() / name
-        return str(beside) if beside.exists() else name
-
-    def _folder(self) -> Path:
-        return Path(shutil.which(self.command) or self.command).parent
-
-    def find_application(self, job: str) -> list[str]:
-        """Return the script that spark-submit runs, and its first arguments. Raises Usage."""
-        if self.jobs_directory:
-            return [f"{self.jobs_directory.rstrip('/')}/{job.replace('-', '_')}.py"]
-        return [_application(str(self._folder() / "python")), job]
-
-
-@lru_cache(maxsize=16)
-def _application(python: str) -> str:
-    """Return the script that comes with memwal. Raises Usage if that Python has no memwal."""
-    code = "from memwal.run.submit import APPLICATION; print(APPLICATION)"
-    try:
-        found = subprocess.run(
-            [python, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Usage(
-            f"{python} can't say where memwal's Spark application is ({error}). Set [memwal] "
-            "jobs_directory, or [memwal] command to an absolute path"
-        ) from None
-    return found.stdout.strip()
-
 
 def read_environment(
     extra: Mapping[str, Any],
@@ -165,7 +126,6 @@ def read_environment(
     return JobsEnvironment(
         command=settings.command,
         config_file=settings.config_file,
-        jobs_directory=settings.jobs_directory,
         storage_options=options,
         secret_names=frozenset(
             name for name in options if name in secret_options or is_secret(name)

@@ -19,7 +19,8 @@ from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.verify.request import VerifyRequest
-from memwal_airflow.operators.base import MemWalJobOperator, is_true
+from memwal_airflow.hooks.request import is_true
+from memwal_airflow.operators.base import MemWalJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -158,3 +159,6 @@ class MemWalIngestOperator(MemWalJobOperator):
         if not found:
             raise Usage("no source is named")
         return found
+
+
+OPERATORS = {kind.default_job: kind for kind in MemWalJobOperator.__subclasses__()}
