@@ -87,6 +87,8 @@ def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
     Without `no_tables` a run that names no table is refused, since nothing tells which was meant.
     """
     names, any_address = list(config.tables), config.airflow.any_address
+    # Turns the field into a choice of these; without it, it is a field to type into.
+    choice: dict[str, Any] = {} if any_address else {"examples": names}
     items: dict[str, Any] = {"type": "string", "pattern": "^[^-]"}
     if not any_address:
         # An address with a secret in it is not offered; its table can be chosen by name.
@@ -103,8 +105,7 @@ def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
         minItems=1 if no_tables is None else 0,
         maxItems=TABLES_MAX,
         uniqueItems=True,
-        # Turns the field into a choice of these; without it, it is a field to type into.
-        **({} if any_address else {"examples": names}),
+        **choice,
     )
 
 

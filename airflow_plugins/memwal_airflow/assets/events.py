@@ -18,8 +18,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from memwal.config import Config, mask_address
 from memwal.errors import Usage
-from memwal_airflow.assets.addresses import find_address
-from memwal_airflow.assets.lineage import MERGING
+from memwal_airflow.assets.lineage import MERGING, find_address
 from memwal_airflow.settings import read_dag_config
 
 GROUP = "memwal"

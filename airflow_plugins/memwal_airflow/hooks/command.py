@@ -18,10 +18,7 @@ from memwal.config import (
     STORAGE_OPTIONS_VARIABLE,
     name_variable,
 )
-from memwal.errors import Usage
-from memwal_airflow.hooks.redaction import is_secret
 from memwal_airflow.hooks.request import build_words
-from memwal_airflow.settings import read_settings
 
 # Variables that are none of a job's business (Airflow's database, keys and connections), and those
 # that would point its Python or Spark away from its own environment.
@@ -96,51 +93,3 @@ class JobsEnvironment:
     def secrets(self) -> list[str]:
         """The values that must not show up anywhere."""
         return [self.storage_options[name] for name in sorted(self.secret_names)]
-
-
-def read_environment(
-    extra: Mapping[str, Any],
-    *,
-    host: str | None = None,
-    login: str | None = None,
-    password: str | None = None,
-) -> JobsEnvironment:
-    """Read store and credentials from a connection, the rest from `[memwal]`. Raises Usage.
-
-    Only Airflow's own configuration may say which code runs, and on which tables: the API server
-    runs the command too, for everybody who looks at the page.
-    """
-    settings = read_settings()
-    options = _storage_options(extra.get("storage_options"))
-    # Airflow masks fields of `extra` whose names suggest a secret: hence a second field.
-    secret_options = _storage_options(extra.get("secret_storage_options"))
-    options.update(secret_options)
-    if host:
-        options.setdefault("aws_endpoint", host)
-        if host.startswith("http://"):
-            options.setdefault("allow_http", "true")
-    if login:
-        options["aws_access_key_id"] = login
-    if password:
-        options["aws_secret_access_key"] = password
-    return JobsEnvironment(
-        command=settings.command,
-        config_file=settings.config_file,
-        storage_options=options,
-        secret_names=frozenset(
-            name for name in options if name in secret_options or is_secret(name)
-        ),
-    )
-
-
-def _storage_options(value: Any) -> dict[str, str]:
-    if not value:
-        return {}
-    try:
-        parsed = json.loads(value) if isinstance(value, str) else value
-    except json.JSONDecodeError:
-        # The message leaves the text out: it may hold secrets.
-        raise Usage("the connection's storage options are not valid JSON") from None
-    if not isinstance(parsed, Mapping):
-        raise Usage("the connection's storage options are not a JSON object")
-    return {str(key): str(option) for key, option in parsed.items()}

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from airflow.sdk import Connection
+from typing import TYPE_CHECKING, Any
 
 from memwal.errors import Usage
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
 
 _PROPERTIES = {
     "queue": "spark.yarn.queue",

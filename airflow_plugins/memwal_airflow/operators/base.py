@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow.sdk import BaseHook, BaseOperator, timezone
 from airflow.sdk.configuration import conf
@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import (
 )
 
 from memwal.errors import Usage
-from memwal.options import DeclaredOption, list_options
+from memwal.options import DeclaredOption, Option, list_options
 from memwal_airflow.assets.events import add_events_of_job, find_ports
 from memwal_airflow.assets.lineage import MERGING, Lineage, TellsLineage, take_outlines
 from memwal_airflow.hooks.memwal import MemWalHook
@@ -49,11 +49,28 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 SUMMARY_KEY = "memwal_summary"
-_VALUES = ("engine", "memory_max")
-_SWITCHES = ("no_lease", "allow_untested_lance", "dry_run_only")
 # Fields that can't be named like their option, because Airflow's operators have such a method.
-_ATTRIBUTES = {"execute": "garbage_execute"}
+_ATTRIBUTES = {"execute": "garbage_execute", "dry_run": "dry_run_only"}
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonRequest:
+    """What nearly every job may be asked."""
+
+    engine: Annotated[str | None, Option(meaning="auto, spark or local.")] = None
+    memory_max: Annotated[
+        str | None,
+        Option(
+            meaning="How much memory the job's process, or each of Spark's executors, may take, "
+            "such as `1GiB`; work that can't fit is refused."
+        ),
+    ] = None
+    no_lease: Annotated[bool, Option(meaning="Work without the table's lease.")] = False
+    allow_untested_lance: Annotated[
+        bool, Option(meaning="Run on a pylance that memwal was not tested with.")
+    ] = False
+    dry_run: Annotated[bool, Option(meaning="Report what would be done, change nothing.")] = False
 
 
 class MemWalRetry(AirflowException):
@@ -63,18 +80,11 @@ class MemWalRetry(AirflowException):
 class MemWalJobOperator(TellsLineage, BaseOperator):
     """Runs one job over one or several tables.
 
-    :param job: the command's name, such as merge; by default that of the class
     :param tables: a name in memwal.toml, a path, or an s3:// address; or a list of them (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
         any_address` is set; use it where whoever starts a run may name the tables
     :param arguments: more command-line options, passed on unchecked; don't let whoever starts a run
         choose them (templated)
-    :param dry_run: report what would be done, change nothing (templated)
-    :param engine: auto, spark or local (templated)
-    :param memory_max: how much memory the job's process, or each of Spark's executors, may take,
-        such as `1GiB`; work that can't fit is refused (templated)
-    :param no_lease: work without the table's lease (templated)
-    :param allow_untested_lance: run on a pylance that memwal was not tested with (templated)
     :param enabled: if false, skip the job (templated)
     :param conn_id: a `memwal` connection
     :param spark_conn_id: a Spark connection; the job then runs through spark-submit (templated)
@@ -90,15 +100,14 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
     request, partly failed. Killing the task ends the job, and so does `execution_timeout`.
     """
 
-    default_job = ""
-    # What the job may be asked: each option that it declares is a templated field.
-    request: ClassVar[type | None] = None
-    # The common options that the job's command takes. A DAG gives all its jobs the same fields; the
-    # ones that a job has no use for are left out.
-    common_options: ClassVar[Sequence[str]] = (*_VALUES, *_SWITCHES)
+    job = ""
+    # What the job may be asked: each option that it declares is a templated field, and so is each
+    # common one. A DAG gives all its jobs the same fields: those that a job's command does not take
+    # are left out.
+    request: ClassVar[type] = CommonRequest
+    common_options: ClassVar[Sequence[str]] = tuple(o.name for o in list_options(CommonRequest))
     template_fields: Sequence[str] = (
         *("tables", "arguments", "enabled", "spark_conn_id", "conn_id"),
-        *(*_VALUES, *_SWITCHES),
     )
     operator_extra_links = (MemWalPageLink(),)
     ui_color = "#dbeafe"
@@ -107,14 +116,8 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         self,
         *,
         tables: str | Sequence[str],
-        job: str | None = None,
         configured_only: bool = False,
         arguments: Sequence[str] = (),
-        dry_run: bool | str = False,
-        engine: str | None = None,
-        memory_max: str | None = None,
-        no_lease: bool | str = False,
-        allow_untested_lance: bool | str = False,
         enabled: bool | str = True,
         conn_id: str = MemWalHook.default_conn_name,
         spark_conn_id: str | None = None,
@@ -124,20 +127,11 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("doc_md", describe(type(self)))
-        if not (job := job or self.default_job):
-            raise TypeError(f"{type(self).__name__}: job is missing")
-        super().__init__(**{**find_ports(job, tables), **kwargs})
-        self._announces = job in (*MERGING, "ingest") and "outlets" not in kwargs
-        self.job = job
+        super().__init__(**{**find_ports(self.job, tables), **kwargs})
+        self._announces = self.job in (*MERGING, "ingest") and "outlets" not in kwargs
         self.tables = tables
         self.configured_only = configured_only
         self.arguments = list(arguments)
-        # Not `dry_run`, nor `execute` in a subclass: Airflow has methods of these names.
-        self.dry_run_only = dry_run
-        self.engine = engine
-        self.memory_max = memory_max
-        self.no_lease = no_lease
-        self.allow_untested_lance = allow_untested_lance
         self.enabled = enabled
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
@@ -211,19 +205,18 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.request is not None and "request" in vars(cls):
-            _add_fields(cls, list_options(cls.request))
+        if "job" in vars(cls):
+            _add_fields(cls, cls._list_declared())
+
+    @classmethod
+    def _list_declared(cls) -> list[DeclaredOption]:
+        return list(dict.fromkeys([*list_options(cls.request), *list_options(CommonRequest)]))
 
     def list_options(self) -> list[str]:
         """The options that the fields stand for, from rendered fields. Raises Usage."""
-        own = () if self.request is None else list_options(self.request)
-        values = {name: getattr(self, name) for name in _VALUES if name in self.common_options}
-        switches = [name for name in _SWITCHES if name in self.common_options]
-        return [
-            *(word for o in own for word in build_option(o, getattr(self, name_attribute(o)))),
-            *(f"{_name_flag(n)}={v}" for n, v in values.items() if v not in (None, "", "None")),
-            *(_name_flag(name) for name in switches if is_true(getattr(self, name))),
-        ]
+        common = {o.name for o in list_options(CommonRequest)} - {*self.common_options}
+        asked = [o for o in self._list_declared() if o.name not in common]
+        return [word for o in asked for word in build_option(o, getattr(self, name_attribute(o)))]
 
     def check_run(self, context: Context) -> None:
         """Raise Usage for a run that must not do this job."""
@@ -283,7 +276,3 @@ def _add_fields(kind: type[MemWalJobOperator], options: Sequence[DeclaredOption]
     lines = [f":param {o.field}: {describe_field(o)} (templated)" for o in options]
     text = inspect.getdoc(kind) or ""
     kind.__doc__ = text + ("\n" if ":param" in text else "\n\n") + "\n".join(lines)
-
-
-def _name_flag(field: str) -> str:
-    return "--dry-run" if field == "dry_run_only" else f"--{field.replace('_', '-')}"

@@ -1,13 +1,20 @@
-"""Finds the tables that are due, without a JVM."""
+"""Finds the tables that are due, without a JVM.
+
+Which tables were out of reach, and till when each is left alone, is kept in an Airflow variable:
+one for each DAG, and none while every table can be reached, since task state ends with a run. If it
+is deleted, the next run tries all tables.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, XComArg, timezone
+from airflow.sdk import BaseOperator, Variable, XComArg, timezone
 from airflow.sdk.exceptions import AirflowFailException
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from memwal.errors import Usage
 from memwal.report import DONE, HELD, PARTIAL
@@ -19,7 +26,6 @@ from memwal_airflow.hooks.request import find_configured_tables, is_true
 from memwal_airflow.operators.base import MemWalRetry, describe
 from memwal_airflow.operators.task_metrics import measure_backlog
 from memwal_airflow.settings import read_dag_config
-from memwal_airflow.unreachable import Away, put_off, read_away, write_away
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,6 +33,9 @@ if TYPE_CHECKING:
 Status = Mapping[str, Any]
 
 _QUERIES_IN_FLIGHT_MAX = 4
+# An unreachable table still gets a merge task, whose own retries bridge a short outage.
+_LEFT_ALONE = timedelta(minutes=30)
+_STORED = TypeAdapter(dict[str, AwareDatetime])
 
 
 class MemWalPlanOperator(BaseOperator):
@@ -34,8 +43,8 @@ class MemWalPlanOperator(BaseOperator):
 
     A table that can't be read is named too: its own merge then fails and gives the reason, and the
     others go on. A table whose lease is held waits for the next look, since somebody is working on
-    it. A table whose store gives no answer is also named, after all others, and then left alone. It
-    is tried again after 15 minutes, later every hour, or as soon as rows came into it.
+    it. A table whose store gives no answer is also named, after all others, and then left
+    alone for half an hour, or until rows came into it.
 
     :param tables: names in memwal.toml, or addresses (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
@@ -81,31 +90,21 @@ class MemWalPlanOperator(BaseOperator):
             self.log.info("Named by hand, due or not: %s", ", ".join(names) or "no table")
             return names
         dag_id, now = context["dag"].dag_id, timezone.utcnow()
-        away = read_away(dag_id)
+        away = read_away(dag_id, now)
         arrived = find_triggering_tables(context.get("triggering_asset_events"))
-        asked = [n for n in names if n in arrived or n not in away or not away[n].waits(now)]
+        asked = [name for name in names if name in arrived or name not in away]
         found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), asked))
-        left = self._put_off(names, found, away)
+        left = {name: till for name, till in away.items() if name not in found}
+        for name in set(names) & set(left):
+            self.log.warning("%s: unreachable, left alone till %s", name, left[name])
+        lost = [name for name in asked if found[name].get("unreachable") is True]
+        left |= dict.fromkeys(lost, timezone.utcnow() + _LEFT_ALONE)
         if left != away:
-            write_away(dag_id, left, timezone.utcnow())
+            write_away(dag_id, left)
         for name, table in found.items():
             measure_backlog(name, table, context["ti"].stats_tags)
         due = [name for name in asked if self._is_due(name, found[name])]
-        return sorted(due, key=left.__contains__)
-
-    def _put_off(
-        self, names: list[str], found: Mapping[str, Status], away: Mapping[str, Away]
-    ) -> dict[str, Away]:
-        """Return the tables that are unreachable now, each with its next try, and log them."""
-        left = {name: table for name, table in away.items() if name not in found}
-        for name in names:
-            if name in left:
-                self.log.warning(
-                    "%s: unreachable since %s, left alone till %s", name, *left[name].show()
-                )
-            elif found[name].get("unreachable") is True:
-                left[name] = put_off(away.get(name), timezone.utcnow())
-        return left
+        return sorted(due, key=lost.__contains__)
 
     async def _look(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
         """Ask for the status of each table; {"error", "unreachable"} if there is no answer."""
@@ -126,7 +125,7 @@ class MemWalPlanOperator(BaseOperator):
                     return {"error": str(error), "unreachable": error.late}
 
         found = dict(zip(names, await asyncio.gather(*map(look, names)), strict=True))
-        if all("outcome" not in status for status in found.values()):
+        if all("outcome" not in s and not s["unreachable"] for s in found.values()):
             raise MemWalRetry(f"no table could be looked at: {found[names[0]]['error']}")
         return found
 
@@ -152,3 +151,25 @@ async def _read_status(
     if any(name not in found for name in names):
         raise NoAnswer(str(answer.document.get("error") or "status does not report every table"))
     return found
+
+
+def read_away(dag_id: str, now: datetime) -> dict[str, datetime]:
+    """Read which tables of a DAG are left alone, and till when; none if that makes no sense."""
+    try:
+        known = _STORED.validate_json(Variable.get(_name(dag_id), default="{}"))
+    except ValidationError:
+        return {}
+    return {name: till for name, till in known.items() if now < till <= now + _LEFT_ALONE}
+
+
+def write_away(dag_id: str, away: dict[str, datetime]) -> None:
+    """Store which tables of a DAG are left alone, and till when."""
+    if away:
+        text = _STORED.dump_json(away, indent=2).decode()
+        Variable.set(_name(dag_id), text, "Tables that memwal could not reach; may be deleted")
+    else:
+        Variable.delete(_name(dag_id))
+
+
+def _name(dag_id: str) -> str:
+    return f"memwal_unreachable_{dag_id}"[:250]

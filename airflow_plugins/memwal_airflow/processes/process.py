@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic as read_monotonic
 from typing import TypeVar
@@ -91,12 +91,12 @@ class Runner:
             text = f"can't start {argv[0]}: {error.strerror or error}"
             return Output(why=text, started=False)
         stdout, stderr = bytearray(), bytearray()
-        why: str | None = "interrupted"
-        try:
-            deadline = self._monotonic() + seconds_max
-            why = self._read(process, stdout, stderr, deadline, stdout_bytes_max, say)
-        finally:
-            end_group(process, _TERM_GRACE_SECONDS if say is None else _JOB_GRACE_SECONDS)
+        deadline = self._monotonic() + seconds_max
+        with process:
+            try:
+                why = self._read(process, stdout, stderr, deadline, stdout_bytes_max, say)
+            finally:
+                end_group(process, _TERM_GRACE_SECONDS if say is None else _JOB_GRACE_SECONDS)
         late = why == _LATE
         return Output(
             stdout=bytes(stdout),
@@ -116,11 +116,7 @@ class Runner:
         say: Say | None,
     ) -> str | None:
         """Read both streams to their end; return None, or why the command has to be ended."""
-        with (
-            selectors.DefaultSelector() as selector,
-            process.stdout,
-            process.stderr or nullcontext(),
-        ):
+        with selectors.DefaultSelector() as selector:
             for stream, kept in ((process.stdout, stdout), (process.stderr, stderr)):
                 if stream is not None:
                     selector.register(stream, selectors.EVENT_READ, kept)

@@ -48,6 +48,7 @@ async def check_progress(
         raise NoAnswer(f"{table}: {found.get('error') or 'no answer'}")
     # Does nothing in the triggerer, where Airflow does not set up metrics.
     measure_backlog(table, found, {})
+    seen: dict[str, Any]
     if until == DUE:
         seen = {"due_reasons": list(found.get("due_reasons") or [])[:20]}
         return {"is_over": bool(found.get("due")), "seen": seen}

@@ -62,8 +62,9 @@ class MemWalJobTrigger(MemWalTrigger):
         target = None
         if order.spark_conn_id:
             target = read_spark_target(await BaseHook.aget_connection(order.spark_conn_id))
-        log = partial(asyncio.get_running_loop().call_soon_threadsafe, self.log.info)
-        context = contextvars.copy_context()
-        return await run_apart(
-            lambda runner: run_job(order, jobs, target, runner, partial(log, context=context))
-        )
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+
+        def say(line: str) -> None:
+            loop.call_soon_threadsafe(partial(self.log.info, line), context=context)
+
+        return await run_apart(lambda runner: run_job(order, jobs, target, runner, say))
