@@ -13,7 +13,6 @@ from local_airflow.home import JOBS_BIN
 from memwal_airflow.operators.base import SUMMARY_KEY
 from memwal_airflow.operators.jobs import (
     MemWalGarbageOperator,
-    MemWalIndexCatchupOperator,
     MemWalMergeOperator,
 )
 from memwal_airflow.operators.page_links import MemWalPageLink
@@ -90,49 +89,10 @@ def test_a_held_lease_is_waited_for_within_one_try_and_then_costs_one(
     ("kind", "fields", "says"),
     [
         (MemWalMergeOperator, {"tables": ["orders", "--master=spark://elsewhere"]}, "a dash"),
-        pytest.param(
-            MemWalMergeOperator,
-            {"tables": "{{ '--dry-run' }}"},
-            "a dash",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            MemWalMergeOperator, {"tables": []}, "no table is named", marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            MemWalMergeOperator,
-            {"tables": "or\nders"},
-            "control characters",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            MemWalMergeOperator,
-            {"tables": "orders", "shards": ["../x"]},
-            "expected a UUID",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            MemWalIndexCatchupOperator,
-            {"tables": "orders", "indexes": ["-i"]},
-            "a dash",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            MemWalMergeOperator,
-            {"tables": "/data/other", "configured_only": True},
-            "not in the configuration",
-            marks=pytest.mark.nightly,
-        ),
         (
             MemWalPlanOperator,
             {"tables": ["orders", "s3://elsewhere/x"], "configured_only": True},
             "not in the configuration",
-        ),
-        pytest.param(
-            MemWalPlanOperator,
-            {"tables": ["s3://elsewhere/x"], "configured_only": True, "due_only": False},
-            "not in the configuration",
-            marks=pytest.mark.nightly,
         ),
         # With deploy mode cluster nobody here would see the job's end.
         (MemWalMergeOperator, {"tables": "orders", "spark_conn_id": "yarn"}, "use client mode"),

@@ -45,7 +45,7 @@ class JobsEnvironment:
 
     def memwal(self, job: str, options: Sequence[str], tables: Sequence[str]) -> list[str]:
         """`memwal JOB OPTIONS -- TABLES`, with the configuration file. Raises Usage."""
-        return [self.command, job, *self.config_words, *build_words(options, tables)]
+        return [self.command, job, *build_words([*options, *self.config_words], tables)]
 
     @property
     def config_words(self) -> list[str]:

@@ -145,13 +145,13 @@ def build_option(declared: DeclaredOption, value: Any) -> list[str]:
     is_switch = declared.takes_bool and _is_switch(value)
     if kind in (Kind.SWITCH, Kind.EITHER) or (kind is Kind.CHOICE and is_switch):
         return [declared.flag] if is_true(value) else []
-    found = [value]
+    found: list[Any] = [value]
     if kind is Kind.PAIRS:
         found = [f"{name}={given}" for name, given in (value or {}).items()]
     elif kind is Kind.CHOICES:
         found = [",".join(choice for choice in declared.choices if choice in (value or ()))]
-    elif kind is Kind.LIST and not isinstance(value, str):
-        found = list(value or ())
+    elif isinstance(value, list | tuple):
+        found = list(value)
     # A template that renders to nothing gives a text.
     return [
         f"{declared.flag}={_check_value(declared, item)}"

@@ -90,7 +90,8 @@ class MemWalPlanOperator(BaseOperator):
             self.log.info("Named by hand, due or not: %s", ", ".join(names) or "no table")
             return names
         dag_id, now = context["dag"].dag_id, timezone.utcnow()
-        away = read_away(dag_id, now)
+        known = read_away(dag_id)
+        away = {name: till for name, till in known.items() if now < till <= now + _LEFT_ALONE}
         arrived = find_triggering_tables(context.get("triggering_asset_events"))
         asked = [name for name in names if name in arrived or name not in away]
         found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), asked))
@@ -99,7 +100,7 @@ class MemWalPlanOperator(BaseOperator):
             self.log.warning("%s: unreachable, left alone till %s", name, left[name])
         lost = [name for name in asked if found[name].get("unreachable") is True]
         left |= dict.fromkeys(lost, timezone.utcnow() + _LEFT_ALONE)
-        if left != away:
+        if left != known:
             write_away(dag_id, left)
         for name, table in found.items():
             measure_backlog(name, table, context["ti"].stats_tags)
@@ -153,13 +154,12 @@ async def _read_status(
     return found
 
 
-def read_away(dag_id: str, now: datetime) -> dict[str, datetime]:
+def read_away(dag_id: str) -> dict[str, datetime]:
     """Read which tables of a DAG are left alone, and till when; none if that makes no sense."""
     try:
-        known = _STORED.validate_json(Variable.get(_name(dag_id), default="{}"))
+        return _STORED.validate_json(Variable.get(_name(dag_id), default="{}"))
     except ValidationError:
         return {}
-    return {name: till for name, till in known.items() if now < till <= now + _LEFT_ALONE}
 
 
 def write_away(dag_id: str, away: dict[str, datetime]) -> None:
