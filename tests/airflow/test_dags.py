@@ -333,7 +333,7 @@ def test_progress_of_a_try_that_died_is_told_by_the_next(
 def test_catchup_snapshot_garbage_and_compaction_by_hand_work_on_every_table(
     home: InProcessAirflow,
 ) -> None:
-    home.tables.set_head('[defaults]\nretention = "7d"\n' + HEAD)
+    home.tables.set_head(HEAD.replace("[airflow]", 'retention = "7d"\n[airflow]'))
     tables = [home.tables.make(name, generations=2) for name in ("orders", "users")]
     assert run_shipped(home, "memwal_merge").state == "success"
     for dag_id in ("memwal_index_catchup", "memwal_snapshot", "memwal_compaction"):
