@@ -108,7 +108,10 @@ def test_a_status_that_can_t_be_understood_is_told() -> None:
     ("output", "says"),
     [
         (Output(why="can't start memwal", started=False), "can't start memwal"),
-        (Output(stdout=b"{", stderr=b"one\ntwo", exit_code=2), r"memwal status \(exit code 2\): two"),
+        (
+            Output(stdout=b"{", stderr=b"one\ntwo", exit_code=2),
+            r"memwal status \(exit code 2\): two",
+        ),
         (Output(stdout=b'{"job": "runs", "tables": []}', exit_code=0), "not a status report"),
         (Output(stdout=b'{"job": "status", "tables": 3}', exit_code=0), "not a status report"),
         (Output(stdout=b"[" * 100_000, exit_code=0), "not a status report"),
