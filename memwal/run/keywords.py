@@ -32,7 +32,7 @@ _NAMES = {
     "delete-column": "deleted",
     "memory-max": "memory_bytes_max",
 }
-_SWITCHES = re.compile(r"allow-.*|missing-as-null|skip-unknown-columns")
+_SWITCHES = re.compile(r"allow-.*|missing-as-null")
 
 
 def name_arguments(text: str) -> str:
@@ -48,6 +48,11 @@ def name_arguments(text: str) -> str:
         return f"{argument}=True" if _SWITCHES.fullmatch(option) else argument
 
     return _OPTION.sub(name, text)
+
+
+def name_options(text: str) -> str:
+    """The text with each option as Spark's data source has it: `--allow-holes` is `allow_holes`."""
+    return re.sub(r"--([a-z][a-z-]*)", lambda found: f"option {found[1].replace('-', '_')}", text)
 
 
 def raises_for_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

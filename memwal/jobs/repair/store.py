@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from memwal.errors import (
     AlreadyExists,
@@ -17,6 +16,7 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.format import codec, layout
+from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import (
     Effect,
     Evidence,
@@ -31,9 +31,8 @@ from memwal.jobs.repair.model import (
     StoredManifests,
     TakeSnapshot,
 )
-from memwal.jobs.repair.store.backups import BackedUp
 from memwal.jobs.rescue.store import LanceShardWriters
-from memwal.jobs.verify.checks import TableChecks, find_newer_manifests, make_checks
+from memwal.jobs.verify.checks import find_newer_manifests, list_checks, make_checks
 from memwal.jobs.verify.plan import FileFault, Hint, find_bare_shards, find_newer
 from memwal.jobs.verify.store import StoredFacts
 from memwal.model import LeaseClaim, ShardId, ShardManifest, TableView, VersionManifest
@@ -47,34 +46,6 @@ from memwal.store.tables.indexes import replace_mem_wal_entry
 
 # Of a damaged shard so many of the newest manifests are read.
 _MANIFESTS_MAX = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class RememberedFacts(StoredFacts):
-    """The facts of one look, each read once: the checks and the evidence share them."""
-
-    known: dict[object, Any] = field(default_factory=dict)
-
-
-def _remember(name: str) -> None:
-    read = getattr(StoredFacts, name)
-
-    def remembered(self: RememberedFacts, *args: object) -> object:
-        # Of what is asked about one view, only shards differ.
-        key = (name, *(a for a in args if isinstance(a, str)))
-        if key not in self.known:
-            self.known[key] = read(self, *args)
-        return self.known[key]
-
-    setattr(RememberedFacts, name, remembered)
-
-
-for _name in (
-    *("list_folders", "read_generations", "read_wal", "read_history", "read_snapshot"),
-    *("read_hints", "read_checkpoints", "read_cut_faults", "read_records", "read_base_faults"),
-    "read_newest_faults",
-):
-    _remember(_name)
 
 
 def read_newest(stores: Stores) -> TableView:
@@ -102,28 +73,20 @@ class StoredEvidence:
             view = stores.views.table()
         except Corruption:
             return self._look_at_versions()
-        facts = RememberedFacts(
-            objects=stores.objects,
-            tables=stores.tables,
-            views=stores.views,
-            manifests=stores.table_manifests,
-            wal=stores.wal,
-            shard_manifests=stores.shard_manifests,
-            clock=stores.clock,
-        )
-        checks = make_checks(TableChecks(facts, view, []).list_steps(), self.progress)
-        history, version_faults = self._read_history(facts, view)
-        hints, shards = self._read_shards(facts, view)
+        facts = StoredFacts(stores, view)
+        checks = make_checks(list_checks(facts), self.progress)
+        history, version_faults = self._read_history(facts)
+        hints, shards = self._read_shards(facts)
         return self._add_files(
             Evidence(
                 view=view,
                 checks=tuple(checks),
                 shards=tuple(shards),
                 hints=tuple(hints),
-                generations=tuple(facts.read_generations(view)),
-                file_faults=(*facts.read_base_faults(view), *facts.read_cut_faults()),
+                generations=tuple(facts.generation_facts),
+                file_faults=(*facts.base_faults, *facts.cut_faults),
                 version_faults=tuple(version_faults),
-                record_faults=(*facts.read_records(), *facts.read_checkpoints()[1]),
+                record_faults=(*facts.record_faults, *facts.checkpoints[1]),
                 committed=frozenset(self._list_commits()),
                 history=tuple(history),
                 rewound=frozenset(facts.find_rewound(history)),
@@ -143,16 +106,14 @@ class StoredEvidence:
         found = Evidence(view=view, checks=(), history=tuple(history), version_faults=tuple(faults))
         return self._add_files(found)
 
-    def _read_history(
-        self, facts: RememberedFacts, view: TableView
-    ) -> tuple[list[VersionManifest], list[FileFault]]:
+    def _read_history(self, facts: StoredFacts) -> tuple[list[VersionManifest], list[FileFault]]:
         """The retained versions that can be read, and what is wrong with the others."""
         faults: list[FileFault] = []
         try:
-            found = facts.read_history(view.version)
+            found = facts.history
         except Corruption:
-            found, faults = self._read_versions(view.version)
-        for fault in facts.read_newest_faults():
+            found, faults = self._read_versions(facts.view.version)
+        for fault in facts.newest_faults:
             version = layout.parse_table_manifest_name(fault.path.rpartition("/")[2])
             faults.append(replace(fault, name=str(version or 0)))
         return found, faults
@@ -180,20 +141,18 @@ class StoredEvidence:
             if name.isascii() and name.isdigit():
                 yield int(name)
 
-    def _read_shards(
-        self, facts: RememberedFacts, view: TableView
-    ) -> tuple[list[Hint], list[ShardEvidence]]:
+    def _read_shards(self, facts: StoredFacts) -> tuple[list[Hint], list[ShardEvidence]]:
         """The hints, and the shards whose newest manifest is in doubt."""
+        view = facts.view
         errors = {ShardId(broken.shard_id): broken.error for broken in view.broken}
-        without = [*errors, *find_bare_shards(view, facts.list_folders(view).inside)]
-        hints = list(facts.read_hints(view))
+        without = [*errors, *find_bare_shards(view, facts.folders[0])]
+        hints = list(facts.hints)
         for shard_id in without:
             newest = max(facts.shard_manifests.versions(shard_id), default=0)
             hint = facts.read_hint(layout.version_hint_path(shard_id), shard_id, newest)
             hints += [] if hint is None else [hint]
-        wals = {shard.shard_id: facts.read_wal(shard.shard_id) for shard in view.shards}
-        named = facts.read_named_versions(view)
-        newer = find_newer_manifests(facts, view, hints, named, wals)
+        named = facts.read_named_versions()
+        newer = find_newer_manifests(facts, hints, named)
         hinted = {hint.shard_id: hint.found for hint in hints}
         found = []
         for shard_id in sorted({*without, *newer}):
@@ -206,7 +165,11 @@ class StoredEvidence:
                 hint=hinted.get(shard_id),
                 named_version=named.get(shard_id, 0),
                 entries=facts.read_wal(shard_id).entries,
-                folders=self._list_generations(shard_id),
+                folders=frozenset(
+                    name
+                    for name in facts.folders[0].get(shard_id, ())
+                    if layout.parse_generation_folder(name) is not None
+                ),
             )
             if shard_id in without and (readable := shard.manifests.readable):
                 # Whether a clone's progress hides it is not asked here: that is no damage.
@@ -215,12 +178,6 @@ class StoredEvidence:
                 shard = replace(shard, newer=more)
             found.append(shard)
         return hints, found
-
-    def _list_generations(self, shard_id: ShardId) -> frozenset[str]:
-        folder = f"{layout.shard_folder(shard_id)}/"
-        files = self.stores.objects.list(folder)
-        names = {file.path.removeprefix(folder).partition("/")[0] for file in files}
-        return frozenset(n for n in names if layout.parse_generation_folder(n) is not None)
 
     def _read_manifests(self, shard_id: ShardId) -> StoredManifests:
         stored = self.stores.shard_manifests
@@ -252,8 +209,11 @@ class StoredEvidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredHands:
-    """The Hands port. `refresh` takes the shard snapshot again."""
+class StoredRepair:
+    """What a repair does to a table. Each raises LostRace for what is not as it was judged.
+
+    `refresh` takes the shard snapshot again.
+    """
 
     stores: Stores
     run_id: str
@@ -261,7 +221,7 @@ class StoredHands:
     backed_up: BackedUp | None = None
 
     def quarantine(self, path: str, digest: str) -> None:
-        """Copy an object (see the port)."""
+        """Copy an object with that digest to where a repair keeps what it replaces."""
         objects, kept = self.stores.objects, layout.quarantine_path(self.run_id, path)
         try:
             found = digest_object(objects, path)
@@ -276,8 +236,8 @@ class StoredHands:
             pass
         raise LostRace(f"{objects.uri}: {path} was written meanwhile")
 
-    def do(self, effect: Effect) -> None:
-        """One effect (see the port)."""
+    def apply(self, effect: Effect) -> None:
+        """Do one effect; what it replaces is in quarantine by then."""
         match effect:
             case PutManifest(manifest=manifest):
                 path = layout.shard_manifest_path(manifest.shard_id, manifest.version)
@@ -289,11 +249,12 @@ class StoredHands:
                 path = layout.shard_manifest_path(effect.shard_id, effect.version)
                 self._create(path, layout.encode_stopper(effect.at_nanos))
             case Flush():
-                LanceShardWriters(self.stores.tables).claim(
+                flush = LanceShardWriters(self.stores.tables).claim(
                     effect.shard_id,
                     memtable_rows_max=effect.memtable_rows_max,
                     memtable_batches_max=effect.memtable_batches_max,
-                ).flush()
+                )
+                flush()
             case ReleaseClaim():
                 self.stores.objects.put(effect.path, self._make_released(effect.token))
             case Replace(data=None):

@@ -1,4 +1,4 @@
-"""One look at a table, and what still needs a generation in it. Pure.
+"""What a look at a table shows, and what still needs a generation in it. Pure.
 
 Every gate fails closed: evidence that is missing, unreadable or ambiguous keeps the candidate
 (invariant 6), and says why.
@@ -33,7 +33,7 @@ from memwal.text import iso_time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class Survey:
     """The state of a table from which every kind of garbage is planned.
 
     `view` is None for a table whose MemWAL index is gone.
@@ -70,7 +70,7 @@ class Look:
         return None
 
     @cached_property
-    def shards(self) -> tuple[ShardLook, ...]:
+    def shards(self) -> tuple[ShardSurvey, ...]:
         """The shards that have a manifest."""
         if self.view is None:
             return ()
@@ -84,12 +84,12 @@ class Look:
         kept = [c for c in self.evidence.checkpoints if self.is_kept(c)]
         return Gates(self.view, self.evidence, self.unreadable, kept, self.checkpointed)
 
-    def _shard(self, shard: ShardView, gates: Gates) -> ShardLook:
+    def _shard(self, shard: ShardView, gates: Gates) -> ShardSurvey:
         found = self.evidence.shards.get(shard.shard_id)
         if found is None:
             problem = Refused("MW-G04", "its folder was not listed")
             found = ShardEvidence(shard_id=shard.shard_id, problem=problem)
-        return ShardLook(
+        return ShardSurvey(
             manifest=shard.manifest,
             found=found,
             gates=gates,
@@ -117,7 +117,7 @@ class Look:
         may_go_on = checkpoint.created_at_nanos > self.now_nanos - leftover_nanos
         return not checkpoint.is_expired(self.now_nanos) and (checkpoint.ready or may_go_on)
 
-    def without_versions(self, expired: Set[int]) -> Look:
+    def without_versions(self, expired: Set[int]) -> Survey:
         """The look as it would be if these versions of main were gone."""
         versions = self.evidence.versions
         left = tuple(v for v in versions if not (v.on_main and v.version in expired))
@@ -237,7 +237,7 @@ class Gates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardLook:
+class ShardSurvey:
     """One shard that has a manifest."""
 
     manifest: ShardManifest

@@ -10,14 +10,14 @@ compared: a file that is damaged at its full length is found by reads only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from memwal.errors import Corruption, LostRace, Missing
 from memwal.format import layout
 from memwal.jobs.backup.plan import NUMBERED, phase_of
-from memwal.jobs.repair.kinds.file import judge_file
 from memwal.jobs.repair.model import Damage, Fetch
+from memwal.jobs.repair.plan import judge_file
 from memwal.jobs.verify.plan import FileFault
 from memwal.model import BackupObject, StoredFile
 from memwal.ports import PART_BYTES, Objects
@@ -109,14 +109,10 @@ class BackedUp:
         if not effects:
             names = ", ".join(sorted({self.names[one.path] for one in wanted if one not in ours}))
             why = f"{damage.evidence}; what backup {names} has there is of another history"
-            return replace(damage, evidence=why) if names else damage
+            return damage.model_copy(update={"evidence": why}) if names else damage
         names = ", ".join(sorted({self.names[fetch.path] for fetch in effects}))
-        return replace(
-            damage,
-            evidence=f"backup {names} of {self.place.uri} has it",
-            lost=(),
-            effects=tuple(effects),
-        )
+        why = f"backup {names} of {self.place.uri} has it"
+        return damage.model_copy(update={"evidence": why, "lost": (), "effects": tuple(effects)})
 
     def _is_ours(self, path: str, damaged: Set[str]) -> bool:
         """Whether the backup's object of that name is the table's.

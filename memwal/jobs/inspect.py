@@ -1,4 +1,4 @@
-"""The documents of `inspect`: what is stored, decoded."""
+"""`memwal inspect`: what is stored, decoded."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from memwal.config import ResolvedTable
+from memwal.errors import Missing, Usage
 from memwal.format import layout
 from memwal.format.replay import Standing, WalEntry, replay
 from memwal.grid import Column, build_table, format_count, format_size, numbers, words
 from memwal.model import MemWalState, ShardId, VersionManifest
 from memwal.model import ShardManifest as StoredManifest
 from memwal.report import Section
+from memwal.rows.policy import STORED_KEY, policy_document
+from memwal.run.stores import Stores, check_lance_version, open_stores
+from memwal.store.shards.listing import list_shards
 from memwal.text import format_age, iso_time
+from memwal.threads import side_by_side
 
+WAL_ENTRIES_SHOWN_MAX = 1000
+_READERS_MAX = 16
 _SHARDS_MAX = 50
 _STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
           "forged": "red", "lost": "red", "torn": "red", "too large": "red"}  # fmt: skip
@@ -110,9 +118,79 @@ class WalDocument(Section):
     shards: list[ShardWal]
 
 
-def describe_index(manifest: VersionManifest, policy: dict[str, Any] | None) -> IndexDocument:
-    """MemWALIndexDetails of one table version, and the table's row-merge policy."""
-    return IndexDocument(**_describe_version(manifest), policy=policy)
+def run_inspect(
+    what: str,
+    table: ResolvedTable,
+    *,
+    shard: str | None = None,
+    version: int | None = None,
+    untested_lance_allowed: bool = False,
+    shown_max: int = WAL_ENTRIES_SHOWN_MAX,
+    of_key: str | None = None,
+) -> Section:
+    """The document for `inspect WHAT TABLE`; `of_key` is the only shard to show, if it is there.
+
+    Raises Usage, NotATable, Corruption, Unsupported.
+    """
+    check_lance_version(untested_lance_allowed)
+    stores = open_stores(table.find_uri(), table.storage_options)
+    if what in ("index", "manifest"):
+        if version is None:
+            version = int(stores.views.table_version())
+        try:
+            manifest = stores.table_manifests.read(version)
+        except Missing as missing:
+            raise Usage(str(missing)) from None
+        if what == "index":
+            stored = stores.tables.base(version).config().get(STORED_KEY)
+            return IndexDocument(**_describe_version(manifest), policy=policy_document(stored))
+        return _describe_manifest(manifest)
+    latest = int(stores.views.table_version())
+    merged = stores.views.mem_wal(latest).merged
+    manifests = [(m, merged.get(m.shard_id, 0)) for m in _shards(stores, shard, version)]
+    if what == "shard":
+        shown = [
+            _describe_shard(*manifest)
+            for manifest in manifests
+            if of_key in (None, manifest[0].shard_id)
+        ]
+        return ShardsDocument(table=table.name, version=latest, shard_id=of_key, shards=shown)
+    wals = [_wal(stores, *manifest, shown_max) for manifest in manifests]
+    return WalDocument(table=table.name, version=latest, shards=wals)
+
+
+def _shards(stores: Stores, shard: str | None, version: int | None) -> list[StoredManifest]:
+    found = list_shards(stores.objects, folders_only=True).shards
+    if shard is not None:
+        found = [layout.find_shard(shard, found, stores.uri)]
+    if version is not None:
+        if shard is None:
+            raise Usage("--version of a shard manifest needs --shard")
+        try:
+            return [stores.shard_manifests.read(found[0], version)]
+        except Missing as missing:
+            raise Usage(str(missing)) from None
+    manifests = side_by_side(stores.shard_manifests.latest, found, _READERS_MAX)
+    return [m for m in manifests if m is not None]
+
+
+def _wal(stores: Stores, manifest: StoredManifest, merged: int, shown_max: int) -> ShardWal:
+    """Describe a shard's WAL: all entries that no generation covers, and the newest others."""
+    listed = stores.wal.list_settled(manifest)
+    above = [p for p in listed if p[0] > manifest.replay_after_wal_entry_position]
+    covered = listed[: len(listed) - len(above)]
+    shown = covered[max(0, len(covered) - max(0, shown_max - len(above))) :]
+    return _describe_wal(
+        manifest,
+        merged,
+        stores.wal.describe(manifest.shard_id, [*shown, *above]),
+        now_nanos=stores.clock.now_nanos(),
+        shown_max=shown_max,
+        left_out=len(covered) - len(shown),
+    )
+
+
+# ---- documents
 
 
 def _describe_version(manifest: VersionManifest) -> dict[str, Any]:
@@ -127,25 +205,20 @@ def _describe_version(manifest: VersionManifest) -> dict[str, Any]:
 def _describe_state(state: MemWalState | None) -> IndexState | None:
     if state is None:
         return None
-    created = state.created_at_millis
+    created, inline = state.created_at_millis, state.inline_snapshots
     return IndexState(
-        index_uuid=state.index_uuid,
+        **asdict(state),
         entry_created_at=iso_time(None if created is None else created * 10**6),
         merged_generations=dict(state.merged),
-        index_catchup={name: dict(by) for name, by in state.index_catchup.items()},
-        maintained_indexes=list(state.maintained_indexes),
-        maintain_all_indexes=state.maintain_all_indexes,
-        shard_specs=[asdict(spec) for spec in state.shard_specs],
         snapshot={
             "taken_at": iso_time(state.snapshot_ts_millis * 10**6 or None),
             "num_shards": state.num_shards,
-            "inline_bytes": None if state.inline_snapshots is None else len(state.inline_snapshots),
+            "inline_bytes": None if inline is None else len(inline),
         },
-        writer_config_defaults=dict(state.writer_config_defaults),
     )
 
 
-def describe_manifest(manifest: VersionManifest) -> ManifestDocument:
+def _describe_manifest(manifest: VersionManifest) -> ManifestDocument:
     """One `_versions/*.manifest` file, as far as memwal reads it."""
     return ManifestDocument(
         **_describe_version(manifest),
@@ -165,42 +238,31 @@ def describe_manifest(manifest: VersionManifest) -> ManifestDocument:
     )
 
 
-def describe_shard(manifest: StoredManifest, merged: int) -> ShardManifest:
+def _describe_progress(manifest: StoredManifest, merged: int) -> dict[str, Any]:
+    """The fields of `Shard`, and those that it has in common with the stored manifest."""
+    return {**asdict(manifest), "status": manifest.status.name, "merged_generation": merged}
+
+
+def _describe_shard(manifest: StoredManifest, merged: int) -> ShardManifest:
     """One shard manifest, next to the table's progress for that shard."""
+    told = _describe_progress(manifest, merged)
+    for generation in told["flushed_generations"]:
+        generation["state"] = "merged" if generation["generation"] <= merged else "pending"
     return ShardManifest(
-        **_describe_progress(manifest, merged),
-        version=manifest.version,
+        **told,
         path=layout.shard_manifest_path(manifest.shard_id, manifest.version),
-        shard_spec_id=manifest.shard_spec_id,
         shard_fields={name: value.hex() for name, value in manifest.shard_field_entries},
-        flushed_generations=[
-            {**asdict(g), "state": "merged" if g.generation <= merged else "pending"}
-            for g in manifest.flushed_generations
-        ],
     )
 
 
-def _describe_progress(manifest: StoredManifest, merged: int) -> dict[str, Any]:
-    """The fields of `Shard`."""
-    return {
-        "shard_id": manifest.shard_id,
-        "status": manifest.status.name,
-        "writer_epoch": manifest.writer_epoch,
-        "current_generation": manifest.current_generation,
-        "merged_generation": merged,
-        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
-        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
-    }
-
-
-def describe_wal(
+def _describe_wal(
     manifest: StoredManifest,
     merged: int,
     entries: Sequence[WalEntry],
     *,
     now_nanos: int,
     shown_max: int,
-    left_out: int = 0,
+    left_out: int,
 ) -> ShardWal:
     """A shard's WAL: each entry, what a replay makes of it, and the generation that covers it.
 
@@ -258,6 +320,9 @@ def _judge_generation(generation: int, merged: int, listed: Set[int]) -> str:
     if generation <= merged:
         return "merged"
     return "pending" if generation in listed else "gone"
+
+
+# ---- for people
 
 
 ENTRIES: tuple[Column[Mapping[str, Any]], ...] = (
