@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from memwal.config import Config, mask_address
 from memwal.config.requests import describe_option, find_bounds
 from memwal.errors import Usage
-from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.garbage.request import GarbageRequest
+from memwal.jobs.maintain.request import BackfillRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.options import DeclaredOption, Kind, list_options
 from memwal_airflow.assets.events import find_triggering_tables

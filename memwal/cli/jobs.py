@@ -13,19 +13,16 @@ import typer
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import AuditFlags, Job, JobFlags, ReadFlags, RescueFlags, command, load
 from memwal.cli.options import OneTable, Tables
-from memwal.cli.output import Output
 from memwal.cli.shared import OwnHelp
 from memwal.config import CompactionMode, read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
 from memwal.jobs.audit.request import AuditRequest
-from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest, QuiesceRequest
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.repair.request import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.restore.request import RestoreRequest
@@ -150,15 +147,14 @@ def spell_out(words: Sequence[str]) -> Iterator[str]:
 
 
 @command(JobFlags)
-def backfill(tables: Tables, *, request: BackfillRequest, flags: JobFlags, results: Output) -> Job:
-    """Merge and index-catchup on many tables, largest first.
+def backfill(tables: Tables, *, request: BackfillRequest, flags: JobFlags) -> Job:
+    """Merge and index-catchup on many tables, several at a time.
 
-    Run it again after a failure, a kill or a deadline: it continues with what is left. --report is
-    kept up to date while it runs.
+    Run it again after a failure, a kill or a deadline: it continues with what is left.
     """
-    from memwal.jobs.backfill.job import BackfillOptions, run_backfill
+    from memwal.jobs.maintain.job import BackfillOptions, run_backfill
 
-    return flags.job(run_backfill, BackfillOptions, tables, request=request, so_far=results.so_far)
+    return flags.job(run_backfill, BackfillOptions, tables, request=request)
 
 
 @command(JobFlags)
@@ -197,7 +193,7 @@ def doctor(table: Place, *, flags: ReadFlags) -> Job:
 @command()
 def runs(tables: Tables, limit: RunsMax = 50, *, flags: ReadFlags) -> JobReport:
     """Show what ran on a table, newest first."""
-    from memwal.jobs.runs.job import run_runs
+    from memwal.jobs.runs import run_runs
 
     return run_runs(flags.tables(tables), limit)
 

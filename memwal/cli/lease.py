@@ -24,7 +24,7 @@ def lease_break(table: OneTable, reason: Reason, *, flags: AuditFlags) -> JobRep
 
     If the run is alive after all, it stops before its next commit.
     """
-    from memwal.jobs.lease.job import run_lease_break
+    from memwal.jobs.lease import run_lease_break
 
     if not reason.strip():
         raise Usage("--reason must say something: it is the record of why the lease was broken")

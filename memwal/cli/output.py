@@ -178,11 +178,6 @@ class Output:
         """The command's metrics."""
         return Measures(self.metrics_file, self._warn)
 
-    def so_far(self, report: JobReport) -> None:
-        """Store the report of a run that goes on; a problem with that is reported at its end."""
-        if self.place is not None:
-            self.place.write(Document.of(self._stamp(report)).text)
-
     def _describe(self, table: TableReport) -> Mapping[str, str]:
         if self.debug and isinstance(table.cause, BaseException):
             trace = "".join(traceback.format_exception(table.cause))

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
@@ -21,7 +22,7 @@ from memwal.report import JobReport, Section, TableReport
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 5
+VERSION = 6
 """The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
@@ -125,7 +126,12 @@ def _find_report(name: str) -> Any:
     """Return a report's type: its tables are of the job's kinds, or plain if they failed early."""
     from pydantic import create_model
 
-    several = {"demo": _CHAINED, "watch": ("watch", "maintain"), "schema-table": ("schema",)}
+    several = {
+        "demo": _CHAINED,
+        "watch": ("watch", "maintain"),
+        "schema-table": ("schema",),
+        "backfill": ("maintain",),
+    }
     jobs = several.get(name, (name,))
     kinds: list[type] = [kind for job in jobs for kind in _list_reports(job)]
     whole = next((kind for kind in kinds if issubclass(kind, JobReport)), JobReport)
@@ -136,9 +142,17 @@ def _find_report(name: str) -> Any:
     return made if whole is JobReport else Union[made, JobReport]  # noqa: UP007
 
 
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the room is one module
+        return False
+
+
 def _list_reports(job: str) -> list[type]:
     room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
-    module = import_module(f"{room}.report")
+    name = next(n for n in (f"{room}.report", f"{room}.job", room) if _exists(n))
+    module = import_module(name)
     return [
         kind
         for kind in vars(module).values()

@@ -139,8 +139,7 @@ def check(document: dict[str, Any], name: str) -> None:
     for nested in nested_jobs(document):
         job = {**nested}
         name = job.pop("job")
-        # A backfill could not look.
-        make_validator("merge" if name == "look" else name, of_table=True).validate(job)
+        make_validator(name, of_table=True).validate(job)
 
 
 @cache

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 from memwal.cli.requests import make_parameters, read_request
 from memwal.config.requests import check_request
 from memwal.errors import Usage
-from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.options import Kind, Option, list_options, list_settings, narrow
 from memwal.run.keywords import made_for_python, takes

@@ -37,9 +37,7 @@ def test_there_are_reports() -> None:
     assert len(ALONE) >= 14
 
 
-# These show their tables together.
-TOGETHER = ("BackfillTableReport", "TopTableReport")
-ALONE = [kind for kind in kinds() if kind.__name__ not in TOGETHER]
+ALONE = [*kinds()]
 
 
 @pytest.mark.parametrize("kind", ALONE, ids=lambda kind: kind.__name__)

@@ -23,7 +23,7 @@ from memwal.format import codec, layout
 from memwal.jobs.init.job import InitOptions, run_init
 from memwal.jobs.init.plan import InitRequest, parse_spec
 from memwal.jobs.init.report import InitTableReport
-from memwal.jobs.runs.job import run_runs
+from memwal.jobs.runs import run_runs
 from memwal.ports import Steps, no_steps
 from memwal.run.reports import take_report
 from tests.support import builders
