@@ -432,23 +432,6 @@ def order_tables(waiting: Iterable[Waiting], *, now: float) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """How a watch judges a table: what it needs, and what that waits for.
-
-    `begins_in_seconds` is when a round begins if nothing else is in the way, None if nothing is to
-    be done; `hindrances` says what is in the way; `after` names the tables whose turn is before.
-    """
-
-    target: Target
-    lag_seconds: float | None
-    need: Need | None
-    begins_in_seconds: float | None
-    looks_again_in_seconds: float
-    hindrances: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Aside:
     """Something left alone for a while: its failures in a row, until when, and the reason."""
 

@@ -39,7 +39,6 @@ from memwal.jobs.watch.report import (
     describe_jobs,
     describe_look,
     describe_space,
-    describe_standing,
 )
 from memwal.ports import Clock
 from memwal.report import DONE, NOTHING_TO_DO, TableReport, failed_report
@@ -333,19 +332,6 @@ class Watch:
             late, state.late_since = now - state.late_since, None
             details = {"late_seconds": round(late, 3), "lag_seconds": round(seconds, 3)}
             self._tell(state.name, "fresh", details)
-
-    def explain(self, read_holder: Callable[[Watched], str | None]) -> None:
-        """Tell of each table what it needs now, and what it waits for.
-
-        `read_holder` says who holds a table's lease; None: nobody.
-        """
-        now = self.clock.monotonic_seconds()
-        order = self._order_waiting(now)
-        for state in self.tables.values():
-            after = order[: order.index(state.name)] if state.name in order else []
-            holder = read_holder(state.watched) if state.lag is not None else None
-            standing = state.explain(now, after)
-            self._tell(state.name, "explain", describe_standing(standing, holder))
 
     def _order_waiting(self, now: float) -> list[str]:
         found = (self.tables[name].wait_for(now) for name in self._waiting)
