@@ -25,7 +25,6 @@ from memwal.cli.options import (
     LogFormat,
     Master,
     MemoryMax,
-    MetricsFile,
     NoLease,
     Report,
     StorageOption,
@@ -83,7 +82,6 @@ class ReadFlags:
     log_format: LogFormat = None
     allow_untested_lance: Untested = False
     report: Report = None
-    metrics_file: MetricsFile = None
     engine: UnusedEngine = None
     master: UnusedMaster = None
     no_lease: UnusedNoLease = False
@@ -169,7 +167,6 @@ class ReadFlags:
             as_json=self.as_json,
             debug=self.debug,
             place=place,
-            metrics_file=self.metrics_file,
             log_format=self.log_format,
             choose_id=lambda: self.run_id,
             table=mask_address(names[0]) if len(names) == 1 and not is_glob(names[0]) else None,

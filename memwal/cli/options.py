@@ -97,15 +97,6 @@ Report = Annotated[
         "first table's storage options).",
     ),
 ]
-MetricsFile = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics-file",
-        metavar="FILE",
-        help="Write metrics here as Prometheus's text, for node exporter's textfile collector; "
-        "counters go on from those in the file.",
-    ),
-]
 
 Consistency = Annotated[
     str,

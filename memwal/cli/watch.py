@@ -79,7 +79,7 @@ def watch(tables: Tables, *, request: WatchRequest, flags: JobFlags, results: Ou
                 events=events,
                 read_again=read_again,
                 find_unlisted=listed.find_problems,
-                metrics=results.measures.take(shown=request.metrics_port is not None),
+                metrics=results.take_metrics(shown=request.metrics_port is not None),
             )
             report = run_watch(options, progress)
         except MemWalError as error:

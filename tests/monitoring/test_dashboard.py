@@ -24,8 +24,7 @@ from memwal.clock import SystemClock
 from memwal.jobs.watch.metrics import Pulse, serve
 from memwal.model import Cursor, TableState
 from memwal.report import DONE, FAILED, TableReport
-from memwal.run.metrics.catalogue import METRICS
-from memwal.run.metrics.sink import Counts, Metrics
+from memwal.run.metrics.sink import METRICS, Counts, Metrics
 from memwal.run.metrics.start import start_metrics
 from tests.monitoring.server import Prometheus
 from tests.monitoring.test_rules import FILE as RULES_FILE

@@ -17,8 +17,7 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.model import Cursor, ShardId, TableState
 from memwal.report import JobOnTable, JobReport, TableReport
-from memwal.run.metrics.catalogue import METRICS
-from memwal.run.metrics.sink import NO_METRICS, count_report, name_failure
+from memwal.run.metrics.sink import METRICS, NO_METRICS, count_report, name_failure
 from memwal.run.metrics.start import start_metrics
 from memwal.run.metrics.telemetry import Telemetry, make_shown_reader
 
@@ -34,8 +33,8 @@ def metrics() -> Telemetry:
     )
 
 
-def samples(metrics: Telemetry, before: str = "") -> dict[tuple[str, tuple[str, ...]], float]:
-    found = text_string_to_metric_families(metrics.exposition(before).decode())
+def samples(metrics: Telemetry) -> dict[tuple[str, tuple[str, ...]], float]:
+    found = text_string_to_metric_families(metrics.exposition().decode())
     return {
         (s.name, tuple(s.labels[name] for name in sorted(s.labels))): s.value
         for family in found
@@ -220,29 +219,6 @@ def test_a_failure_s_reason_is_one_of_few_words(
     assert name_failure(TableReport.model_validate({"table": "t", **fields})) == reason
 
 
-def test_counters_go_on_from_those_in_a_file(metrics: Telemetry) -> None:
-    metrics.record_report(JobReport(job="merge", outcome="failed"))
-    before = metrics.exposition().decode()
-    before += 'memwal_pending_generations{table="old"} 4\nother_total{a="b"} 1\n'
-    found = samples(metrics, before)
-    assert found == {("memwal_runs_total", ("merge", "failed")): 2}
-    again = metrics.exposition(metrics.exposition(before).decode()).decode()
-    assert 'memwal_runs_total{job="merge",outcome="failed"} 3.0' in again
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "no metrics at all {",
-        '# TYPE memwal_runs_total counter\nmemwal_runs_total{job="merge",outcome="failed"} NaN\n',
-        '# TYPE memwal_runs_total counter\nmemwal_runs_total{job="merge",outcome="failed"} -3\n',
-    ],
-)
-def test_a_file_that_is_none_of_ours_starts_them_anew(metrics: Telemetry, text: str) -> None:
-    metrics.record_report(JobReport(job="merge", outcome="failed"))
-    assert samples(metrics, text) == {("memwal_runs_total", ("merge", "failed")): 1}
-
-
 def no_warning(text: str) -> None:
     raise AssertionError(text)
 
@@ -258,7 +234,7 @@ def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_extra_who_asks_hears_what_to_install(
     monkeypatch: pytest.MonkeyPatch, without_extra: None
 ) -> None:
-    for name in ("METRICS_EXPORTER", "TRACES_EXPORTER", "SDK_DISABLED", "EXPORTER_OTLP_ENDPOINT"):
+    for name in ("METRICS_EXPORTER", "SDK_DISABLED", "EXPORTER_OTLP_ENDPOINT"):
         monkeypatch.delenv(f"OTEL_{name}", raising=False)
     with pytest.raises(Unsupported, match=r"pip install 'lance-memwal\[metrics\]'"):
         start_metrics(shown=True, warn=no_warning)
@@ -272,5 +248,4 @@ def test_without_the_extra_who_asks_hears_what_to_install(
         disabled.setenv("OTEL_SDK_DISABLED", "true")
         assert start_metrics(shown=False, warn=no_warning) is NO_METRICS
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     assert start_metrics(shown=False, warn=no_warning) is NO_METRICS

@@ -11,7 +11,6 @@ from memwal.errors import Refused
 from memwal.indexes import IndexFacts, TableIndexes
 from memwal.jobs.index_catchup.apply import BuiltSegment, SegmentTask
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
-from memwal.run.metrics.spans import span
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.datasets import LanceTables
 from memwal.store.tables.indexes import LanceIndexes, find_index, index_kind, read_text_index
@@ -63,8 +62,7 @@ class LanceIndexTable(LanceIndexes):
             return
         if "PQ" in kind:
             _check_training_rows(dataset, described)
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
+        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
 
     def build(self, task: SegmentTask) -> BuiltSegment:
         """Write one uncommitted segment; if it is never committed, Lance's cleanup removes it."""
@@ -91,15 +89,13 @@ class LanceIndexTable(LanceIndexes):
         dataset = self._tables.at(version)
         column = find_index(dataset, name).field_names[0]
         built = [pickle.loads(s.data) for s in segments]
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
+        call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
 
     def _optimise(self, name: str, **options: Any) -> None:
         # On the latest version, since a commit records the progress that its handle has seen.
         dataset = self._tables.base()
         find_index(dataset, name)  # raises; Lance silently ignores an unknown name
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
+        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
 
 
 def _sample_row_bytes(dataset: Any, column: str, fragments: Sequence[int]) -> float | None:
