@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli import gc_pause
+from memwal.cli import process
 from memwal.cli.console import RunProgress, show_report, stderr, stdout
-from memwal.cli.options import Debug, Json, LogFormat, Master
+from memwal.cli.flags import Debug, Json, LogFormat, Master
 from memwal.cli.output import Output
-from memwal.cli.parse import parse_engine
+from memwal.cli.requests import parse_engine
 from memwal.config import read_environment_settings
 from memwal.report import JobReport
 
@@ -40,7 +40,7 @@ def demo(
         from memwal.jobs.demo.job import run_demo
         from memwal.jobs.demo.show import Story
 
-        gc_pause.resume()
+        process.resume_collecting()
         settings = read_environment_settings()
         return run_demo(
             folder,

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memwal.cli.flags import Job, JobFlags, command
-from memwal.cli.options import OneTable
-from memwal.cli.parse import parse_duration
+from memwal.cli.flags import Job, JobFlags, OneTable, command
+from memwal.cli.requests import parse_duration
 from memwal.errors import Usage
 
 if TYPE_CHECKING:

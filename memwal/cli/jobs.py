@@ -9,11 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.main import get_command
 
+from memwal.cli.commands import SHARED, App, OwnHelp
 from memwal.cli.console import RunProgress
-from memwal.cli.flags import AuditFlags, Job, JobFlags, ReadFlags, RescueFlags, command, load
-from memwal.cli.options import OneTable, Tables
-from memwal.cli.shared import OwnHelp
+from memwal.cli.flags import (
+    AuditFlags,
+    Job,
+    JobFlags,
+    OneTable,
+    ReadFlags,
+    RescueFlags,
+    Tables,
+    command,
+    load,
+)
 from memwal.config import CompactionMode, read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
@@ -61,6 +71,7 @@ Trails = Annotated[
         "are whole; without a table, all that are in the place configured.",
     ),
 ]
+Topic = Annotated[str, typer.Argument(metavar="COMMAND|options")]
 _VERIFY = "verify"
 
 
@@ -343,3 +354,15 @@ def _ask_to_claim(table: str, lines: Sequence[str]) -> bool:
         return typer.confirm("Claim?", default=False, err=True)
     except typer.Abort:
         return False
+
+
+def help(topic: Topic = "options") -> None:
+    """Explain a command, or the options that commands share."""
+    # Any other topic has become `COMMAND --help` before (`memwal.cli`).
+    app = App()
+    app.command()(merge)
+    shown: Any = get_command(app)
+    context = typer.Context(shown, help_option_names=[])
+    formatter = context.make_formatter()
+    shown.show(context, formatter, hidden=[p for p in shown.params if p.name not in SHARED])
+    typer.echo(formatter.getvalue().strip())

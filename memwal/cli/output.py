@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 from pydantic_core import PydanticSerializationError, to_json
 from rich.console import Console
 
-from memwal.cli import streams
+from memwal.cli import process
 from memwal.cli.console import RunProgress, print_trace, show_document, show_report, stderr, stdout
-from memwal.cli.parse import parse_log_format
+from memwal.cli.requests import parse_log_format
 from memwal.clock import SystemClock
 from memwal.errors import EXIT_CANCELLED, MemWalError, Usage, find_code, unexpected
 from memwal.report import DONE, JobReport, TableReport
@@ -178,7 +178,7 @@ class Output:
         shown = self._show(document)
         if report is not None and not is_quiet(self.as_json):
             seen = document.tells_errors and self.shows and shown and not self.as_json
-            once = seen and logs.current() is None and streams.is_one_place()
+            once = seen and logs.current() is None and process.is_one_place()
             for table, error in _list_errors(report):
                 if once and table is not None:
                     continue  # it has just been shown above
@@ -264,9 +264,9 @@ class Output:
         """
         problem = None
         if self.as_json:
-            problem = streams.deliver(lambda: sys.stdout.write(document.text))
+            problem = process.deliver(lambda: sys.stdout.write(document.text))
         elif self.shows or document.report is None:
-            problem = streams.deliver(lambda: document.show(document.content, stdout()))
+            problem = process.deliver(lambda: document.show(document.content, stdout()))
         if problem is not None:
             did = "" if document.report is None else f"; {_summarise(document.report)}"
             text = f"stdout can't take the result: {problem}{did}"

@@ -41,7 +41,6 @@ OTHERS = {
     "inspect-shard": "memwal.jobs.inspect.report.ShardsDocument",
     "inspect-wal": "memwal.jobs.inspect.report.WalDocument",
     "watch-event": "memwal.jobs.watch.report.EventDocument",
-    "config": "memwal.cli.config.ConfigDocument",
     "explain": "memwal.cli.explain.ExplainDocument",
     "schema": "memwal.cli.schema.SchemaNames",
 }

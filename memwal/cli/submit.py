@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from memwal.cli.console import stderr
-from memwal.cli.options import Master
+from memwal.cli.flags import Master
 from memwal.cli.output import name_explanation
 from memwal.config import read_environment_settings
 from memwal.errors import MemWalError, Usage, unexpected

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from memwal.cli import streams
+from memwal.cli import process
 from memwal.cli.console import RunProgress, stdout
-from memwal.cli.flags import Job, JobFlags, command, list_names, load
-from memwal.cli.options import Tables
+from memwal.cli.flags import Job, JobFlags, Tables, command, list_names, load
 from memwal.cli.output import Output
 from memwal.clock import SystemClock
 from memwal.config import (
@@ -136,7 +135,7 @@ class _EventLines:
     @property
     def is_heard(self) -> bool:
         """Whether anybody still reads stdout; checked even if there is nothing to print."""
-        return not self._is_lost and not streams.is_reader_gone()
+        return not self._is_lost and not process.is_reader_gone()
 
     def tell(self, event: Event) -> None:
         """Print the event."""
@@ -166,4 +165,4 @@ class _EventLines:
             sys.stdout.flush()
         except OSError as error:
             self._is_lost = True
-            self.problem = streams.give_up(error)
+            self.problem = process.give_up(error)

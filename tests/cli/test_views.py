@@ -118,7 +118,6 @@ quiesce T --yes --idle 0s --engine local
 status T
 verify T
 lease break T --reason none
-config
 schema merge
 submit merge T --dry-run --master local
 demo DEMO --engine local

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memwal.cli.parse import parse_duration
+from memwal.cli.requests import parse_duration
 from memwal.cli.watch import hold
 from memwal.config import ResolvedTable, Settings, WatchSettings
 from memwal.jobs.watch.job import WatchOptions, choose_watch_limits
