@@ -9,7 +9,7 @@
     rows = table.read(filter="score > 0.5").read_all()
 
 A method does what the command of the same name does, on one table. The command's options are its
-keywords, and error messages call them by these names. It returns the table's report where the
+keywords; error messages call them as the command line does. It returns the table's report where the
 command would exit with 0, and otherwise raises the error in `memwal.errors` that belongs to the
 exit code, with the `report` if there is one. What a job says while it runs goes to the logger
 `memwal`.
@@ -66,7 +66,7 @@ from memwal.model import Consistency
 from memwal.options import narrow
 from memwal.read.plan.request import parse_consistency
 from memwal.report import CursorReport
-from memwal.run.keywords import made_for_python, raises_for_python, takes
+from memwal.run.keywords import takes
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report
 
@@ -122,7 +122,6 @@ class _Schema(SchemaRequest, _Dry):
     pass
 
 
-@raises_for_python
 def open_table(
     uri: str,
     storage_options: Mapping[str, str] | None = None,
@@ -171,7 +170,6 @@ def open_table(
     )
 
 
-@raises_for_python
 def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = None) -> pa.Array:
     """Return the id of each row's shard as text, to partition rows by or for pylance's writer.
 
@@ -190,7 +188,6 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
     return table.find_shards(read_rows(rows, table.schema, None, Lenience(missing=True)))
 
 
-@made_for_python
 class Table:
     """A table with a MemWAL, made by `open_table`; every method reads the table's state anew."""
 

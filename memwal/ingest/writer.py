@@ -22,7 +22,6 @@ from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
 from memwal.ingest.values.shape import Shape
 from memwal.rows.conversions import read_conversions
-from memwal.run.keywords import made_for_python
 from memwal.run.stores import open_stores
 
 _DELETED = "_memwal_deleted"
@@ -34,7 +33,6 @@ _LOG = logging.getLogger("memwal")
 Coordinator = WriteCoordinator[ShardOperations, Tips]
 
 
-@made_for_python
 class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes rows to one table, and deletes them. Thread-safe; use one per table and process.
 

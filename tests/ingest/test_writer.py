@@ -116,8 +116,8 @@ def test_dicts_are_written_and_deleted(table: MemWalTable) -> None:
 def test_errors_name_python_s_arguments(table: MemWalTable) -> None:
     with open_writer(table.uri) as writer:
         for rows, name in (
-            ([{"id": 1}], "missing_as_null=True allows that"),
-            ([{**dicts(1)[0], "x": 1}], "skip_unknown_columns=True leaves them out"),
+            ([{"id": 1}], "--missing-as-null allows that"),
+            ([{**dicts(1)[0], "x": 1}], "--skip-unknown-columns leaves them out"),
         ):
             with pytest.raises(Usage, match=name) as caught:
                 writer.write(rows)

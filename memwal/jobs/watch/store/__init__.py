@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 
 from memwal.clock import SystemClock
 from memwal.config import NamespacedTable, ResolvedTable
@@ -66,12 +65,6 @@ _ATTEMPTS_MAX = 3
 _TAIL_BYTES_MAX = 8 * 1024 * 1024
 # The most that a watch reads of one table in its own process: a manifest of a million fragments.
 _MANIFEST_BYTES_MAX = 256 * 1024 * 1024
-# A tagged version may outlive the one after it, so that probing for the next version finds nothing.
-# So versions are listed again after this many looks at most.
-_LOOKS_UNLISTED = 10
-# A manifest's last bytes, with its time and the name of its transaction, tell it from others.
-_MARK_BYTES = 8 * 1024
-
 _LOOKS_MAX = 3
 # Backups are made daily, and not by a watch; cursors are moved by those who follow changes.
 _SELDOM_SECONDS = 600.0
@@ -84,54 +77,21 @@ class LatestVersion:
         self._objects = objects
         self._file: StoredFile | None = None
         self._facts: VersionFacts | None = None
-        self._mark = b""
-        self._unlisted = 0
 
     def read(self) -> VersionFacts:
         """What the latest version's manifest says. Raises NotATable, Corruption."""
-        if self._facts is not None and self._is_still_latest(self._facts.manifest.version):
-            return self._facts
         for _ in range(_ATTEMPTS_MAX):
             version, file = self._find()
-            self._unlisted = _LOOKS_UNLISTED
+            if self._facts is not None and file == self._file:
+                return self._facts
             try:
-                mark = b"" if self._is_listed else self._read_mark(file.path)
-                if self._facts is not None and file == self._file and mark == self._mark:
-                    return self._facts
                 facts = self._read(version, file)
             except Missing as error:
                 missing = error  # expired since it was listed, so there is a newer one
                 continue
-            self._file, self._facts, self._mark = file, facts, mark
+            self._file, self._facts = file, facts
             return facts
         raise missing
-
-    @property
-    def _is_listed(self) -> bool:
-        """Whether the store lists in pages: then the newest version costs one request to list."""
-        return self._objects.page_objects > 0
-
-    def _is_still_latest(self, version: int) -> bool:
-        """Whether probes show that this is still the latest version, so that no listing is needed.
-
-        They replace a listing where that takes longer the more versions there are: this version's
-        file has to be unchanged, and the next version's must not exist.
-        """
-        self._unlisted -= 1
-        if self._is_listed or self._file is None or self._unlisted < 0:
-            return False
-        scheme = layout.table_manifest_names(version).index(self._file.path.rpartition("/")[2])
-        following = layout.table_manifest_names(version + 1)[scheme]
-        try:
-            if self._read_mark(self._file.path) != self._mark:
-                return False
-        except Missing:
-            return False
-        return not self._objects.exists(f"{layout.VERSIONS}/{following}")
-
-    def _read_mark(self, path: str) -> bytes:
-        tail, size = self._objects.get_tail(path, _MARK_BYTES)
-        return blake2b(tail, digest_size=16, key=size.to_bytes(8)).digest()
 
     def _find(self) -> tuple[int, StoredFile]:
         found = find_latest(self._objects.list(layout.VERSIONS), self._objects.page_objects)
