@@ -380,7 +380,7 @@ def command(
 
         run.check = made.check  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = work.__name__, work.__doc__
-        _sign(run, made.defaults, made.hints)
+        sign(run, made.defaults, made.hints)
         return run
 
     return decorate
@@ -438,7 +438,7 @@ class _Command:
         return self.work(**values, **{k: v for k, v in provided.items() if k in self.asked})
 
 
-def _sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+def sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
     """Give the command a signature for typer to read, of keywords only."""
     run.__annotations__ = {name: hints[name] for name in defaults}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
