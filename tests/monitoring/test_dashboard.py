@@ -61,8 +61,6 @@ def fill(metrics: Metrics) -> None:
             cursors=[Cursor(name="mart", version=5, moved_at_nanos=now - 2 * 10**14, holder="me")],
             failures=3,
             reason="Corruption",
-            queue_place=2,
-            merged_rows=70,
         )
         metrics.record_state(table, gauges)
     for stage in ("merged", "indexed"):

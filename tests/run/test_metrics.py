@@ -60,7 +60,7 @@ def test_a_known_sequence_reads_as_it_is_specified(metrics: Telemetry) -> None:
         last_backup_at_nanos=NOW - 3 * SECOND,
         version=9,
         cursors=[Cursor(name="mart", version=7, moved_at_nanos=NOW - 50 * SECOND, holder="me")],
-        failures=4, reason="LostRace", queue_place=6, merged_rows=12,
+        failures=4, reason="LostRace",
     )  # fmt: skip
     metrics.record_state("t", gauges)
     requests = {"get": 4, "retries": 1}
@@ -78,12 +78,10 @@ memwal_index_lag_generations{index="i",table="t"} 3.0
 memwal_last_backup_timestamp_seconds{table="t"} 997.0
 memwal_last_look_timestamp_seconds{table="t"} 999.0
 memwal_lease_held_seconds{table="t"} 7.0
-memwal_merged_rows{table="t"} 12.0
 memwal_oldest_pending_seconds{table="t"} 90.0
 memwal_oldest_unindexed_seconds{table="t"} 100.0
 memwal_pending_bytes{table="t"} 64.0
 memwal_pending_generations{table="t"} 2.0
-memwal_queue_place{table="t"} 6.0
 memwal_reclaimable_bytes{table="t"} 0.0
 memwal_requests_total{operation="get"} 4.0
 memwal_retries_total 1.0

@@ -18,7 +18,6 @@ from memwal.errors import MemWalError, Usage
 from memwal.indexes import covering_indexes
 from memwal.jobs.watch.plan import Generation, Lag, Look
 from memwal.jobs.watch.ports import Observer, RoundEnd
-from memwal.jobs.watch.report import count_rows
 from memwal.jobs.watch.request import WatchRequest
 from memwal.model import ShardId, TableState
 from memwal.ports import Clock
@@ -117,13 +116,11 @@ class WatchMetrics:
     clock: Clock
     _tables: dict[str, _Table] = field(default_factory=dict)
 
-    def turn(self, tables: Sequence[str], waiting: Sequence[str] = ()) -> None:
-        """Show each table's place in the queue, and those not looked at yet as never seen."""
-        places = {name: place for place, name in enumerate(waiting, start=1)}
+    def turn(self, tables: Sequence[str]) -> None:
+        """Show those that were not looked at yet as never seen."""
         for name in tables:
-            found, place = self._tables.get(name), places.get(name)
-            if found is None or found.state.queue_place != place:
-                self._show(name, queue_place=place)
+            if name not in self._tables:
+                self._show(name)
 
     def looked(self, look: Look, lag: Lag) -> None:
         """Record a look that succeeded."""
@@ -138,8 +135,6 @@ class WatchMetrics:
         self._show(
             lag.table,
             lease_held_at_nanos=before.lease_held_at_nanos if stays else None,
-            queue_place=before.queue_place,
-            merged_rows=before.merged_rows or 0,
         )
 
     def failed(self, table: str, error: MemWalError) -> None:
@@ -155,8 +150,6 @@ class WatchMetrics:
         report = end.report or failed_report(name, error)
         self.metrics.record_table(WATCH, report, end.requests)
         table = self._find(name)
-        merged_rows = (table.state.merged_rows or 0) + count_rows(end)
-        table.state = replace(table.state, merged_rows=merged_rows)
         if report.outcome == HELD or any(
             job.report.outcome == HELD for job in getattr(report, "jobs", ())
         ):
@@ -193,7 +186,7 @@ class Pulse:
         self._tables: Sequence[str] | None = None
         self._seen: set[str] = set()
 
-    def turn(self, tables: Sequence[str], waiting: Sequence[str] = ()) -> None:
+    def turn(self, tables: Sequence[str]) -> None:
         """Note that the loop goes round once more, over these tables."""
         self._turned = self._clock.monotonic_seconds()
         self._tables = tables

@@ -121,11 +121,8 @@ class Observer(Protocol):
     It is called in the watch's own thread, so it has to be quick.
     """
 
-    def turn(self, tables: Sequence[str], waiting: Sequence[str] = ()) -> None:
-        """The watch's loop has gone round once more, with these tables.
-
-        Those `waiting` need a round that no worker was free for, in the order of their turns.
-        """
+    def turn(self, tables: Sequence[str]) -> None:
+        """The watch's loop has gone round once more, with these tables."""
         ...
 
     def looked(self, look: Look, lag: Lag) -> None:

@@ -18,7 +18,6 @@ from memwal.model import ShardId, TableState
 from memwal.report import JobOnTable
 from memwal.run.metrics.sink import Counts, Metrics, Stage
 from memwal.testing.objects import ManualClock
-from tests.jobs.watch.worlds import FakeTable, World
 from tests.support.views import make_shard, make_state, make_version, make_view
 
 A, B = ShardId("a"), ShardId("b")
@@ -226,21 +225,3 @@ def test_a_table_that_no_look_has_succeeded_on_is_shown_as_never_seen(
     observer.forgot("u")
     observer.turn(["t"])
     assert list(kept.states) == ["t"]
-
-
-def test_rows_and_places_in_the_queue_are_of_each_table() -> None:
-    world, kept = World(tables={n: FakeTable(name=n) for n in "abc"}, slots=1), Kept()
-    for name, ago in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
-        for _ in range(1 + (name == "c")):
-            world.tables[name].flush(world.clock, ago=ago)
-    watch = world.watch(60.0, observers=[WatchMetrics(metrics=kept, clock=world.clock)])
-    places: list[dict[str, int | None]] = []
-    for _ in range(20):
-        watch.turn()
-        found = {name: gauges.queue_place for name, gauges in sorted(kept.states.items())}
-        places += [found] if found not in places[-1:] else []
-    none = dict.fromkeys("abc")
-    assert places == [none, none | {"a": 2, "c": 1}, none | {"a": 1}, none]
-    assert {name: gauges.merged_rows for name, gauges in kept.states.items()} == {
-        "a": 1, "b": 1, "c": 2
-    }  # fmt: skip

@@ -106,12 +106,12 @@ class Watch:
             self._take_look(look)
         now = self.clock.monotonic_seconds()
         self._find_overdue(now)
-        waiting: list[str] = []
         if not self.stopping:
             self._begin_looks(now)
-            waiting = self._begin_rounds(now)
+            if self.acts:
+                self._begin_rounds(now)
         for observer in self.observers:
-            observer.turn(list(self.tables), waiting)
+            observer.turn(list(self.tables))
         for end in self.workers.wait(self._find_pause(now)):
             self._take_end(end)
 
@@ -333,15 +333,10 @@ class Watch:
             details = {"late_seconds": round(late, 3), "lag_seconds": round(seconds, 3)}
             self._tell(state.name, "fresh", details)
 
-    def _order_waiting(self, now: float) -> list[str]:
+    def _begin_rounds(self, now: float) -> None:
+        """Begin those that workers are free for, in the order of the tables' turns."""
         found = (self.tables[name].wait_for(now) for name in self._waiting)
-        return order_tables((table for table in found if table is not None), now=now)
-
-    def _begin_rounds(self, now: float) -> list[str]:
-        """Begin those that workers are free for; returns the tables that wait on, in order."""
-        if not self.acts:
-            return []
-        waiting = self._order_waiting(now)
+        waiting = order_tables((table for table in found if table is not None), now=now)
         left = len(waiting)
         for name in waiting:
             state = self.tables[name]
@@ -351,7 +346,6 @@ class Watch:
                 self._begin(state, need, self._find_upkeep(state, now, spare=not left), now)
         if not left and not self.once:
             self._begin_upkeep(now)
-        return [name for name in waiting if self.tables[name].running is None]
 
     def _find_queues(self, now: float) -> Mapping[str, float]:
         found = {name: self.tables[name].find_behind(now) for name in self._behind}
