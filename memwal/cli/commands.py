@@ -124,8 +124,7 @@ def _add(app: typer.Typer, name: str) -> None:
         app.add_typer(group, name=name)
         return
     passes_on = {"ignore_unknown_options": True} if name == _OTHERS_COMMAND else None
-    kind = getattr(module, "COMMAND_CLASSES", {}).get(name)
-    app.command(cls=kind, context_settings=passes_on)(getattr(module, word))
+    app.command(context_settings=passes_on)(getattr(module, word))
 
 
 def show_version(asked: bool) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.main import get_command
 
-from memwal.cli.commands import SHARED, App, OwnHelp
+from memwal.cli.commands import SHARED, App
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import (
     AuditFlags,
@@ -24,7 +24,7 @@ from memwal.cli.flags import (
     command,
     load,
 )
-from memwal.config import CompactionMode, read_environment_settings
+from memwal.config import read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
@@ -133,28 +133,6 @@ def maintain(tables: Tables, *, request: MaintainRequest, flags: JobFlags) -> Jo
     from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 
     return flags.job(run_maintain, MaintainOptions, tables, request=request)
-
-
-class MaintainCommand(OwnHelp):
-    """Lets `--compaction` stand alone: the next word is its value only if it is a valid one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, with a value for each `--compaction`."""
-        return super().parse_args(ctx, list(spell_out(args)))
-
-
-COMMAND_CLASSES = {"maintain": MaintainCommand}
-
-
-def spell_out(words: Sequence[str]) -> Iterator[str]:
-    """Turn `--compaction TABLE` into `--compaction=always TABLE`, except after `--`."""
-    end = words.index("--") if "--" in words else len(words)
-    for place, word in enumerate(words):
-        bare = place < end and word == "--compaction"
-        if bare and not (place + 1 < end and words[place + 1] in get_args(CompactionMode)):
-            yield "--compaction=always"
-        else:
-            yield "--compaction=never" if place < end and word == "--no-compaction" else word
 
 
 @command(JobFlags)

@@ -18,7 +18,7 @@ from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.options import Kind, Option, list_options, list_settings, narrow
-from memwal.run.keywords import made_for_python, takes
+from memwal.run.keywords import takes
 from scripts.reference import _describe_options
 
 
@@ -71,7 +71,6 @@ def test_an_option_that_is_added_is_on_the_command_line_and_in_the_reference() -
 
 
 def test_an_option_that_is_added_is_a_keyword_in_python() -> None:
-    @made_for_python
     class Table:
         @takes(Longer)
         def merge(self, request: Longer) -> Longer:
@@ -95,7 +94,7 @@ def test_an_option_that_is_added_is_a_keyword_in_python() -> None:
         (MergeRequest, "bytes_per_commit_max", 0, "--bytes-per-commit-max 0: expected 1 or more"),
         (BackfillRequest, "concurrency", 257, "--concurrency 257: expected 256 or less"),
         (BackfillRequest, "jobs", ["snapshot"], "--jobs 'snapshot': expected merge, index-catchup"),
-        (MaintainRequest, "compaction", "yes", "--compaction 'yes': expected auto, always, never"),
+        (MaintainRequest, "compaction", "yes", "--compaction 'yes': expected never, auto, always"),
     ],
 )
 def test_a_value_that_no_job_takes_is_refused(

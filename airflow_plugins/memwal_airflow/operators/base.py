@@ -236,8 +236,6 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
             case Kind.CHOICES:
                 found = [choice for choice in declared.choices if choice in (value or ())]
                 return [f"{flag}={','.join(found)}"] if found else []
-            case Kind.CHOICE if declared.takes_bool and _is_switch(value):
-                return [flag] if is_true(value) else []
         return _give(flag, value)
 
     def check_run(self, context: Context) -> None:
@@ -450,10 +448,6 @@ def _check_value(declared: DeclaredOption, value: Any) -> str:
         return text if declared.option.parse is None else declared.option.parse(text)
     except Usage as error:
         raise Usage(str(error).replace(repr(text), mask(text))) from None
-
-
-def _is_switch(value: Any) -> bool:
-    return str(value).strip().lower() in _TRUE | _FALSE
 
 
 def _name_flag(field: str) -> str:

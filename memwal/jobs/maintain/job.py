@@ -201,7 +201,7 @@ class _Chain:
             return False
         if job != "compaction" or self.options.jobs is not None:
             return True
-        mode = self.options.request.compaction_mode or table.settings.compaction or "never"
+        mode = self.options.request.compaction or table.settings.compaction or "never"
         advised = any((a := getattr(job.report, "compaction", None)) and a.reason for job in jobs)
         return mode == "always" or (mode == "auto" and advised)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from memwal.config import CompactionMode
 from memwal.jobs.garbage.request import DeletingRequest, Retention
 from memwal.jobs.merge.request import MergeBounds
 from memwal.jobs.rescue.request import IDLE_SECONDS, Idle, Yes
@@ -16,23 +17,15 @@ BackfillJob = Literal["merge", "index-catchup"]
 
 @dataclass(frozen=True, kw_only=True)
 class MaintainRequest(DeletingRequest):
-    """All jobs in a row. For `compaction`, True is `always` and False `never`."""
+    """All jobs in a row."""
 
     compaction: Annotated[
-        bool | Literal["auto", "always", "never"] | None,
+        CompactionMode | None,
         Option(
             meaning="Also rewrite small fragments; with auto, where advised. Default: as "
-            "configured, else not (--no-compaction).",
-            metavar="[auto]",
+            "configured, else never."
         ),
     ] = None
-
-    @property
-    def compaction_mode(self) -> Literal["auto", "always", "never"] | None:
-        """The mode that is asked for; None leaves it to a table's configuration."""
-        if isinstance(self.compaction, bool):
-            return "always" if self.compaction else "never"
-        return self.compaction
 
 
 @dataclass(frozen=True, kw_only=True)
