@@ -63,7 +63,7 @@ from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.model import Consistency
-from memwal.options import narrow
+from memwal.options import convert_request
 from memwal.read.plan.request import parse_consistency
 from memwal.report import CursorReport
 from memwal.run.keywords import takes
@@ -320,7 +320,7 @@ class Table:
         """
         from memwal.jobs.repair.job import RepairOptions, run_repair
 
-        asked = narrow(request, RepairRequest)
+        asked = convert_request(request, RepairRequest)
         options = self._make_options(
             RepairOptions,
             dry_run=request.dry_run,
@@ -518,7 +518,7 @@ class Table:
 
     def _ask(self, kind: Callable[..., Options], request: _Dry) -> Options:
         """Options of that kind. Its own request travels to executors, who may lack this module."""
-        asked: object = narrow(request, type(cast(Any, kind).request))
+        asked: object = convert_request(request, type(cast(Any, kind).request))
         return self._make_options(kind, dry_run=request.dry_run, request=asked)
 
     def _make_place(

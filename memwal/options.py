@@ -188,7 +188,7 @@ def list_options(request: Any) -> tuple[DeclaredOption, ...]:
     return tuple(found)
 
 
-def narrow(request: Any, kind: Callable[..., Request], **more: Any) -> Request:
+def convert_request(request: Any, kind: Callable[..., Request], **more: Any) -> Request:
     """A request of another kind that says the same, as far as that kind has a word for it."""
     own = {field.name for field in fields(request)}
     shared = {f.name: getattr(request, f.name) for f in fields(cast(Any, kind)) if f.name in own}

@@ -1,7 +1,6 @@
 """The commands, and the options that come before a command.
 
-Jobs that declare their options in requests, or have next to none, are in `jobs.py`; every other
-command is in a file of its name.
+Most are in `jobs.py`; those with commands below them in `groups.py`, a few in files of their own.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ _FILES = {
     "changes": "read",
     **dict.fromkeys(("backup", "checkpoint", "erase", "inspect", "lease"), "groups"),
 }
-_OTHER_JOBS = {"audit", "doctor", "help", "ingest", "repair", "rescue", "restore", "runs", "verify"}
-_IN_ONE_FILE = {*SECTIONS["Jobs"].split(), *_OTHER_JOBS} - {"watch"}
+_OWN_FILE = {"demo", "explain", "read", "schema", "status", "submit", "watch"}
 _OTHERS_COMMAND = "submit"  # needs the other commands, as it passes one on
 
 
@@ -118,7 +116,7 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
 def _add(app: typer.Typer, name: str) -> None:
     """Add the command, or the group of commands, from its file."""
     word = name.replace("-", "_")
-    file = "jobs" if name in _IN_ONE_FILE else _FILES.get(name, word)
+    file = word if name in _OWN_FILE else _FILES.get(name, "jobs")
     module = import_module(f"memwal.cli.{file}")
     if group := getattr(module, f"{word}_app", None):
         app.add_typer(group, name=name)

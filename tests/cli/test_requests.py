@@ -17,7 +17,7 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
-from memwal.options import Kind, Option, list_options, list_settings, narrow
+from memwal.options import Kind, Option, convert_request, list_options, list_settings
 from memwal.run.keywords import takes
 from scripts.reference import _describe_options
 
@@ -124,7 +124,7 @@ def test_an_option_overrides_the_key_that_it_names_and_only_if_it_is_given() -> 
 
 def test_a_request_says_the_same_as_another_kind() -> None:
     asked = MaintainRequest(execute=True, wal=False, retention_seconds=9.0, compaction="auto")
-    found = narrow(asked, GarbageRequest, full=True)
+    found = convert_request(asked, GarbageRequest, full=True)
     assert found == GarbageRequest(execute=True, wal=False, retention_seconds=9.0, full=True)
 
 

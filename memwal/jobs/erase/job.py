@@ -22,7 +22,7 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import Erasure, ShardId, TableView
-from memwal.options import narrow
+from memwal.options import convert_request
 from memwal.ports import Steps, no_steps
 from memwal.report import HELD, JobOnTable, JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
@@ -70,7 +70,7 @@ def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
     ) -> TableReport:
         if not view.primary_key:
             raise Usage(f"{stores.uri}: the table has no primary key to erase by")
-        record, keys = _choose_keys(narrow(options.request, EraseRequest), stores, view)
+        record, keys = _choose_keys(convert_request(options.request, EraseRequest), stores, view)
         eraser = _make_eraser(options, progress, table, stores, keys, record)
         return eraser.run(view) if options.acts else eraser.plan(view)
 
@@ -120,7 +120,7 @@ def _run(
     work: Callable[[EraseOptions, OpenTable, Stores, TableView], TableReport],
 ) -> JobReport:
     for table in options.tables:
-        permit(narrow(options.request, GarbageRequest), table.settings)
+        permit(convert_request(options.request, GarbageRequest), table.settings)
     if options.acts and not options.lease:
         raise Refused("MW-L01", "an erasure runs under the table's lease: run without --no-lease")
     runner = JobRunner(
@@ -141,7 +141,7 @@ def run_verify(options: EraseOptions, progress: Progress) -> JobReport:
     def prove(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         record = stores.erasures.find(options.erasure_id)
         stored = stores.erasures.read_keys(record.erasure_id)
-        asked = narrow(options.request, KeysRequest)
+        asked = convert_request(options.request, KeysRequest)
         if asked.key or asked.keys:
             keys = _read_given(asked, stores, view)
         elif stored is not None:
@@ -214,13 +214,13 @@ def _make_eraser(
     keys: Keys,
     record: Erasure | None,
 ) -> Eraser:
-    request, acts = narrow(options.request, ResumeRequest), options.acts
-    permission = permit(narrow(request, GarbageRequest), table.resolved.settings)
+    request, acts = convert_request(options.request, ResumeRequest), options.acts
+    permission = permit(convert_request(request, GarbageRequest), table.resolved.settings)
     began = None if record is None else record.retention_seconds
     if permission.retention_seconds is None and (began or 0) >= RETENTION_SECONDS_MIN:
         # As it began; a short one has to be asked for again.
         permission = replace(permission, retention_seconds=began)
-    garbage = narrow(
+    garbage = convert_request(
         request,
         GarbageRequest,
         execute=acts,

@@ -29,7 +29,7 @@ from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.rescue.job import Confirm, RescueOptions, run_rescue
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
-from memwal.options import narrow
+from memwal.options import convert_request
 from memwal.ports import Steps, no_steps
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, failed_report
 from memwal.run.fanout import share_engines
@@ -92,7 +92,7 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> JobReport:
         options.tables,
         name="backfill",
         jobs=asked.jobs,
-        merge=narrow(asked, MergeRequest),
+        merge=convert_request(asked, MergeRequest),
         tables_at_once=asked.concurrency,
         deadline_seconds=asked.deadline_seconds,
     )
@@ -106,7 +106,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     collected, which makes room. The table's lease is given back when its chain ends.
     """
     for table in options.tables:  # so that bad limits are refused before the first job
-        permit(narrow(options.request, GarbageRequest), table.settings)
+        permit(convert_request(options.request, GarbageRequest), table.settings)
     if options.jobs is None or "snapshot" in options.jobs:
         check_lease(options)
     clock = SystemClock()
@@ -232,7 +232,7 @@ class _Chain:
         def run(job: Callable[..., JobReport], kind: Callable[..., RunOptions], **more: Any) -> Run:
             return lambda tables: job(asked.for_job(kind, tables, **more), self.progress)
 
-        garbage = narrow(asked.request, GarbageRequest)
+        garbage = convert_request(asked.request, GarbageRequest)
         jobs = {
             "rescue": run(run_rescue, RescueOptions, request=asked.rescue, confirm=asked.confirm),
             "merge": run(run_merge, MergeOptions, request=asked.merge),

@@ -25,7 +25,7 @@ from memwal.jobs.rescue.report import RescueTableReport
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.model import ShardId, TableView
-from memwal.options import narrow
+from memwal.options import convert_request
 from memwal.report import (
     DONE,
     HELD,
@@ -76,8 +76,8 @@ def run_quiesce(options: QuiesceOptions, progress: Progress) -> JobReport:
             options.tables,
             name="quiesce",
             jobs=_JOBS,
-            request=narrow(options.request, MaintainRequest, execute=not options.dry_run),
-            rescue=narrow(options.request, RescueRequest),
+            request=convert_request(options.request, MaintainRequest, execute=not options.dry_run),
+            rescue=convert_request(options.request, RescueRequest),
             confirm=options.confirm,
         )
         done = run_maintain(chain, progress)
@@ -110,7 +110,7 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, Sequence[JobOnTable]]) -> 
         found = dict(zip(ids, side_by_side(read, ids, _READERS_MAX), strict=True))
         now = stores.clock.now_nanos()
         obstacles = find_obstacles(
-            view, found, find_kept(done), narrow(options.request, RescueRequest), now
+            view, found, find_kept(done), convert_request(options.request, RescueRequest), now
         )
         if not obstacles and options.acts:
             obstacles = _record(stores, view)

@@ -16,7 +16,7 @@ from typing import Any
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Usage
 from memwal.indexes import covering_indexes
-from memwal.jobs.watch.plan import Generation, Lag, Look
+from memwal.jobs.watch.plan import Generation, Lag, TableLook
 from memwal.jobs.watch.ports import Observer, RoundEnd
 from memwal.jobs.watch.request import WatchRequest
 from memwal.model import ShardId, TableState
@@ -52,7 +52,9 @@ class Reached:
     flushed_at_nanos: Mapping[Generation, int]
 
 
-def find_fresh(before: Reached | None, look: Look) -> tuple[list[tuple[Stage, float]], Reached]:
+def find_fresh(
+    before: Reached | None, look: TableLook
+) -> tuple[list[tuple[Stage, float]], Reached]:
     """The stage and seconds since its flush of each generation that completed a stage since.
 
     Returns them with the new `Reached`. Each completion is reported once, timed by the commit of
@@ -86,7 +88,7 @@ def find_fresh(before: Reached | None, look: Look) -> tuple[list[tuple[Stage, fl
 
 
 def _find_unfinished(
-    look: Look, merged: Marks, indexed: Marks, flushed: Mapping[Generation, int]
+    look: TableLook, merged: Marks, indexed: Marks, flushed: Mapping[Generation, int]
 ) -> Iterator[tuple[Generation, int]]:
     # A generation that garbage collected had been merged; any other that is gone no longer counts.
     for key, at in flushed.items():
@@ -122,7 +124,7 @@ class WatchMetrics:
             if name not in self._tables:
                 self._show(name)
 
-    def looked(self, look: Look, lag: Lag) -> None:
+    def looked(self, look: TableLook, lag: Lag) -> None:
         """Record a look that succeeded."""
         self.metrics.add(count_requests(look.requests))
         table, before = self._find(lag.table), self._find(lag.table).state
@@ -191,7 +193,7 @@ class Pulse:
         self._turned = self._clock.monotonic_seconds()
         self._tables = tables
 
-    def looked(self, look: Look, lag: Lag) -> None:
+    def looked(self, look: TableLook, lag: Lag) -> None:
         """Note that a look at the table succeeded."""
         self._seen.add(lag.table)
 

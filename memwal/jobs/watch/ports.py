@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.maintain.report import MaintainTableReport
-from memwal.jobs.watch.plan import Lag, Look, Round, Target
+from memwal.jobs.watch.plan import Lag, Round, TableLook, Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +17,7 @@ class LookEnd:
     """The result of a look at `table`: what was found, or the error."""
 
     table: ResolvedTable
-    look: Look | None = None
+    look: TableLook | None = None
     error: MemWalError | None = None
 
 
@@ -125,7 +125,7 @@ class Observer(Protocol):
         """The watch's loop has gone round once more, with these tables."""
         ...
 
-    def looked(self, look: Look, lag: Lag) -> None:
+    def looked(self, look: TableLook, lag: Lag) -> None:
         """A look at a table succeeded."""
         ...
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import memwal
 from memwal.cli.app import app
-from memwal.cli.init import parse_expire
+from memwal.cli.jobs import parse_expire
 from memwal.config import ResolvedTable, Settings, make_row_policy
 from memwal.errors import MemWalError, NotATable, Refused, Unsupported, Usage
 from memwal.format import codec, layout

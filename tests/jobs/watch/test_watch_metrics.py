@@ -12,7 +12,7 @@ from memwal.errors import LeaseHeld, MemWalError, StoreUnavailable, WorkerDied
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.watch.metrics import Reached, WatchMetrics, find_fresh
-from memwal.jobs.watch.plan import Generation, Look, Round, Target, assess
+from memwal.jobs.watch.plan import Generation, Round, TableLook, Target, assess
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.model import ShardId, TableState
 from memwal.report import JobOnTable
@@ -52,13 +52,13 @@ def look(
     *,
     at: float = 100.0,
     flushed: Mapping[Generation, float] | None = None,
-) -> Look:
+) -> TableLook:
     """Generation n was flushed at second n unless `flushed` says otherwise; committed `at`."""
     state = make_state(merged=merged, index_catchup={} if indexed is None else {"i": indexed})
     version = make_version(state, *([] if indexed is None else ["i"]))
     shards = [make_shard(s, g, merged=merged.get(s, 0)) for s, g in listed.items()]
     times = flushed or {(s, g): float(g) for s, many in listed.items() for g in many}
-    return Look(
+    return TableLook(
         view=make_view(
             *shards, state=state, manifest=replace(version, timestamp_nanos=int(at * SECOND))
         ),
@@ -68,7 +68,7 @@ def look(
     )
 
 
-def told(*looks: Look) -> list[list[tuple[Stage, float]]]:
+def told(*looks: TableLook) -> list[list[tuple[Stage, float]]]:
     progress: Reached | None = None
     found = []
     for each in looks:
@@ -128,7 +128,7 @@ def observer(kept: Kept, clock: ManualClock) -> WatchMetrics:
     return WatchMetrics(metrics=kept, clock=clock)
 
 
-def observe(observer: WatchMetrics, found: Look) -> None:
+def observe(observer: WatchMetrics, found: TableLook) -> None:
     clock = observer.clock
     lag = assess(
         "t", found, Target(freshness_seconds=60), None,

@@ -13,10 +13,10 @@ from typing import Any
 from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table_state import LOOK, PROGRESS, WatchedTable
 from memwal.jobs.watch.plan import (
-    Look,
     LookUnderWay,
     Need,
     Round,
+    TableLook,
     WatchLimits,
     assess,
     find_queues,
@@ -270,7 +270,7 @@ class Watch:
         if self.once or state.lag is None:  # a table that was never seen is reported at the end
             state.report = failed_report(state.name, error)
 
-    def _take_found(self, state: WatchedTable, look: Look, now: float) -> None:
+    def _take_found(self, state: WatchedTable, look: TableLook, now: float) -> None:
         is_first, target = state.lag is None, state.watched.target
         self._answered[state.watched.store] = now
         state.aside.pop(LOOK, None)
@@ -419,14 +419,14 @@ class Watch:
         return max(0.0, min(longest, self._looks[0][0] - now))
 
     def _tell_errors(self, state: WatchedTable, found: Mapping[str, MemWalError | None]) -> None:
-        """Tell each error once, until its text changes or, with None, what it is about is well."""
+        """Report each error once, until its text changes; None: there is none any more."""
         for key, error in found.items():
             if error is None:
-                state.told.pop(key, None)
+                state.reported.pop(key, None)
                 continue
-            if state.told.get(key) == str(error):
+            if state.reported.get(key) == str(error):
                 continue
-            state.told[key] = str(error)
+            state.reported[key] = str(error)
             more: dict[str, Any] = {"about": key} if key else {}
             until = state.aside.get(key)
             if until is not None:
@@ -439,6 +439,6 @@ class Watch:
         self.events.tell(Event(at_nanos=at, table=table, event=event, details=details))
 
 
-def _report_idle(table: str, look: Look, outcome: str) -> TableReport:
+def _report_idle(table: str, look: TableLook, outcome: str) -> TableReport:
     version = look.view.version
     return TableReport(table=table, outcome=outcome, version_before=version, version_after=version)

@@ -44,8 +44,8 @@ _NO_PROGRESS = MemWalError("the last round brought what waits no further, and sa
 class WatchedTable:
     """A table and its state.
 
-    `problems` are those of the last look; `told` has the errors that were reported already, by what
-    they are about. `looking` is the table as a look under way was asked for it. `before_round` has
+    `problems` are those of the last look; `reported` has the errors that were reported already, by
+    what they are about. `looking` is the table as a look under way was asked for it. `before_round` has
     the jobs of a round that no look has followed yet, and the progress when it began. `wants` tells
     whether the last look found a need, even if somebody else holds the lease.
     """
@@ -70,7 +70,7 @@ class WatchedTable:
     aside: dict[str, Aside] = field(default_factory=dict)
     upkeep: dict[str, Upkeep] = field(default_factory=dict)
     problems: Mapping[str, MemWalError] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, str] = field(default_factory=dict)
     late_since: float | None = None
     space_told_at: float = -math.inf
     report: TableReport | None = None

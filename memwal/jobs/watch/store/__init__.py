@@ -35,7 +35,7 @@ from memwal.format import layout
 from memwal.jobs.status.plan import AbandonedLimits
 from memwal.jobs.status.report import find_backup_time
 from memwal.jobs.status.store import read_last_backup
-from memwal.jobs.watch.plan import Generation, Look
+from memwal.jobs.watch.plan import Generation, TableLook
 from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
 from memwal.model import (
@@ -294,8 +294,8 @@ class StoredLooks:
             end = LookEnd(table=table, error=unexpected(error))
         self._ended.put(end)
 
-    def look(self, table: ResolvedTable) -> Look:
-        """Look at a table now; only one look at a table at a time. Raises MemWalError."""
+    def look(self, table: ResolvedTable) -> TableLook:
+        """TableLook at a table now; only one look at a table at a time. Raises MemWalError."""
         found = self._find(table)
         before = found.objects.counts.as_dict()
         try:
@@ -306,7 +306,7 @@ class StoredLooks:
         found.backup.renew()
         cursors = found.cursors.look()
         after = found.objects.counts.as_dict()
-        return Look(
+        return TableLook(
             view=view,
             flushed_at_nanos=flushed,
             changed=changed,
