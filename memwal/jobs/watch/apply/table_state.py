@@ -45,9 +45,9 @@ class WatchedTable:
     """A table and its state.
 
     `problems` are those of the last look; `reported` has the errors that were reported already, by
-    what they are about. `looking` is the table as a look under way was asked for it. `before_round` has
-    the jobs of a round that no look has followed yet, and the progress when it began. `wants` tells
-    whether the last look found a need, even if somebody else holds the lease.
+    what they are about. `looking` is the table as a look under way was asked for it. `before_round`
+    has the jobs of a round that no look has followed yet, and the progress when it began. `wants`
+    tells whether the last look found a need, even if somebody else holds the lease.
     """
 
     watched: Watched

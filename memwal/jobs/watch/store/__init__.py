@@ -295,7 +295,7 @@ class StoredLooks:
         self._ended.put(end)
 
     def look(self, table: ResolvedTable) -> TableLook:
-        """TableLook at a table now; only one look at a table at a time. Raises MemWalError."""
+        """Look at a table now; only one look at a table at a time. Raises MemWalError."""
         found = self._find(table)
         before = found.objects.counts.as_dict()
         try:

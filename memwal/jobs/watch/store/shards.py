@@ -146,7 +146,7 @@ class LatestShards:
         self._unlisted = 0
 
     def look(self, through: Callable[[ShardId], int] = lambda shard_id: 0) -> SeenShards:
-        """TableLook at all shards. An error of one makes it a BrokenShard; raises StoreUnavailable.
+        """Look at all shards. An error of one makes it a BrokenShard; raises StoreUnavailable.
 
         `through` tells up to which generation a shard is merged and indexed: no request is made for
         the times of those.
