@@ -36,8 +36,7 @@ from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
-from memwal.jobs.audit.report import AuditTableReport
-from memwal.jobs.audit.request import AuditRequest
+from memwal.jobs.audit.report import AuditRequest, AuditTableReport
 from memwal.jobs.backup.report import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
@@ -52,8 +51,7 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.repair.report import RepairTableReport
-from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.repair.report import RepairRequest, RepairTableReport
 from memwal.jobs.restore.report import RestoreTableReport
 from memwal.jobs.restore.request import RestoreRequest
 from memwal.jobs.schema.report import SchemaTableReport
@@ -288,15 +286,11 @@ class Table:
 
     @takes(AuditRequest)
     def audit(self, request: AuditRequest) -> AuditTableReport:
-        """What the audit trail says was done to the table, newest first.
-
-        `key` has pairs of a column and its value as a text. Raises Usage without a trail.
-        """
+        """What the audit trail says was done to the table, newest first. Raises Usage without."""
         from memwal.jobs.audit.job import run_audit
         from memwal.read.job import find_other_shards
 
-        others = find_other_shards(self._table, request.key) if request.key else frozenset[str]()
-        found = run_audit([self._table], request, {self._table.name: others})
+        found = run_audit([self._table], request, find_other_shards)
         return take_report(found, AuditTableReport)
 
     @takes(VerifyRequest)

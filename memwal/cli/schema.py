@@ -22,7 +22,7 @@ from memwal.report import JobReport, Section, TableReport
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 6
+VERSION = 7
 """The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
@@ -36,10 +36,10 @@ REPORTS = (
 OTHERS = {
     "read": "memwal.read.report.ReadDocument",
     "changes": "memwal.read.report.ChangesDocument",
-    "inspect-index": "memwal.jobs.inspect.report.IndexDocument",
-    "inspect-manifest": "memwal.jobs.inspect.report.ManifestDocument",
-    "inspect-shard": "memwal.jobs.inspect.report.ShardsDocument",
-    "inspect-wal": "memwal.jobs.inspect.report.WalDocument",
+    "inspect-index": "memwal.jobs.inspect.IndexDocument",
+    "inspect-manifest": "memwal.jobs.inspect.ManifestDocument",
+    "inspect-shard": "memwal.jobs.inspect.ShardsDocument",
+    "inspect-wal": "memwal.jobs.inspect.WalDocument",
     "watch-event": "memwal.jobs.watch.report.EventDocument",
     "explain": "memwal.cli.explain.ExplainDocument",
     "schema": "memwal.cli.schema.SchemaNames",

@@ -67,7 +67,7 @@ def run_read(options: ReadOptions, run_id: str = "") -> ReadDocument:
     clock = SystemClock()
     began = clock.monotonic_seconds()
     table = open_configured(options.table, asked.consistency)
-    request = _build_request(table, asked)
+    request = build_request(table, asked)
     if asked.explain:
         if options.table.policy is not None and asked.checkpoint is None:
             check_stored(options.table, table.at(asked.version).policy_text)
@@ -109,7 +109,8 @@ def _write_rows(
     }
 
 
-def _build_request(table: ReadableTable, asked: ReadAsked) -> ReadRequest:
+def build_request(table: ReadableTable, asked: ReadAsked) -> ReadRequest:
+    """What a request means for a table. Raises Usage."""
     keys = None
     if asked.key:
         version = asked.version
@@ -145,4 +146,4 @@ def find_other_shards(table: ResolvedTable, key: Sequence[tuple[str, str]]) -> S
     schema = stores.tables.base(view.version).schema
     given = parse_keys([f"{name}={value}" for name, value in key], schema)
     keys = check_keys(given, view.primary_key, schema)
-    return prune_shards(view, ReadRequest(keys=keys), lambda: schema).keys()
+    return prune_shards(view, keys, lambda: schema).keys()

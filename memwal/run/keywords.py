@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, getdoc, signature
@@ -15,6 +16,11 @@ Request = TypeVar("Request")
 Result = TypeVar("Result")
 Self = TypeVar("Self")
 Class = TypeVar("Class", bound=type)
+
+
+def name_options(text: str) -> str:
+    """The text with each option as Spark's data source has it: `--allow-holes` is `allow_holes`."""
+    return re.sub(r"--([a-z][a-z-]*)", lambda found: f"option {found[1].replace('-', '_')}", text)
 
 
 def takes(

@@ -1,21 +1,14 @@
-"""Types by name, shard values as bytes, and values that compare. Pure."""
+"""Types by name, and shard values as bytes. Pure."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
-from decimal import Decimal
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from memwal.errors import Unsupported
-
-Value = int | float | str | bytes | bool | Decimal
-"""A value that compares with others of its column: times are numbers in the column's unit."""
-
-PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""Arrow's units of time."""
 
 _NAMES = {
     "bool": pa.bool_(),
@@ -83,13 +76,6 @@ def is_bytes(kind: pa.DataType) -> bool:
     return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
-def is_number(kind: pa.DataType) -> bool:
-    """Whether the type holds numbers of any kind; booleans are none."""
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
-
-
 def encode_value(value: pa.Scalar) -> bytes | None:
     """A shard value as a manifest's `shard_field_entries` keep it: the Arrow value's own bytes.
 
@@ -135,23 +121,3 @@ def _width_of(kind: pa.DataType) -> int:
     if not fixed and not pa.types.is_fixed_size_binary(kind):
         raise Unsupported("MW-S07", f"a shard value cannot have the type {kind}")
     return int(kind.bit_width) // 8
-
-
-def as_comparable(value: pa.Scalar) -> Value | None:
-    """The value as Python compares it, None for NULL. Raises Unsupported for a nested type."""
-    if not value.is_valid:
-        return None
-    kind = value.type
-    if pa.types.is_temporal(kind):
-        return int(value.value)
-    found = value.as_py()
-    if not isinstance(found, int | float | str | bytes | Decimal):
-        raise Unsupported("MW-S07", f"values of type {kind} do not compare")
-    return found
-
-
-def array_of(values: Sequence[Value | None], kind: pa.DataType) -> pa.Array:
-    """An array of comparable values. Raises ArrowInvalid or OverflowError for one out of range."""
-    if pa.types.is_temporal(kind):
-        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
-    return pa.array(values, kind)

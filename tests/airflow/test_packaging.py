@@ -270,7 +270,7 @@ def test_what_the_wheels_are_called_and_require(ours: Built, provider: Built) ->
     assert requirements(of_provider, extra="") == {"apache-airflow", "lance-memwal"}
     assert requirements(of_ours, extra="") == {"pydantic", "rich", "typer"}
     for extra in ("jobs", "spark", "metrics"):
-        assert {"pylance", "boto3", "datafusion"} <= requirements(of_ours, extra=extra)
+        assert {"pylance", "boto3", "obstore"} <= requirements(of_ours, extra=extra)
 
 
 @pytest.mark.nightly

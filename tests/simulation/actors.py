@@ -333,7 +333,7 @@ class Jobs:
                     progress=SILENT,
                     remembered=None if full else stores.evidence.recall_sweep(),
                 )
-                table.foresee(None if table.remembered is None else stores.base())
+                table.preview(None if table.remembered is None else stores.base())
                 self.seen["garbage passes by difference"] += table.by_difference
                 collect_garbage([table], lambda batches: [deleter.run(b) for b in batches])
                 self._count_garbage(table)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from memwal.errors import LostRace, Missing, NotATable
 from memwal.format import codec, layout
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
-from memwal.jobs.garbage.ports import Expired
+from memwal.jobs.garbage.model import Expired
 from memwal.jobs.garbage.store import StoredGarbageEvidence
 from memwal.jobs.index_catchup.apply import BuiltSegment
 from memwal.jobs.merge.ports import Fold

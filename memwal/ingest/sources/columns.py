@@ -31,7 +31,6 @@ class SourceColumns:
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
     needed: frozenset[str] = frozenset()
     deleted_by: str | None = None
-    skips_unknown: bool = False
     lenience: Lenience = STRICT
 
     @property
@@ -101,7 +100,6 @@ def make_columns(shape: Shape, renamed: Pairs, defaults: Pairs) -> SourceColumns
         defaults=values,
         needed=frozenset(needed - values.keys()),
         deleted_by=shape.delete_column,
-        skips_unknown=shape.skips_unknown_columns,
         lenience=shape.lenience,
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,56 +17,7 @@ from memwal.rows.floats import read_floats, read_number
 from memwal.rows.json_values import from_json, read_utc
 from memwal.rows.pairs import Lenience, find_kind, is_bytes, is_nested, is_text
 
-# As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
-# are ordinary values.
-NULLS = {
-    "null_values": [""],
-    "strings_can_be_null": True,
-    "quoted_strings_can_be_null": False,
-}
 _HEX = re.compile(rb"0x(?:[0-9a-fA-F]{2})*")
-
-
-def find_csv_types(types: Mapping[str, pa.DataType], lenience: Lenience) -> dict[str, pa.DataType]:
-    """The types to ask Arrow's CSV reader for: text or bytes for those that it can't read.
-
-    It reads 1e400 as infinity, 9007199254740993 as another number, and 0xFF as -1.
-    """
-    return {
-        name: pa.binary() if is_bytes(kind) else kind if _is_csv(kind, lenience) else pa.string()
-        for name, kind in types.items()
-    }
-
-
-def _is_csv(kind: pa.DataType, lenience: Lenience) -> bool:
-    """Whether Arrow's CSV reader reads the type as we do."""
-    if pa.types.is_timestamp(kind):
-        return "utc" not in lenience.conversions
-    tests = (
-        pa.types.is_boolean,
-        is_text,
-        pa.types.is_date,
-        pa.types.is_time,
-        pa.types.is_decimal128,
-        pa.types.is_null,
-    )
-    return any(test(kind) for test in tests)
-
-
-def parse_columns(
-    batch: pa.RecordBatch, types: Mapping[str, pa.DataType], lenience: Lenience
-) -> pa.RecordBatch:
-    """The batch with its text columns parsed. Raises ValueError, which names the column."""
-    arrays = []
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        kind = types.get(name, column.type)
-        if column.type != kind or is_bytes(kind):
-            try:
-                column = parse_texts(column, kind, lenience)
-            except ValueError as error:
-                raise ValueError(f"column {name!r}: {error}") from None
-        arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
 def parse_texts(texts: pa.Array, kind: pa.DataType, lenience: Lenience) -> pa.Array:

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from memwal.config import ResolvedTable
 from memwal.jobs.backup.store import check_apart
 from memwal.jobs.repair.apply import TableRepair
+from memwal.jobs.repair.backups import BackedUp
 from memwal.jobs.repair.model import Damage
-from memwal.jobs.repair.report import RepairTableReport, audit_item, report_repair
-from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.repair.store import StoredEvidence, StoredHands, read_newest
-from memwal.jobs.repair.store.backups import BackedUp
+from memwal.jobs.repair.report import (
+    RepairRequest,
+    RepairTableReport,
+    audit_item,
+    report_repair,
+)
+from memwal.jobs.repair.store import StoredEvidence, StoredRepair, read_newest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.job import check_lease
 from memwal.jobs.snapshot.store import StoredSnapshots
@@ -74,13 +78,13 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
         work = TableRepair(
             uri=stores.uri,
             look=StoredEvidence(stores=stores, progress=progress).look,
-            hands=StoredHands(
+            store=StoredRepair(
                 stores=stores,
                 run_id=options.run_id,
                 refresh=lambda: _refresh(table, stores),
                 backed_up=backed_up,
             ),
-            consult=(lambda damages: damages) if backed_up is None else backed_up.mend,
+            mend_by_backup=(lambda damages: damages) if backed_up is None else backed_up.mend,
             intend=lambda damages: table.intend([audit_item(d) for d in damages if d.effects]),
             take_lease=take_lease,
             before_commit=table.before_commit,
