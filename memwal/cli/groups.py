@@ -28,7 +28,7 @@ from memwal.config import ResolvedTable
 from memwal.errors import Usage
 from memwal.format.layout import parse_shard
 from memwal.jobs.backup.request import BackupRequest, PlaceRequest, parse_keep
-from memwal.jobs.erase.request import EraseRequest, KeysRequest, ResumeRequest
+from memwal.jobs.erase.request import EraseRequest, ResumeRequest
 from memwal.report import JobReport
 
 # ---- backup
@@ -207,9 +207,6 @@ def checkpoint_drop(table: OneTable, name: CheckpointName, *, flags: JobFlags) -
 
 # ---- erase
 
-ErasureId = Annotated[str, typer.Argument(metavar="ID", help="As `erase list` shows it.")]
-
-
 erase_app = App(
     cls=DefaultGroup,
     help="Erase rows for good, and prove it.\n\nmemwal erase TABLE --key K=V lists what holds the "
@@ -251,21 +248,6 @@ def _confirm_erasure(name: str, shards: Sequence[str]) -> bool:
     for shard in shards:
         typer.echo(f"  shard {shard}", err=True)
     return typer.confirm("Erase?", default=False, err=True)
-
-
-@erase_app.command("verify")
-@command(ReadFlags, job="erase")
-def erase_verify(
-    table: OneTable, erasure: ErasureId, *, request: KeysRequest, flags: ReadFlags
-) -> Job:
-    """Look at every object again.
-
-    Exit code 6: one holds an erased key, or may. Once an erasure is done its keys are forgotten,
-    and have to be named again.
-    """
-    from memwal.jobs.erase.job import EraseOptions, run_verify
-
-    return flags.job(run_verify, EraseOptions, table, erasure_id=erasure, request=request)
 
 
 @erase_app.command("list")

@@ -37,7 +37,7 @@ from memwal.jobs.maintain.request import BackfillRequest, MaintainRequest, Quies
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.repair.report import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.restore.plan import RestoreRequest
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age
@@ -92,7 +92,7 @@ def parse_expire(text: str) -> Expire:
 def init(table: OneTable, *, request: InitAsked, flags: JobFlags) -> Job:
     """Make a Lance table ready for MemWAL writers.
 
-    Prints how to write to it, or what is in the way. A rerun finishes what a killed run began, and
+    Or says what is in the way. A rerun finishes what a killed run began, and
     changes nothing if the table already is as requested; an existing, different MemWAL is exit 5.
     """
     from memwal.jobs.init.job import InitOptions, run_init

@@ -149,13 +149,16 @@ def _exists(module: str) -> bool:
 
 
 def _list_reports(job: str) -> list[type]:
+    """Return the reports' classes; a small job has no module of its own for them."""
     room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
-    name = next(n for n in (f"{room}.report", f"{room}.job", room) if _exists(n))
-    module = import_module(name)
-    return [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type)
-        and issubclass(kind, JobReport | TableReport)
-        and (kind.__module__ == module.__name__)
-    ]
+    for name in (f"{room}.report", f"{room}.plan", f"{room}.job", room):
+        found = [
+            kind
+            for kind in (vars(import_module(name)).values() if _exists(name) else ())
+            if isinstance(kind, type)
+            and issubclass(kind, JobReport | TableReport)
+            and kind.__module__ == name
+        ]
+        if found:
+            return found
+    return []

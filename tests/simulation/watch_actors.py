@@ -9,7 +9,7 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import LeaseHeld, MemWalError
 from memwal.jobs.merge.plan import MergeLimits
 from memwal.jobs.watch.apply import Watch
-from memwal.jobs.watch.plan import TableLook, Round, Target, WatchLimits
+from memwal.jobs.watch.plan import Round, TableLook, Target, WatchLimits
 from memwal.jobs.watch.ports import Event, LookEnd, RoundEnd, Watched
 from memwal.model import TableView
 from tests.simulation.actors import Jobs

@@ -21,7 +21,7 @@ from memwal.jobs.maintain.report import show_table as show_jobs
 from memwal.jobs.maintain.request import MaintainRequest, QuiesceRequest
 from memwal.jobs.quiesce.plan import Obstacle, Stillness, find_obstacles
 from memwal.jobs.rescue.job import Confirm
-from memwal.jobs.rescue.report import RescueTableReport
+from memwal.jobs.rescue.plan import RescueTableReport
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.model import ShardId, TableView

@@ -17,9 +17,7 @@ from memwal.jobs.repair.report import (
     report_repair,
 )
 from memwal.jobs.repair.store import StoredEvidence, StoredRepair, read_newest
-from memwal.jobs.snapshot.apply import SnapshotRefresher
-from memwal.jobs.snapshot.job import check_lease
-from memwal.jobs.snapshot.store import StoredSnapshots
+from memwal.jobs.snapshot.job import check_lease, make_refresher
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
@@ -111,13 +109,4 @@ def run_repair(options: RepairOptions, progress: Progress, steps: Steps = no_ste
 
 def _refresh(table: OpenTable, stores: Stores) -> None:
     """Take the shard snapshot again, under the lease that is held."""
-    refresher = SnapshotRefresher(
-        name=table.resolved.name,
-        views=stores.views,
-        snapshots=StoredSnapshots(stores.objects, stores.tables),
-        clock=stores.clock,
-        read=stores.views.table,
-        before_commit=table.before_commit,
-        before_repair=table.before_repair,
-    )
-    refresher.run(stores.views.table())
+    make_refresher(table, stores).run(stores.views.table())

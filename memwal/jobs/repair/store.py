@@ -249,11 +249,12 @@ class StoredRepair:
                 path = layout.shard_manifest_path(effect.shard_id, effect.version)
                 self._create(path, layout.encode_stopper(effect.at_nanos))
             case Flush():
-                LanceShardWriters(self.stores.tables).claim(
+                flush = LanceShardWriters(self.stores.tables).claim(
                     effect.shard_id,
                     memtable_rows_max=effect.memtable_rows_max,
                     memtable_batches_max=effect.memtable_batches_max,
-                ).flush()
+                )
+                flush()
             case ReleaseClaim():
                 self.stores.objects.put(effect.path, self._make_released(effect.token))
             case Replace(data=None):

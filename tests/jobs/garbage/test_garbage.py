@@ -21,10 +21,10 @@ from memwal.jobs.garbage.store import cache
 from memwal.jobs.garbage.store import versions as retained_versions
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.snapshot.plan import SnapshotLimits
-from memwal.store.shards.writers import ShardFencing
 from tests.support import builders, snapshot_files
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
+from tests.support.fencing import ShardFencing, claim_epoch
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -355,7 +355,7 @@ def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(
     if fenced:
         stalled = ShardFencing(table.stores.objects).claim(shard).manifest
     else:
-        stalled = table.stores.shard_manifests.claim(shard)
+        stalled = claim_epoch(table.stores.shard_manifests, shard)
     first = stalled.replay_after_wal_entry_position + 1
     table.flush(shard, Put([600], 1))
     table.flush(shard, Put([601], 2))

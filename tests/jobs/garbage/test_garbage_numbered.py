@@ -39,6 +39,7 @@ from memwal.store.records.lease import StoredLeases
 from memwal.store.shards.manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects
 from memwal.testing.objects import ManualClock, MemoryObjects
+from tests.support.fencing import claim_epoch
 from tests.support.views import make_view
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -70,7 +71,7 @@ class Shard:
         for step in steps:
             self.clock.sleep(1)
             if step == "C":
-                self.manifests.claim(SHARD)
+                claim_epoch(self.manifests, SHARD)
                 continue
             now = self.latest
             number = now.current_generation
@@ -298,7 +299,7 @@ def test_a_drop_that_stalled_takes_its_manifest_back(killed_after: int | None) -
         shard.manifests.commit(stands, replace(stands, flushed_generations=()))
     assert shard.stored() == before
     assert shard.manifests.hint(SHARD) == hinted
-    assert shard.manifests.claim(SHARD).version == 10
+    assert claim_epoch(shard.manifests, SHARD).version == 10
 
 
 @pytest.mark.parametrize(

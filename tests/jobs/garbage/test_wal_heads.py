@@ -19,6 +19,7 @@ from memwal.store.shards.writers import sentinel_bytes
 from memwal.testing import MemoryObjects
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
+from tests.support.fencing import claim_epoch
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -101,7 +102,7 @@ def forged_heads(table: Table) -> Path:
 def test_a_forged_cache_lets_nothing_go(tmp_path: Path) -> None:
     table = runs.collectable(tmp_path / "t", generations=4)
     shard = table.shards[0]
-    table.stores.shard_manifests.claim(shard)  # stalled before its sentinel
+    claim_epoch(table.stores.shard_manifests, shard)  # stalled before its sentinel
     table.flush(shard, Put([600], 1))
     table.flush(shard, Put([601], 2))
     table.merge_all()

@@ -18,8 +18,7 @@ from memwal.config import ResolvedTable, Settings
 from memwal.jobs.maintain import job as chains
 from memwal.jobs.maintain.job import BackfillOptions, run_backfill
 from memwal.jobs.maintain.request import BackfillRequest
-from memwal.jobs.merge.plan import CommitShape
-from memwal.jobs.merge.store.base_table import LanceFold
+from memwal.jobs.merge.store import LanceFold
 from memwal.model import ShardStatus
 from memwal.report import JobReport, TableReport
 from memwal.run.options import RunOptions
@@ -216,11 +215,11 @@ def stall(arguments: list[str], stalled_file: str) -> None:
     """
     commit = LanceFold.commit
 
-    def stalled(self: LanceFold, shape: CommitShape, mark: int) -> object:
+    def stalled(self: LanceFold, deletes: object, mark: int) -> object:
         if mark == STALLS_AT:
             Path(stalled_file).touch()
             cancel._cancelled.wait()
-        return commit(self, shape, mark)
+        return commit(self, deletes, mark)  # type: ignore[arg-type]
 
     LanceFold.commit = stalled  # type: ignore[method-assign,assignment]
     main(["backfill", *arguments])

@@ -19,6 +19,7 @@ from memwal.model import FlushedGeneration, MemWalState, ShardId
 from memwal.run.options import RunOptions
 from tests.support import snapshot_files
 from tests.support.builders import Delete, Put, Table, make_table
+from tests.support.fencing import claim_epoch
 from tests.support.indexed import resolved
 from tests.support.nursery import run_memwal
 from tests.support.progress import Quiet
@@ -301,7 +302,7 @@ def test_a_missing_sentinel(table: Table) -> None:
 
 def test_a_writer_that_died_inside_its_claim(table: Table) -> None:
     """Rows of none of its epoch's entries are at risk, and nobody has anything to mend."""
-    table.stores.shard_manifests.claim(table.shards[0])
+    claim_epoch(table.stores.shard_manifests, table.shards[0])
     check = check_of(table, "newest fence sentinel")
     assert check.ok is None and "was claimed, without a sentinel so far" in check.detail
     with table.writer(table.shards[0]):

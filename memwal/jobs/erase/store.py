@@ -1,4 +1,4 @@
-"""Deletes keys through the MemWAL: which shards take tombstones, and how a shard takes them.
+"""What an erasure changes: keys deleted through the MemWAL, indexes built anew, and what goes.
 
 A delete of the base alone would write the keys in clear into its transaction, and a pending row
 would bring them back. A tombstone goes to each shard that still has a row of its key to be merged,
@@ -14,16 +14,20 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memwal.errors import Refused
+from memwal.errors import LostRace, PartlyFailed, Refused
+from memwal.format import layout
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, ShardValues
 from memwal.ingest.target import IngestTable
-from memwal.jobs.erase.plan import Kind, Look
-from memwal.jobs.erase.store.keys import Keys
-from memwal.jobs.erase.store.search import is_data
+from memwal.jobs.erase.keys import Keys
+from memwal.jobs.erase.plan import ObjectKind, Pin, SearchResult, Sighting
+from memwal.jobs.erase.search import is_data
+from memwal.jobs.index_catchup.apply import SegmentTask
+from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.model import ErasureMark, ShardId, ShardStatus, TableView
 from memwal.rows.keyset import KeySet
 from memwal.run.stores import Stores
-from memwal.store.shards.writers import ShardWriters
+from memwal.store.shards.writers import ShardWriters, sentinel_bytes
+from memwal.store.tables.indexes import describe_indexes, find_index, index_kind
 from memwal.store.tables.lance_calls import call_lance
 
 
@@ -51,7 +55,7 @@ class TableTombstones:
         self._stores = stores
         self._keys = keys
 
-    def plan(self, view: TableView, look: Look) -> Claims:
+    def plan(self, view: TableView, look: SearchResult) -> Claims:
         """Choose the shards to claim. Raises Refused, Unsupported as an ingest does."""
         self._check_shards(view, look)
         claimed = self._read_waiting(view, look)
@@ -93,7 +97,7 @@ class TableTombstones:
     def _writers(self) -> ShardWriters:
         return self._table.make_writers()
 
-    def _check_shards(self, view: TableView, look: Look) -> None:
+    def _check_shards(self, view: TableView, look: SearchResult) -> None:
         for broken in view.broken:
             raise broken.error
         held = {s.shard_id for s in look.sightings if s.rows and s.shard_id is not None}
@@ -105,7 +109,7 @@ class TableTombstones:
                     "writer may claim it",
                 )
 
-    def _read_waiting(self, view: TableView, look: Look) -> dict[ShardId, pa.Table]:
+    def _read_waiting(self, view: TableView, look: SearchResult) -> dict[ShardId, pa.Table]:
         """The keys of what the base does not have yet: in a shard's WAL above its replay position,
         or in a pending generation.
         """
@@ -116,7 +120,7 @@ class TableTombstones:
             if shard is None or not seen.rows:
                 continue
             batches: Iterable[pa.RecordBatch] = ()
-            if seen.kind is Kind.WAL_ENTRY:
+            if seen.kind is ObjectKind.WAL_ENTRY:
                 if seen.number > shard.manifest.replay_after_wal_entry_position:
                     entry = self._stores.wal.rows(shard.shard_id, seen.number)
                     batches = (b for b in entry.batches if b.num_rows)
@@ -133,7 +137,7 @@ class TableTombstones:
     # ---- keys that are in the base only
 
     def _route(
-        self, view: TableView, look: Look, waiting: Sequence[pa.Table]
+        self, view: TableView, look: SearchResult, waiting: Sequence[pa.Table]
     ) -> list[tuple[Place, pa.Table]]:
         """The keys of live rows of the base that no waiting shard deletes, by where they go."""
         if not look.fragments:
@@ -173,13 +177,13 @@ class TableTombstones:
 
     # ---- marks
 
-    def _mark(self, view: TableView, look: Look) -> dict[ShardId, ErasureMark]:
+    def _mark(self, view: TableView, look: SearchResult) -> dict[ShardId, ErasureMark]:
         """How far every shard goes; one without a manifest too, by what lies in its folder."""
         positions: dict[ShardId, int] = {}
         generations: dict[ShardId, int] = {}
         for seen in look.sightings:
             if seen.shard_id is not None:
-                highest = positions if seen.kind is Kind.WAL_ENTRY else generations
+                highest = positions if seen.kind is ObjectKind.WAL_ENTRY else generations
                 highest[seen.shard_id] = max(seen.number, highest.get(seen.shard_id, 0))
         for shard in view.shards:
             manifest, found = shard.manifest, positions.get(shard.shard_id, 0)
@@ -191,3 +195,74 @@ class TableTombstones:
             )
             for shard in {*positions, *generations}
         }
+
+
+class TableChanges:
+    """What an erasure does to a table besides its tombstones."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._tables = stores.tables
+        self._indexes = LanceIndexTable(stores.tables)
+
+    def list_indexes(self) -> list[str]:
+        """The indexes of the latest version, without Lance's own."""
+        dataset = self._tables.base()
+        return [str(index.name) for index in call_lance(lambda: describe_indexes(dataset))]
+
+    def rebuild(self, name: str) -> None:
+        """Build an index anew, of the rows that are there: nothing of the one before it stays.
+
+        A vector index is trained again; a text index keeps its settings, as one segment over all
+        fragments, which replaces every other. Raises MemWalError when that can't be done.
+        """
+        before, dataset = self._list_segments(name), self._tables.base()
+        described = find_index(dataset, name)
+        kind = index_kind(described)
+        if kind.startswith("IVF_"):
+            self._indexes.retrain(name, 0)
+        elif kind in ("INVERTED", "BTREE"):
+            facts = self._indexes.facts(int(dataset.version))
+            task = SegmentTask(
+                version=facts.version, index=name, kind=kind, fragments=facts.fragments
+            )
+            self._indexes.commit_segments(facts.version, name, [self._indexes.build(task)])
+        else:
+            column = described.field_names[0]
+            call_lance(lambda: dataset.create_scalar_index(column, kind, name=name, replace=True))
+        if kept := before & self._list_segments(name):
+            raise PartlyFailed(f"{len(kept)} of its segments stayed as they were")
+
+    def _list_segments(self, name: str) -> frozenset[str]:
+        return frozenset(str(s.uuid) for s in find_index(self._tables.base(), name).segments)
+
+    def commit_nothing(self) -> None:
+        """Commit a version that changes nothing."""
+        dataset = self._tables.base()
+        call_lance(lambda: dataset.delete("false"))
+
+    def drop_pin(self, pin: Pin) -> None:
+        """Delete a tag, or a checkpoint. Raises LostRace for a tag that was moved."""
+        if pin.checkpoint:
+            for found in self._stores.checkpoints.named(pin.name):
+                if layout.checkpoint_tag(found.key) == pin.tag:
+                    self._stores.checkpoints.remove(found)
+            return
+        tags = self._tables.base().tags
+        now = call_lance(lambda: tags.list().get(pin.tag))
+        if now is None:
+            return
+        if int(now["version"]) != pin.version:
+            raise LostRace(
+                f"{self._stores.uri}: tag {pin.name!r} names version {now['version']} by now"
+            )
+        call_lance(lambda: tags.delete(pin.tag))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects that nothing depends on. Raises Refused when one can't be deleted."""
+        for path, why in self._stores.objects.delete(paths).failed:
+            raise Refused("MW-Z04", f"{self._stores.uri}: {path} can't be deleted: {why}")
+
+    def empty(self, entry: Sighting) -> None:
+        """Put a sentinel in place of a WAL entry."""
+        self._stores.objects.put(entry.path, sentinel_bytes(entry.writer_epoch or 1))

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from memwal.errors import Corruption, MemWalError, Missing
 from memwal.format import layout
-from memwal.jobs.erase.plan import By, Kind, Look, Pin, Sighting, find_kind
-from memwal.jobs.erase.store.keys import Keys
+from memwal.jobs.erase.keys import Keys
+from memwal.jobs.erase.plan import By, ObjectKind, Pin, SearchResult, Sighting, find_kind
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.model import Checkpoint, ShardId, StoredFile, TableView
@@ -82,7 +82,7 @@ class TableSearch:
     keys: Keys
     backups: str | None = None
 
-    def look(self, view: TableView) -> Look:
+    def look(self, view: TableView) -> SearchResult:
         """Look at every object that is below the table now. Raises MemWalError."""
         files = list(self.stores.objects.list(""))
         known = _Known(hits=self._read_rows(files), shards=self._find_named_shards(view))
@@ -90,18 +90,18 @@ class TableSearch:
         with ThreadPoolExecutor(_READERS_MAX) as pool:
             versions, problems = retained.read(pool, verified=True)
         pinned, tags = self._read_pins(retained)
-        outside = _Outside(self.stores, self.keys)
+        outside = _Outside(stores=self.stores, keys=self.keys)
         self._follow([v for v in versions if v.on_main], pinned, known, view.version, outside)
         self._read_indexes(view.version, known)
         seen = side_by_side(lambda file: self._see(file, known), files, _READERS_MAX)
         found = [s for s in seen if s is not None]
         groups: dict[str | None, int] = {}
         for one in found:
-            if one.kind is Kind.GENERATION and one.rows:
+            if one.kind is ObjectKind.GENERATION and one.rows:
                 groups[one.group] = groups.get(one.group, 0) + one.rows
         checkpoints = self.stores.checkpoints.list()
         rows_outside = outside.count_by_folder()
-        return Look(
+        return SearchResult(
             version=view.version,
             sightings=tuple(_share_group(s, groups) for s in found),
             versions={
@@ -183,8 +183,7 @@ class TableSearch:
                 continue  # expired since it was listed
             for part in parts:
                 paths = [f"data/{f.path}" for f in part.data_files() if f.base_id is None]
-                counted = [hits[p] for p in paths if isinstance(hits.get(p), int)]
-                counted += outside.count(version.version, part)
+                counted = [*map(hits.get, paths), *outside.count(version.version, part)]
                 rows = max((n for n in counted if isinstance(n, int)), default=None)
                 for path in paths:
                     known.name(path, number, pins)
@@ -250,37 +249,41 @@ class TableSearch:
     def _look_at(self, made: Sighting, known: _Known) -> Sighting:
         path, get = made.path, self.stores.objects.get
         parts = path.split("/")
-        if made.kind in (Kind.GENERATION, Kind.WAL_ENTRY):
+        if made.kind in (ObjectKind.GENERATION, ObjectKind.WAL_ENTRY):
             made = replace(made, shard_id=ShardId(parts[1]))
         match made.kind:
-            case Kind.DATA:
+            case ObjectKind.DATA:
                 owner = f"data/{parts[1].removesuffix('.lance')}.lance"
                 made = known.add_names(made, path if path in known.hits else owner)
                 return _count_hits(made, known.hits.get(path, known.hits.get(owner)))
-            case Kind.GENERATION:
+            case ObjectKind.GENERATION:
                 number = layout.parse_generation_folder(parts[2]) or 0
                 made = replace(made, group="/".join(parts[:3]), number=number)
                 return _count_hits(made, known.hits.get(path))
-            case Kind.STAGED:
+            case ObjectKind.STAGED:
                 self.stores.objects.get_tail(path, 1)  # Missing, where it is in its place by now
                 return made
-            case Kind.WAL_ENTRY:
+            case ObjectKind.WAL_ENTRY:
                 return self._see_entry(made, layout.parse_wal_entry_name(parts[3]) or 0)
-            case Kind.INDEX:
+            case ObjectKind.INDEX:
                 rows, made = known.index_rows.get(parts[1]), known.add_names(made, parts[1])
                 how = made.how if rows is None else "its values were read"
                 return replace(made, group=parts[1], rows=rows, how=how)
-            case Kind.VERSION:
+            case ObjectKind.VERSION:
                 version = layout.parse_table_manifest_name(parts[1]) or 0
                 if layout.is_detached(version):
                     made, version = replace(made, pins=(_DETACHED,)), 0
                 made = replace(made, newest=version)
-            case Kind.TRANSACTION:
+            case ObjectKind.TRANSACTION:
                 read = parts[1].partition("-")[0]
                 made = replace(made, newest=int(read) + 1 if read.isdigit() else 0)
         match made.kind.by:
             case By.TEXTS:
-                most = TABLE_MANIFEST_BYTES_MAX if made.kind is Kind.VERSION else OBJECT_BYTES_MAX
+                most = (
+                    TABLE_MANIFEST_BYTES_MAX
+                    if made.kind is ObjectKind.VERSION
+                    else OBJECT_BYTES_MAX
+                )
                 return replace(made, rows=self.keys.count_in_texts(get(path, most)))
             case By.ERRORS:
                 return replace(made, rows=self.keys.count_in_errors(get(path)))
@@ -347,8 +350,7 @@ class TableSearch:
             rows = outside.get(base.path, 0)
             holds = f" have {count_of(rows, 'row')} with an erased key: erase there" if rows else ""
             yield f"{base.path}: files of the table that lie outside its folder{holds}"
-        branches = {f.path.split("/_versions/")[0] for f in files if _is_branch_version(f.path)}
-        for branch in sorted(branches):
+        for branch in sorted({f.path.split("/_versions/")[0] for f in files if _is_branch(f.path)}):
             yield f"{branch}: a branch"
         if self.backups is not None:
             yield f"{self.backups}: backups of the table"
@@ -398,7 +400,7 @@ def is_data(path: str) -> bool:
     return False
 
 
-def _is_branch_version(path: str) -> bool:
+def _is_branch(path: str) -> bool:
     return path.startswith(f"{layout.BRANCHES}/") and "/_versions/" in path
 
 
@@ -410,14 +412,14 @@ def _count_hits(made: Sighting, found: int | MemWalError | None) -> Sighting:
         return replace(made, how=f"can't be read: {found}")
     if found is not None:
         return replace(made, rows=found)
-    if made.kind is Kind.GENERATION:
+    if made.kind is ObjectKind.GENERATION:
         return replace(made, rows=0, how="made of its generation's rows, whose keys were read")
     return replace(made, how="belongs to no data file that is there")
 
 
 def _share_group(seen: Sighting, groups: Mapping[str | None, int]) -> Sighting:
     """Everything in a generation holds what its rows hold: indexes, key lists, filters."""
-    if seen.kind is Kind.GENERATION and seen.rows == 0 and seen.group in groups:
+    if seen.kind is ObjectKind.GENERATION and seen.rows == 0 and seen.group in groups:
         return replace(seen, rows=groups[seen.group], how="of a generation whose keys were read")
     return seen
 

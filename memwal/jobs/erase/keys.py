@@ -11,16 +11,12 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, date, datetime, time
-from decimal import Context, Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.dataset
-import pyarrow.json
 
 from memwal.errors import Refused, Usage
 from memwal.read.table import check_keys, parse_keys
@@ -32,12 +28,7 @@ _SHORT = 4
 _TORN = object()
 _RUN = re.compile(rb"[^\x00-\x1f]+")
 _WORD = re.compile(r"[\w.@+\-:/]+")
-_NUMBER = re.compile(r"[+-]?[\d.][\d.eE+-]*")
 _HEX = re.compile(r"\b(?:[xX]'|0[xX])?((?:[0-9a-fA-F]{2})+)\b")
-_TIME = re.compile(
-    r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?", re.IGNORECASE
-)
-_DIGITS = Context(prec=400)
 
 
 def read_keys(
@@ -48,7 +39,7 @@ def read_keys(
     Raises Usage for none, for both, and for what is no key; Refused for too many.
     """
     if bool(key) == bool(file):
-        raise Usage("name the rows to erase: either --key or --keys, or --resume an erasure")
+        raise Usage("name the rows to erase: either --key or --keys")
     kind = pa.schema([(name, schema.field(name).type) for name in names])
     if key:
         values = check_keys(parse_keys(key, schema), names, schema)
@@ -67,15 +58,12 @@ def _read_file(file: Path, kind: pa.Schema) -> pa.Table:
         raise Refused("MW-Z02", f"{file}: more than {_FILE_BYTES_MAX} bytes of keys")
     as_texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(kind.names, pa.string()))
     formats = {
-        **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
-        **dict.fromkeys((".arrow", ".ipc", ".feather"), "ipc"),
         ".csv": pa.dataset.CsvFileFormat(convert_options=as_texts),
         ".parquet": "parquet",
     }
     if (found := formats.get(file.suffix.lower())) is None:
-        raise Usage(f"--keys {file}: expected a name in .csv, .jsonl, .parquet or .arrow")
-    source = _read_json(file, kind) if found == "json" else file
-    opened = pa.dataset.dataset(source, format=None if found == "json" else found)
+        raise Usage(f"--keys {file}: expected a name in .csv or .parquet")
+    opened = pa.dataset.dataset(file, format=found)
     if missing := {*kind.names} - {*opened.schema.names}:
         raise Usage(f"--keys {file}: no column {', '.join(sorted(missing))}, which the key has")
     rows = opened.to_table(columns=kind.names)
@@ -90,13 +78,6 @@ def _read_file(file: Path, kind: pa.Schema) -> pa.Table:
             "MW-Z02", f"--keys {file}: {keys.num_rows} keys; at most {KEYS_MAX} in one erasure"
         )
     return keys
-
-
-def _read_json(file: Path, kind: pa.Schema) -> pa.Table:
-    """JSON whose texts are no dates: of "2020-01-01" Arrow would make a time, and another text."""
-    texts = pa.schema([f for f in kind if f.type in (pa.string(), pa.large_string())])
-    options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
-    return pyarrow.json.read_json(file, parse_options=options)
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -209,7 +190,7 @@ class Keys:
 
 def _parse(data: bytes) -> object:
     try:
-        return json.loads(data, parse_float=Decimal)
+        return json.loads(data)
     except (ValueError, RecursionError):
         return _TORN
 
@@ -223,36 +204,7 @@ def _list_words(text: str) -> set[str]:
     words |= set(text.split('"'))
     escaped = text.replace("\\\\", "\1").replace('\\"', "\0").split('"')
     words |= {part.replace("\0", '"').replace("\1", "\\") for part in escaped}
-    words |= {spelt for word in found if (spelt := _spell_number(word)) is not None}
-    words |= {spelt for found in _TIME.findall(text) if (spelt := _spell_time(found)) is not None}
     return words | {f"0x{digits.lower()}" for digits in _HEX.findall(text)}
-
-
-def _spell_number(text: str) -> str | None:
-    """A number in digits, the same for 1.5, 1.50 and 15e-1; None for what is none."""
-    if not _NUMBER.fullmatch(text):
-        return None
-    try:
-        number = _DIGITS.create_decimal(text).normalize(_DIGITS)
-    except ArithmeticError:
-        return None
-    # An exponent may ask for more digits than memory has.
-    return f"{number:f}" if abs(number.adjusted()) <= _DIGITS.prec else None
-
-
-def _spell_time(value: str | date) -> str | None:
-    """A moment in UTC, the same however it is written; None for what is none.
-
-    A day is its midnight, as JavaScript writes it, and what names no zone is in UTC.
-    """
-    try:
-        text = value if isinstance(value, str) else value.isoformat()
-        moment = datetime.fromisoformat(text.upper())
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        return None
-    return moment.isoformat()
 
 
 def _walk(value: object) -> Iterator[object]:
@@ -271,20 +223,12 @@ def _list_texts(column: pa.ChunkedArray) -> set[str]:
     return {text for value in pc.unique(column).to_pylist() for text in _spell(value)}
 
 
-def _spell(value: Any) -> Iterator[str]:
-    """A value as documents and errors have it, which is not always as memwal writes it."""
+def _spell(value: object) -> Iterator[str]:
+    """A value as documents and errors have it. A key is an integer, a bool, a text or bytes."""
     match value:
         case bool():
             yield str(value).lower()
         case bytes():
             yield from (f"0x{value.hex()}", b64encode(value).decode())
-        case date() | time():
-            yield from (str(value), value.isoformat())
-            if isinstance(value, date) and (spelt := _spell_time(value)) is not None:
-                yield spelt
-        case int() | float() | Decimal():
-            yield str(value)
-            if (spelt := _spell_number(str(value))) is not None:
-                yield spelt
         case _:
             yield str(value)
