@@ -9,7 +9,7 @@
     rows = table.read(filter="score > 0.5").read_all()
 
 A method does what the command of the same name does, on one table. The command's options are its
-keywords, and error messages call them by these names. It returns the table's report where the
+keywords; error messages call them as the command line does. It returns the table's report where the
 command would exit with 0, and otherwise raises the error in `memwal.errors` that belongs to the
 exit code, with the `report` if there is one. What a job says while it runs goes to the logger
 `memwal`.
@@ -60,10 +60,10 @@ from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.model import Consistency
-from memwal.options import narrow
+from memwal.options import convert_request
 from memwal.read.plan.request import parse_consistency
 from memwal.report import CursorReport
-from memwal.run.keywords import made_for_python, raises_for_python, takes
+from memwal.run.keywords import takes
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report
 
@@ -119,7 +119,6 @@ class _Schema(SchemaRequest, _Dry):
     pass
 
 
-@raises_for_python
 def open_table(
     uri: str,
     storage_options: Mapping[str, str] | None = None,
@@ -168,7 +167,6 @@ def open_table(
     )
 
 
-@raises_for_python
 def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = None) -> pa.Array:
     """Return the id of each row's shard as text, to partition rows by or for pylance's writer.
 
@@ -187,7 +185,6 @@ def shard_of(uri: str, rows: Rows, storage_options: Mapping[str, str] | None = N
     return table.find_shards(read_rows(rows, table.schema, None, Lenience(missing=True)))
 
 
-@made_for_python
 class Table:
     """A table with a MemWAL, made by `open_table`; every method reads the table's state anew."""
 
@@ -316,7 +313,7 @@ class Table:
         """
         from memwal.jobs.repair.job import RepairOptions, run_repair
 
-        asked = narrow(request, RepairRequest)
+        asked = convert_request(request, RepairRequest)
         options = self._make_options(
             RepairOptions,
             dry_run=request.dry_run,
@@ -513,7 +510,7 @@ class Table:
 
     def _ask(self, kind: Callable[..., Options], request: _Dry) -> Options:
         """Options of that kind. Its own request travels to executors, who may lack this module."""
-        asked: object = narrow(request, type(cast(Any, kind).request))
+        asked: object = convert_request(request, type(cast(Any, kind).request))
         return self._make_options(kind, dry_run=request.dry_run, request=asked)
 
     def _make_place(

@@ -13,7 +13,7 @@ import pytest
 import memwal
 from memwal import shard_of
 from memwal.cli import main
-from memwal.cli.parse import parse_pairs
+from memwal.cli.requests import parse_pairs
 from memwal.config import (
     BackupSettings,
     Config,

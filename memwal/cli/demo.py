@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli import gc_pause
+from memwal.cli import process
 from memwal.cli.console import RunProgress, stderr, stdout
-from memwal.cli.options import Debug, Json, LogFormat, Master
+from memwal.cli.flags import Debug, Json, LogFormat, Master
 from memwal.cli.output import Output
-from memwal.cli.parse import parse_engine
+from memwal.cli.requests import parse_engine
 from memwal.config import read_environment_settings
 from memwal.report import JobReport
 
@@ -39,7 +39,7 @@ def demo(
     def work(progress: RunProgress) -> JobReport:
         from memwal.demo import run_demo
 
-        gc_pause.resume()
+        process.resume_collecting()
         settings = read_environment_settings()
         # With --json the story goes to stderr, as stdout holds one document.
         console = stderr() if as_json else stdout()

@@ -22,7 +22,7 @@ from memwal.report import JobReport, Section, TableReport
 if TYPE_CHECKING:
     from rich.console import Console
 
-VERSION = 6
+VERSION = 7
 """The version of all documents: adding a field keeps it, removing or changing one raises it."""
 
 _CHAINED = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
@@ -33,7 +33,6 @@ REPORTS = (
     *("audit", "demo", "schema-table"),
 )
 """The documents that are reports of jobs."""
-_ONE_MODULE = ("doctor",)
 OTHERS = {
     "read": "memwal.read.report.ReadDocument",
     "changes": "memwal.read.report.ChangesDocument",
@@ -42,7 +41,6 @@ OTHERS = {
     "inspect-shard": "memwal.jobs.inspect.ShardsDocument",
     "inspect-wal": "memwal.jobs.inspect.WalDocument",
     "watch-event": "memwal.jobs.watch.report.EventDocument",
-    "config": "memwal.cli.config.ConfigDocument",
     "explain": "memwal.cli.explain.ExplainDocument",
     "schema": "memwal.cli.schema.SchemaNames",
 }
@@ -127,7 +125,12 @@ def _find_report(name: str) -> Any:
     """Return a report's type: its tables are of the job's kinds, or plain if they failed early."""
     from pydantic import create_model
 
-    several = {"demo": _CHAINED, "watch": ("watch", "maintain"), "schema-table": ("schema",)}
+    several = {
+        "demo": _CHAINED,
+        "watch": ("watch", "maintain"),
+        "schema-table": ("schema",),
+        "backfill": ("maintain",),
+    }
     jobs = several.get(name, (name,))
     kinds: list[type] = [kind for job in jobs for kind in _list_reports(job)]
     whole = next((kind for kind in kinds if issubclass(kind, JobReport)), JobReport)
@@ -138,16 +141,24 @@ def _find_report(name: str) -> Any:
     return made if whole is JobReport else Union[made, JobReport]  # noqa: UP007
 
 
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the room is one module
+        return False
+
+
 def _list_reports(job: str) -> list[type]:
+    """Return the reports' classes; a small job has no module of its own for them."""
     room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
-    # A small job has no module of its own for what it reports.
-    if job not in _ONE_MODULE:
-        room += ".report" if find_spec(f"{room}.report") else ".plan"
-    module = import_module(room)
-    return [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type)
-        and issubclass(kind, JobReport | TableReport)
-        and (kind.__module__ == module.__name__)
-    ]
+    for name in (f"{room}.report", f"{room}.plan", f"{room}.job", room):
+        found = [
+            kind
+            for kind in (vars(import_module(name)).values() if _exists(name) else ())
+            if isinstance(kind, type)
+            and issubclass(kind, JobReport | TableReport)
+            and kind.__module__ == name
+        ]
+        if found:
+            return found
+    return []

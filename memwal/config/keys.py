@@ -49,7 +49,7 @@ CompactionMode = Literal["never", "auto", "always"]
 
 
 def _key(meaning: str, default: Any = None, **limits: Any) -> Any:
-    """A key and its meaning, which the reference page and `memwal config --explain` show."""
+    """A key and its meaning, which the reference page shows."""
     if "default_factory" in limits:
         return Field(description=meaning, **limits)
     return Field(default=default, description=meaning, **limits)

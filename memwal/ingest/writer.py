@@ -20,7 +20,6 @@ from memwal.ingest.coordinator import CoordinatorLimits, WriteCoordinator, check
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.ingest.target import IngestTable
 from memwal.ingest.values.python_rows import Rows, read_rows
-from memwal.run.keywords import made_for_python
 from memwal.run.stores import open_stores
 
 _DELETED = "_memwal_deleted"
@@ -32,7 +31,6 @@ _LOG = logging.getLogger("memwal")
 Coordinator = WriteCoordinator[ShardOperations, Tips]
 
 
-@made_for_python
 class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes rows to one table, and deletes them. Thread-safe; use one per table and process.
 

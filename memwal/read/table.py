@@ -28,7 +28,6 @@ from memwal.read.store.opening import open_read
 from memwal.read.store.sources import OpenRead, share_opened
 from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.progress import check_lineage
-from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
 from memwal.sharding.evaluate import rule_out_shards
 from memwal.store.tables.datasets import primary_key_of
@@ -185,7 +184,6 @@ class ReadableTable:
             field_ids=self.views.field_ids,
         )
 
-    @raises_for_python
     def read(
         self,
         *,

@@ -51,7 +51,6 @@ ELSEWHERE = {
     "--master": "the Spark connection",
     "--log-format": "Airflow's log has lines of text",
     "--debug": "the workers' environment",
-    "--metrics-file": "a file on whichever worker",
 }
 # Fields that are lists or maps, or have to be called otherwise: `default`, `map` are maps, too.
 NAMES = {

@@ -142,8 +142,7 @@ def build_option(declared: DeclaredOption, value: Any) -> list[str]:
     Option and value are one word, so that no value can be taken for another option.
     """
     kind = declared.kind
-    is_switch = declared.takes_bool and _is_switch(value)
-    if kind in (Kind.SWITCH, Kind.EITHER) or (kind is Kind.CHOICE and is_switch):
+    if kind in (Kind.SWITCH, Kind.EITHER):
         return [declared.flag] if is_true(value) else []
     found: list[Any] = [value]
     if kind is Kind.PAIRS:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from memwal.errors import Usage
 from memwal.ingest.request import IngestRequest
-from memwal.jobs.backfill.request import BackfillJob, BackfillRequest
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
-from memwal.jobs.maintain.request import MaintainRequest
+from memwal.jobs.maintain.request import BackfillJob, BackfillRequest, MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.jobs.verify.request import VerifyRequest
@@ -36,7 +35,7 @@ class MemWalMergeOperator(MemWalJobOperator):
 
 
 class MemWalBackfillOperator(MemWalJobOperator):
-    """Merges many tables and catches their indexes up, the largest backlog first."""
+    """Merges many tables and catches their indexes up, several at a time."""
 
     job = "backfill"
     request = BackfillRequest

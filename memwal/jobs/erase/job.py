@@ -21,7 +21,7 @@ from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import Erasure, ShardId, TableView
-from memwal.options import narrow
+from memwal.options import convert_request
 from memwal.ports import Steps, no_steps
 from memwal.report import HELD, JobOnTable, JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
@@ -65,7 +65,7 @@ def run_erase(options: EraseOptions, progress: Progress) -> JobReport:
     ) -> TableReport:
         if not view.primary_key:
             raise Usage(f"{stores.uri}: the table has no primary key to erase by")
-        record, keys = _choose_keys(narrow(options.request, EraseRequest), stores, view)
+        record, keys = _choose_keys(convert_request(options.request, EraseRequest), stores, view)
         eraser = _make_eraser(options, progress, table, stores, keys, record)
         return eraser.run(view) if options.acts else eraser.plan(view)
 
@@ -115,7 +115,7 @@ def _run(
     work: Callable[[EraseOptions, OpenTable, Stores, TableView], TableReport],
 ) -> JobReport:
     for table in options.tables:
-        permit(narrow(options.request, GarbageRequest), table.settings)
+        permit(convert_request(options.request, GarbageRequest), table.settings)
     if options.acts and not options.lease:
         raise Refused("MW-L01", "an erasure runs under the table's lease: run without --no-lease")
     runner = JobRunner(
@@ -178,12 +178,12 @@ def _make_eraser(
     record: Erasure | None,
 ) -> Eraser:
     request, acts = options.request, options.acts
-    permission = permit(narrow(request, GarbageRequest), table.resolved.settings)
+    permission = permit(convert_request(request, GarbageRequest), table.resolved.settings)
     began = None if record is None else record.retention_seconds
     if permission.retention_seconds is None and (began or 0) >= RETENTION_SECONDS_MIN:
         # As it began; a short one has to be asked for again.
         permission = replace(permission, retention_seconds=began)
-    garbage = narrow(
+    garbage = convert_request(
         request,
         GarbageRequest,
         execute=acts,

@@ -10,7 +10,6 @@ from typing import Any
 from memwal.errors import Refused
 from memwal.jobs.index_catchup.apply import BuiltSegment, SegmentTask
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
-from memwal.run.metrics.spans import span
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.tables.indexes import LanceIndexes, find_index, index_kind, read_text_index
 from memwal.store.tables.lance_calls import call_lance
@@ -37,8 +36,7 @@ class LanceIndexTable(LanceIndexes):
             return
         if "PQ" in kind:
             _check_training_rows(dataset, described)
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
+        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
 
     def build(self, task: SegmentTask) -> BuiltSegment:
         """Write one uncommitted segment; if it is never committed, Lance's cleanup removes it."""
@@ -65,15 +63,13 @@ class LanceIndexTable(LanceIndexes):
         dataset = self._tables.at(version)
         column = find_index(dataset, name).field_names[0]
         built = [pickle.loads(s.data) for s in segments]
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
+        call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
 
     def _optimise(self, name: str, **options: Any) -> None:
         # On the latest version, since a commit records the progress that its handle has seen.
         dataset = self._tables.base()
         find_index(dataset, name)  # raises; Lance silently ignores an unknown name
-        with span("memwal index-catchup commit", table=dataset.uri, index=name):
-            call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
+        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
 
 
 def _text_settings(dataset: Any, described: Any) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from memwal.format import codec
 from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.ports import Objects
-from memwal.run.metrics.spans import span
 from memwal.sharding.values import decode_value, parse_type
 from memwal.store.shards.snapshots import FIELD_PREFIX, ShardSnapshots, external_path
 from memwal.store.tables.datasets import REWINDING, LanceTables
@@ -161,14 +160,13 @@ class StoredSnapshots:
             inline=data if storage is Storage.INLINE else None,
             merged=merged,
         )
-        with span("memwal snapshot commit", table=self._objects.uri, shards=num_shards):
-            return replace_mem_wal_entry(
-                self._tables,
-                version=version,
-                index_uuid=index_uuid,
-                created_at_millis=state.created_at_millis or taken_at_millis,
-                details=details,
-            )
+        return replace_mem_wal_entry(
+            self._tables,
+            version=version,
+            index_uuid=index_uuid,
+            created_at_millis=state.created_at_millis or taken_at_millis,
+            details=details,
+        )
 
     def is_turned_back(self, version: int) -> bool | None:
         """Whether the version is a restore or an overwrite, by its transaction (see the port)."""

@@ -25,10 +25,10 @@ from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.request import GarbageRequest
-from memwal.jobs.lease.job import run_lease_break
+from memwal.jobs.lease import run_lease_break
+from memwal.jobs.maintain.request import QuiesceRequest
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.quiesce.job import QuiesceOptions, run_quiesce
-from memwal.jobs.quiesce.request import QuiesceRequest
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.request import RescueRequest
 from memwal.ports import Steps, no_steps

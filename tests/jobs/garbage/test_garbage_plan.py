@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.cli.parse import parse_duration
+from memwal.cli.requests import parse_duration
 from memwal.config import Settings, make_settings
 from memwal.errors import Corruption, Refused, Usage
 from memwal.format import layout

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 import memwal
 from memwal.cli.app import app
-from memwal.cli.init import parse_expire
+from memwal.cli.jobs import parse_expire
 from memwal.config import ResolvedTable, Settings, make_row_policy
 from memwal.errors import MemWalError, NotATable, Refused, Unsupported, Usage
 from memwal.format import codec, layout
 from memwal.ingest import open_writer
 from memwal.jobs.init.job import InitOptions, run_init
 from memwal.jobs.init.plan import InitRequest, InitTableReport, parse_spec
-from memwal.jobs.runs.job import run_runs
+from memwal.jobs.runs import run_runs
 from memwal.ports import Steps, no_steps
 from memwal.run.reports import take_report
 from tests.support import builders

@@ -9,7 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from memwal.model import ShardId, SharedKey
 from memwal.ports import Clock
 from memwal.rows.keyset import KeySet, Places, find_shared_key, group_batches, key_predicate
 from memwal.rows.memory import Memory
-from memwal.run.metrics.spans import span
 from memwal.store.tables.double_keys import scan_keys
 from memwal.store.tables.lance_calls import (
     ERRORS,
@@ -182,15 +181,12 @@ def _execute(
     builder = builder.conflict_retries(0).use_index(False)
     if marks:
         builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
-    with span("memwal merge commit", table=base.uri, shards=len(marks)) as tell:
-        stats = run_commit(base, lambda: builder.execute(rows()), cause)
-        found = CommitStats(
-            rows_inserted=int(stats["num_inserted_rows"]),
-            rows_updated=int(stats["num_updated_rows"]),
-            rows_deleted=int(stats["num_deleted_rows"]),
-        )
-        tell(version=base.version, **asdict(found))
-    return found
+    stats = run_commit(base, lambda: builder.execute(rows()), cause)
+    return CommitStats(
+        rows_inserted=int(stats["num_inserted_rows"]),
+        rows_updated=int(stats["num_updated_rows"]),
+        rows_deleted=int(stats["num_deleted_rows"]),
+    )
 
 
 def run_commit(

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal import grid
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, NotATable
-from memwal.jobs.lease.report import LeaseTableReport
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
+from memwal.format import layout
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    AuditItem,
+    JobReport,
+    LeaseReport,
+    TableReport,
+    failed_report,
+)
 from memwal.run.lease import describe_lease
 from memwal.run.options import choose_run_id
 from memwal.run.reports import job_report
 from memwal.run.stores import open_stores
 from memwal.run.trail import finish, make_trail
+
+
+class LeaseTableReport(TableReport):
+    """One table of `lease break`."""
+
+    lease: LeaseReport | None = None
+    warnings: tuple[str, ...] = ()
+
+    def audited(self) -> Iterable[AuditItem]:
+        """The lease that was broken, and why."""
+        if self.outcome == DONE and self.lease is not None:
+            yield AuditItem(
+                action="break",
+                kind="lease",
+                path=layout.lease_claim_path(self.lease.token),
+                reason=self.lease.reason,
+                done=True,
+            )
+
+
+def show_table(report: LeaseTableReport) -> list[RenderableType]:
+    """Render the present state of the lease."""
+    if report.outcome == NOTHING_TO_DO or report.lease is None:
+        return [Text("  nobody holds the lease", style="dim")]
+    return [grid.describe_lease(report.lease)]
 
 
 def run_lease_break(table: ResolvedTable, reason: str, run_id: str | None = None) -> JobReport:
