@@ -22,7 +22,7 @@ from memwal.model import ColumnInfo, TableView
 from memwal.rows.json_values import from_json
 from memwal.rows.policy import parse_policy
 from memwal.run.stores import Stores
-from memwal.sharding.values import parse_type
+from memwal.sharding.spec import parse_type
 from memwal.store.tables.datasets import columns_of
 from memwal.store.tables.indexes import (
     IndexRecipe,

@@ -20,7 +20,7 @@ from memwal.ports import Objects
 from memwal.run.metrics.spans import span
 from memwal.run.stores import open_stores
 from memwal.run.units import TableUnit
-from memwal.sharding.values import decode_value, parse_type
+from memwal.sharding.spec import decode_value, parse_type
 from memwal.store.shards.snapshots import FIELD_PREFIX, ShardSnapshots, external_path
 from memwal.store.tables.datasets import REWINDING, LanceTables
 from memwal.store.tables.indexes import replace_mem_wal_entry

@@ -26,7 +26,7 @@ from memwal.ports import Clock
 from memwal.rows.keyset import KeySet, Places, find_shared_key, group_batches, key_predicate
 from memwal.rows.memory import Memory
 from memwal.run.metrics.spans import span
-from memwal.store.tables.double_keys import scan_keys
+from memwal.store.tables.datasets import scan_keys
 from memwal.store.tables.lance_calls import (
     ERRORS,
     Says,
