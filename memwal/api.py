@@ -36,29 +36,26 @@ from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.requests import check_request
 from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
-from memwal.jobs.audit.report import AuditTableReport
-from memwal.jobs.audit.request import AuditRequest
-from memwal.jobs.backup.report import BackupTableReport
+from memwal.jobs.audit.report import AuditRequest, AuditTableReport
+from memwal.jobs.backup.plan import BackupTableReport
 from memwal.jobs.backup.request import BackupRequest
 from memwal.jobs.checkpoint.report import CheckpointTableReport
-from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.jobs.compaction.plan import CompactionTableReport
 from memwal.jobs.erase.report import EraseTableReport
 from memwal.jobs.erase.request import EraseRequest
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.garbage.request import GarbageRequest
-from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.index_catchup.plan import IndexCatchupTableReport
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.merge.request import MergeRequest
-from memwal.jobs.repair.report import RepairTableReport
-from memwal.jobs.repair.request import RepairRequest
-from memwal.jobs.restore.report import RestoreTableReport
-from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.repair.report import RepairRequest, RepairTableReport
+from memwal.jobs.restore.plan import RestoreRequest, RestoreTableReport
 from memwal.jobs.schema.report import SchemaTableReport
 from memwal.jobs.schema.request import SchemaRequest
-from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.snapshot.plan import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.jobs.verify.request import VerifyRequest
@@ -291,15 +288,11 @@ class Table:
 
     @takes(AuditRequest)
     def audit(self, request: AuditRequest) -> AuditTableReport:
-        """What the audit trail says was done to the table, newest first.
-
-        `key` has pairs of a column and its value as a text. Raises Usage without a trail.
-        """
+        """What the audit trail says was done to the table, newest first. Raises Usage without."""
         from memwal.jobs.audit.job import run_audit
         from memwal.read.job import find_other_shards
 
-        others = find_other_shards(self._table, request.key) if request.key else frozenset[str]()
-        found = run_audit([self._table], request, {self._table.name: others})
+        found = run_audit([self._table], request, find_other_shards)
         return take_report(found, AuditTableReport)
 
     @takes(VerifyRequest)
@@ -401,19 +394,18 @@ class Table:
         source: str,
         *,
         backup: str | None = None,
-        version: int | None = None,
         backup_storage_options: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> RestoreTableReport:
         """Make the table out of a backup in `source`; nothing may be there yet.
 
-        `backup` is its name, by default the newest, or the newest that holds `version`.
+        `backup` is its name, by default the newest.
         `backup_storage_options` are of `source`, over those of the table.
         """
         from memwal.jobs.restore.job import RestoreOptions, run_restore
 
         place = self._make_place(source, backup_storage_options)
-        asked = RestoreRequest(backup=backup, version=version)
+        asked = RestoreRequest(backup=backup)
         request = check_request(asked, lambda o: o.name)
         made = self._make_options(RestoreOptions, source=place, request=request, dry_run=dry_run)
         return take_report(run_restore(made, LogProgress()), RestoreTableReport)

@@ -488,7 +488,6 @@ SETTINGS = {
     "engine": "spark",
     "log_format": "json",
     "master": "local[3]",
-    "index_join_allowed": "true",
     "materialize_deletions_threshold": "0.5",
     "lease_seconds": "20",
     "compaction": "auto",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import typer
 
@@ -11,10 +10,7 @@ from memwal.cli.flags import DefaultGroup, Job, JobFlags, ReadFlags, command
 from memwal.cli.jobs import check_terminal
 from memwal.cli.options import OneTable, Tables
 from memwal.cli.shared import App
-from memwal.jobs.erase.request import EraseRequest, KeysRequest, ResumeRequest
-
-ErasureId = Annotated[str, typer.Argument(metavar="ID", help="As `erase list` shows it.")]
-
+from memwal.jobs.erase.request import EraseRequest, ResumeRequest
 
 erase_app = App(
     cls=DefaultGroup,
@@ -57,19 +53,6 @@ def _confirm(name: str, shards: Sequence[str]) -> bool:
     for shard in shards:
         typer.echo(f"  shard {shard}", err=True)
     return typer.confirm("Erase?", default=False, err=True)
-
-
-@erase_app.command()
-@command(ReadFlags, job="erase")
-def verify(table: OneTable, erasure: ErasureId, *, request: KeysRequest, flags: ReadFlags) -> Job:
-    """Look at every object again.
-
-    Exit code 6: one holds an erased key, or may. Once an erasure is done its keys are forgotten,
-    and have to be named again.
-    """
-    from memwal.jobs.erase.job import EraseOptions, run_verify
-
-    return flags.job(run_verify, EraseOptions, table, erasure_id=erasure, request=request)
 
 
 @erase_app.command("list")

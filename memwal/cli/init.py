@@ -114,7 +114,7 @@ def init(
 ) -> Job:
     """Make a Lance table ready for MemWAL writers.
 
-    Prints how to write to it, or what is in the way. A rerun finishes what a killed run began, and
+    Or says what is in the way. A rerun finishes what a killed run began, and
     changes nothing if the table already is as requested; an existing, different MemWAL is exit 5.
     """
     from memwal.config import make_row_policy

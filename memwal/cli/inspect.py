@@ -67,7 +67,7 @@ def inspect_wal(
     table: OneTable, *, shard: Shard = None, limit: EntriesMax = 1000, flags: ReadFlags
 ) -> Document:
     """WAL entries: position, epoch, rows, age, what covers them."""
-    from memwal.jobs.inspect.report import show_wal
+    from memwal.jobs.inspect import show_wal
 
     found = _inspect("wal", table, flags, shard=shard, shown_max=limit)
     return Document(content=found.content, show=show_wal)
@@ -76,7 +76,7 @@ def inspect_wal(
 def _inspect(
     what: str, table: str, flags: ReadFlags, *, shard: str | None = None, **more: Any
 ) -> Document:
-    from memwal.jobs.inspect.job import run_inspect
+    from memwal.jobs.inspect import run_inspect
 
     found = run_inspect(
         what,

@@ -19,16 +19,16 @@ from memwal.config import CompactionMode, read_environment_settings
 from memwal.errors import Usage
 from memwal.grid import format_size
 from memwal.ingest.request import IngestRequest
-from memwal.jobs.audit.request import AuditRequest
+from memwal.jobs.audit.report import AuditRequest
 from memwal.jobs.backfill.request import BackfillRequest
 from memwal.jobs.garbage.request import GarbageRequest
 from memwal.jobs.index_catchup.request import CatchupRequest
 from memwal.jobs.maintain.request import MaintainRequest
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.quiesce.request import QuiesceRequest
-from memwal.jobs.repair.request import RepairRequest
+from memwal.jobs.repair.report import RepairRequest
 from memwal.jobs.rescue.request import RescueRequest
-from memwal.jobs.restore.request import RestoreRequest
+from memwal.jobs.restore.plan import RestoreRequest
 from memwal.jobs.verify.request import VerifyRequest
 from memwal.report import JobReport
 from memwal.text import count_of, format_age
@@ -188,7 +188,7 @@ def verify(tables: Tables, *, request: VerifyRequest, flags: ReadFlags) -> Job:
 @command()
 def doctor(table: Place, *, flags: ReadFlags) -> Job:
     """Try whether a store keeps what MemWAL writers and jobs need."""
-    from memwal.jobs.doctor.job import run_doctor
+    from memwal.jobs.doctor import run_doctor
     from memwal.run.options import RunOptions
 
     return flags.job(run_doctor, RunOptions, table)
@@ -213,11 +213,9 @@ def audit(tables: Trails, *, request: AuditRequest, flags: AuditFlags) -> JobRep
     from memwal.read.job import find_other_shards
 
     if tables[:1] != [_VERIFY]:
-        found = flags.tables(tables)
-        others = {t.name: find_other_shards(t, request.key) for t in found if request.key}
-        return run_audit(found, request, others)
+        return run_audit(flags.tables(tables), request, find_other_shards)
     if request != AuditRequest():
-        raise Usage("audit verify checks whole trails: it takes no --path, --run, --key or --limit")
+        raise Usage("audit verify checks whole trails: it takes no --path, --key, --run or --limit")
     if len(tables) > 1 or flags.everything:
         return run_audit_verify(flags.tables(tables[1:]))
     config, options = load(flags.config, flags.storage_option)

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
@@ -32,13 +33,14 @@ REPORTS = (
     *("audit", "demo", "schema-table"),
 )
 """The documents that are reports of jobs."""
+_ONE_MODULE = ("doctor",)
 OTHERS = {
     "read": "memwal.read.report.ReadDocument",
     "changes": "memwal.read.report.ChangesDocument",
-    "inspect-index": "memwal.jobs.inspect.report.IndexDocument",
-    "inspect-manifest": "memwal.jobs.inspect.report.ManifestDocument",
-    "inspect-shard": "memwal.jobs.inspect.report.ShardsDocument",
-    "inspect-wal": "memwal.jobs.inspect.report.WalDocument",
+    "inspect-index": "memwal.jobs.inspect.IndexDocument",
+    "inspect-manifest": "memwal.jobs.inspect.ManifestDocument",
+    "inspect-shard": "memwal.jobs.inspect.ShardsDocument",
+    "inspect-wal": "memwal.jobs.inspect.WalDocument",
     "watch-event": "memwal.jobs.watch.report.EventDocument",
     "config": "memwal.cli.config.ConfigDocument",
     "explain": "memwal.cli.explain.ExplainDocument",
@@ -138,7 +140,10 @@ def _find_report(name: str) -> Any:
 
 def _list_reports(job: str) -> list[type]:
     room = "memwal.ingest" if job == "ingest" else f"memwal.jobs.{job.replace('-', '_')}"
-    module = import_module(f"{room}.report")
+    # A small job has no module of its own for what it reports.
+    if job not in _ONE_MODULE:
+        room += ".report" if find_spec(f"{room}.report") else ".plan"
+    module = import_module(room)
     return [
         kind
         for kind in vars(module).values()

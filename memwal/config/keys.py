@@ -75,14 +75,8 @@ class Settings(BaseModel):
     conflict_seconds_max: Seconds | None = _key(
         "How long a commit that loses races is retried", gt=0
     )
-    index_join_allowed: bool | None = _key(
-        "Whether a merge may join by an index, where that costs less"
-    )
     tombstones_in_commit_max: int | None = _key(
         "Deletes in a commit of rows; more get one of their own before it", ge=0, le=100_000
-    )
-    append_seconds_max: Seconds | None = _key(
-        "Expected time up to which index-catchup appends", ge=0
     )
     segment_rows_min: int | None = _key(
         "Unindexed rows from which segments are built in parallel", ge=1
@@ -92,13 +86,6 @@ class Settings(BaseModel):
         "Unindexed rows; above, a vector index is trained again", ge=0
     )
     retrain_segments_max: int | None = _key("Segments; above, an index is rebuilt", ge=1)
-    retrain_imbalance_ratio_max: float | None = _key(
-        "Largest partition to tenth percentile; above, it is trained again", ge=1
-    )
-    retrain_imbalance_rows_min: int | None = _key("Smaller partitions never count as uneven", ge=1)
-    retrain_growth_percent_min: float | None = _key(
-        "New rows since the training; below, uneven partitions stay", gt=0
-    )
     target_rows_per_fragment: int | None = _key("Rows per fragment that compaction aims for", ge=1)
     compaction: CompactionMode | None = _key("Whether maintain compacts; auto: where advised")
     compaction_fragments_min: int | None = _key(

@@ -120,8 +120,7 @@ def test_every_kind_of_option_is_read_as_it_is_declared() -> None:
 
 def test_an_option_overrides_the_key_that_it_names_and_only_if_it_is_given() -> None:
     assert list_settings(MergeRequest()) == {}
-    asked = MergeRequest(allow_index_join=True, bytes_per_commit_max=7)
-    assert list_settings(asked) == {"index_join_allowed": True, "bytes_per_commit_max": 7}
+    assert list_settings(MergeRequest(bytes_per_commit_max=7)) == {"bytes_per_commit_max": 7}
 
 
 def test_a_request_says_the_same_as_another_kind() -> None:
@@ -134,8 +133,6 @@ def test_a_request_says_the_same_as_another_kind() -> None:
     ("asked", "settings"),
     [
         (MergeRequest(bytes_per_commit_max="5MB"), {"bytes_per_commit_max": 5_000_000}),  # type: ignore[arg-type]
-        (MergeRequest(allow_index_join="no"), {}),  # type: ignore[arg-type]
-        (MergeRequest(allow_index_join=0), {}),  # type: ignore[arg-type]
         (MergeRequest(generations_per_commit_max=1e2), {"generations_per_commit_max": 100}),  # type: ignore[arg-type]
     ],
 )

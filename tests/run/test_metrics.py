@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import memwal.run.metrics
 from memwal.errors import LostRace, Unsupported
 from memwal.ingest.report import IngestShardReport, IngestTableReport
-from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
+from memwal.jobs.index_catchup.plan import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.model import Cursor, ShardId, TableState

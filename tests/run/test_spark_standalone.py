@@ -23,7 +23,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from memwal.jobs.demo import table as demo
+from memwal import demo
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark]
 

@@ -16,9 +16,9 @@ import pyspark
 import pytest
 from typer.testing import CliRunner
 
+from memwal import demo
 from memwal.cli.app import app
 from memwal.errors import Unsupported
-from memwal.jobs.demo import table as demo
 from memwal.run.submit import APPLICATION, JOBS, find_spark_submit, zip_package
 
 ROOT = Path(__file__).parents[2]

@@ -57,11 +57,6 @@ def read_view(stores: Stores) -> TableView:
     )
 
 
-def list_shard_ids(stores: Stores) -> Sequence[ShardId]:
-    """The shards that have a folder."""
-    return list_shards(stores.objects, folders_only=True).shards
-
-
 class StoredInitTable:
     """The InitTable port. `store_policy` stores a policy in the table."""
 
@@ -184,7 +179,7 @@ class StoredInitTable:
 
     def _find_leftovers(self) -> Iterator[str]:
         """Describe shards that list generations, or whose WAL a new writer would replay."""
-        for shard_id in list_shard_ids(self._stores):
+        for shard_id in list_shards(self._stores.objects, folders_only=True).shards:
             manifest = self._stores.shard_manifests.latest(shard_id) or ShardManifest(
                 shard_id=shard_id, version=0, writer_epoch=0, current_generation=0
             )

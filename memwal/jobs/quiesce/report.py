@@ -13,7 +13,7 @@ from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.maintain.report import show_table as show_jobs
 from memwal.jobs.quiesce.plan import Obstacle
-from memwal.jobs.rescue.report import RescueTableReport
+from memwal.jobs.rescue.plan import RescueTableReport
 from memwal.report import (
     DONE,
     HELD,

@@ -15,7 +15,7 @@ import pytest
 from memwal.cli import main
 from memwal.format.layout import parse_shard_id
 from memwal.jobs.merge.plan import CommitShape
-from memwal.jobs.merge.store.base_table import LanceFold
+from memwal.jobs.merge.store import LanceFold
 from memwal.model import ShardStatus
 from memwal.run.workers import cancel
 from memwal.store.records.lease import StoredLeases

@@ -8,7 +8,7 @@ from typing import Any
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import MemWalError, Usage
-from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.index_catchup.plan import IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.jobs.watch.apply import Watch
