@@ -435,6 +435,18 @@ def encode_snapshot(
     return details.SerializeToString()
 
 
+def forget_indexes(state: MemWalState, names: Container[str]) -> bytes:
+    """MemWalIndexDetails without these maintained indexes and their progress."""
+    found = parse_message(pb.MemWalIndexDetails, state.raw)
+    kept = [name for name in found.maintained_indexes if name not in names]
+    caught_up = [entry for entry in found.index_catchup if entry.index_name not in names]
+    del found.maintained_indexes[:]
+    del found.index_catchup[:]
+    found.maintained_indexes.extend(kept)
+    found.index_catchup.extend(caught_up)
+    return found.SerializeToString()
+
+
 # ---- backups
 
 

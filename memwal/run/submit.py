@@ -87,6 +87,8 @@ class SparkSubmit:
         ):
             if value:
                 words += [option, value]
+        if self.properties_file:
+            words.append("--load-spark-defaults")  # which a file would replace
         return [*words, str(APPLICATION), self.job, *self.arguments]
 
     def _environment(self) -> Iterator[tuple[str, str]]:

@@ -158,7 +158,10 @@ def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
         "due for a merge": sum(bool(s["due_reasons"]) for s in shards),
     }
     attention = [
-        {"what": f"{number} shards {what}", "command": f"memwal {needs[what]} {name}"}
+        {
+            "what": f"{number} shard{'s' * (number > 1)} {what}",
+            "command": f"memwal {needs[what]} {name}",
+        }
         for what, number in counts.items()
         if number
     ]

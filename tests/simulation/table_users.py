@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -95,11 +95,15 @@ class SimSchemaTable:
     def check(self, view: TableView, plan: SchemaPlan) -> None:
         """Everything is allowed."""
 
-    def list_indexes(self, version: int, ids: frozenset[int]) -> Sequence[str]:
+    def name_indexes(self, version: int, ids: frozenset[int]) -> Mapping[int, Sequence[str]]:
         """None is over the column."""
-        return ()
+        return {}
 
     def drop_index(self, name: str) -> None:
+        """There is none."""
+        raise AssertionError
+
+    def forget_indexes(self, names: Collection[str]) -> bool:
         """There is none."""
         raise AssertionError
 

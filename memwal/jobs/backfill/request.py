@@ -21,7 +21,8 @@ class BackfillRequest(MergeBounds):
         Option(meaning="Jobs to run, in this order.", metavar="merge,index-catchup"),
     ] = ("merge", "index-catchup")
     concurrency: Annotated[
-        int, Option(meaning="Tables processed in parallel.", least=1, most=256)
+        int,
+        Option(meaning="Tables processed in parallel.", least=1, most=256, form="Concurrency"),
     ] = 4
     deadline_seconds: Annotated[
         float | None,

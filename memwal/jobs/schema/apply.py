@@ -2,17 +2,18 @@
 
 The commit has the values that are written anew and the schema, so that no reader sees one without
 the other. An index would outlast it with values of the former type, so a column with an index is
-refused. Lance sees no conflict with an index that is built meanwhile: it is dropped afterwards.
+not widened. The indexes of a column that is dropped go before it: a killed run is run again. Lance
+sees no conflict with an index that is built meanwhile: it is dropped afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from memwal.errors import LostRace, MemWalError, StoreUnavailable
-from memwal.jobs.schema.plan import SchemaPlan
+from memwal.jobs.schema.plan import NEW, SchemaPlan, list_ids
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, back_off, no_steps
 
@@ -43,12 +44,16 @@ class SchemaTable(Protocol):
         """Raise Refused for a default that is no value of its type, or against the policy."""
         ...
 
-    def list_indexes(self, version: int, ids: frozenset[int]) -> Sequence[str]:
-        """The names of these fields' indexes."""
+    def name_indexes(self, version: int, ids: frozenset[int]) -> Mapping[int, Sequence[str]]:
+        """The names of these fields' indexes, by the field's id."""
         ...
 
     def drop_index(self, name: str) -> None:
         """Drop an index."""
+        ...
+
+    def forget_indexes(self, names: Collection[str]) -> bool:
+        """Commit the MemWAL index without them; False if it does not name them."""
         ...
 
     def commit(self, version: int, plan: SchemaPlan) -> Written:
@@ -58,7 +63,7 @@ class SchemaTable(Protocol):
 
 @dataclass(kw_only=True, slots=True)
 class Altered:
-    """What a run did. `dropped` are indexes that others built meanwhile."""
+    """What a run did. `dropped` are indexes of dropped columns, or that others built meanwhile."""
 
     plan: SchemaPlan
     commits: int = 0
@@ -86,8 +91,13 @@ class SchemaChanger:
         plan = self.plan(view)
         if plan.has_work:
             self.table.check(view, plan)
-            plan.check_indexes(self.table.list_indexes(view.version, plan.touched))
+            plan.check_indexes(self._name_indexes(view, plan))
         return view, plan
+
+    def _name_indexes(self, view: TableView, plan: SchemaPlan) -> Mapping[int, Sequence[str]]:
+        """The indexes that don't outlast the commit: of fields that are rewritten, or dropped."""
+        touched = frozenset(list_ids(plan.rewritten)) - {NEW}
+        return self.table.name_indexes(view.version, touched | plan.dropped)
 
     def run(self) -> Altered:
         """Do what is left to do. Raises what is in the way."""
@@ -109,6 +119,9 @@ class SchemaChanger:
                 done.commits += failed is not None  # an attempt whose reply was lost has landed
                 return
             self.check_rest(view)
+            if doomed := plan.list_doomed(self._name_indexes(view, plan)):
+                self._drop(done, doomed)
+                view, plan = self.read()
             self.before_commit()
             self.steps("commit")
             try:
@@ -129,10 +142,18 @@ class SchemaChanger:
 
     def _drop_late(self, done: Altered) -> None:
         """Drop the indexes that were built over the changed columns since they were looked at."""
-        late = self.table.list_indexes(self.table.read().version, done.plan.touched)
-        for name in late:
+        found = self._name_indexes(self.table.read(), done.plan)
+        self._drop(done, [name for names in found.values() for name in names])
+
+    def _drop(self, done: Altered, names: Sequence[str]) -> None:
+        """Drop indexes. Writers stop maintaining them first: nothing would name them afterwards."""
+        if names:
+            self.before_commit()
+            self.steps("forget")
+            done.commits += self.table.forget_indexes(names)
+        for name in names:
             self.before_commit()
             self.steps("drop")
             self.table.drop_index(name)
             done.commits += 1
-        done.dropped = tuple(late)
+            done.dropped += (name,)

@@ -129,13 +129,15 @@ def _change(own: _Table, view: TableView) -> TableReport:
             own.bring_to_rest(seen)
         done = changer.run()
         plan, seen = done.plan, stored.read()
+    indexes = stored.name_indexes(seen.version, frozenset(list_ids(seen.columns)))
     return report_schema(
         table.resolved.name,
         view.version,
         seen,
         plan,
         done,
-        indexes=stored.name_indexes(seen.version, frozenset(list_ids(seen.columns))),
+        indexes=indexes,
+        doomed=plan.list_doomed(indexes) if done is None else done.dropped,
         unrest=own.find_unrest(seen) if plan.has_work and done is None else (),
         fenced=tuple(own.claimed),
     )

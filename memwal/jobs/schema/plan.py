@@ -68,19 +68,18 @@ class SchemaPlan:
         """The ids of fields that go; their indexes go with them."""
         return frozenset(list_ids(self.columns)) - {*list_ids(self.wanted)}
 
-    @property
-    def touched(self) -> frozenset[int]:
-        """The ids of fields whose indexes don't outlast the commit: rewritten, or dropped."""
-        return (self.dropped | {*list_ids(self.rewritten)}) - {NEW}
-
-    def check_indexes(self, names: Sequence[str]) -> None:
-        """Raise Refused for indexes over columns that are rewritten or dropped."""
-        if names:
+    def check_indexes(self, names: Mapping[int, Sequence[str]]) -> None:
+        """Raise Refused for indexes over columns that are rewritten, by their fields."""
+        if found := [n for i in list_ids(self.rewritten) for n in names.get(i, ())]:
             raise Refused(
                 "MW-K30",
-                f"index {', '.join(names)} would be left with values of before: drop it (Lance's "
+                f"index {', '.join(found)} would be left with values of before: drop it (Lance's "
                 "drop_index), and build it again afterwards",
             )
+
+    def list_doomed(self, names: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
+        """The indexes that go with dropped columns, of those over the fields."""
+        return tuple(name for i in sorted(self.dropped) for name in names.get(i, ()))
 
 
 def list_ids(columns: Sequence[ColumnInfo]) -> Iterator[int]:

@@ -29,8 +29,8 @@ class ColumnReport(Section):
 class SchemaTableReport(TableReport):
     """One table's columns, as they are at the end. `steps` are the changes: made, or to be made.
 
-    `indexes_dropped` were built by others meanwhile. Shards that are `in_the_way` are not
-    at rest; `pending` generations are merged first.
+    `indexes_dropped` go with their columns, or were built by others meanwhile. Shards that are
+    `in_the_way` are not at rest; `pending` generations are merged first.
     """
 
     columns: tuple[ColumnReport, ...] = ()
@@ -70,6 +70,7 @@ def report_schema(
     done: Altered | None,
     *,
     indexes: Mapping[int, Sequence[str]],
+    doomed: Sequence[str],
     unrest: Sequence[Unrest],
     fenced: Sequence[ShardId] = (),
 ) -> SchemaTableReport:
@@ -87,7 +88,7 @@ def report_schema(
         conflicts=0 if done is None else done.conflicts,
         rows_rewritten=0 if done is None else done.written.rows,
         bytes_rewritten=0 if done is None else done.written.bytes,
-        indexes_dropped=() if done is None else done.dropped,
+        indexes_dropped=tuple(doomed),
         pending=sum(len(shard.pending) for shard in view.shards) if plan.has_work else 0,
         in_the_way=tuple(unrest),
         fenced=tuple(fenced),
@@ -125,9 +126,7 @@ def show_table(report: SchemaTableReport) -> list[RenderableType]:
         parts.append(build_table(report.columns, COLUMNS))
     word = "done" if report.applied else "to do, with --apply"
     parts += [Text(f"  {word}: {step}") for step in report.steps]
-    if report.indexes_dropped:
-        names = ", ".join(report.indexes_dropped)
-        parts.append(Text(f"  dropped, as it was built meanwhile: index {names}"))
+    parts += [Text(f"  {word}: drop index {name}") for name in report.indexes_dropped]
     if report.commits:
         size = format_size(report.bytes_rewritten)
         rows = count_of(report.rows_rewritten, "row")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from lance.fragment import DataFile, FragmentMetadata
 from lance.schema import LanceSchema
 
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
-from memwal.format.codec import edit_field
+from memwal.format.codec import edit_field, forget_indexes
 from memwal.jobs.schema.apply import Written
 from memwal.jobs.schema.plan import SchemaPlan, list_ids, list_paths
 from memwal.model import ColumnInfo, TableView
@@ -25,7 +25,7 @@ from memwal.run.progress import SILENT, Progress
 from memwal.run.stores import Stores
 from memwal.sharding.spec import parse_type
 from memwal.store.tables.datasets import columns_of
-from memwal.store.tables.indexes import describe_indexes
+from memwal.store.tables.indexes import describe_indexes, replace_mem_wal_entry
 from memwal.store.tables.lance_calls import call_lance
 from memwal.store.tables.policy_rows import check_fits
 
@@ -101,6 +101,22 @@ class StoredSchemaTable:
     def drop_index(self, name: str) -> None:
         """Drop an index of the latest version."""
         call_lance(lambda: self._stores.tables.base().drop_index(name))
+
+    def forget_indexes(self, names: Collection[str]) -> bool:
+        """Take them off the MemWAL index."""
+        version = int(self._stores.tables.base().version)
+        state = self._stores.views.mem_wal(version)
+        if not {*state.maintained_indexes, *state.index_catchup} & {*names}:
+            return False
+        clock = self._stores.clock
+        replace_mem_wal_entry(
+            self._stores.tables,
+            version=version,
+            index_uuid=clock.new_id(),
+            created_at_millis=state.created_at_millis or clock.now_nanos() // 10**6,
+            details=forget_indexes(state, names),
+        )
+        return True
 
     def commit(self, version: int, plan: SchemaPlan) -> Written:
         """Write what is to be written anew, and commit it with the schema."""

@@ -172,20 +172,30 @@ def test_what_can_not_be_merged_is_in_the_way(tmp_path: Path) -> None:
     assert "f" in table.dataset.schema.names
 
 
-@pytest.mark.parametrize("asked", [{"drop": ["c"]}, {"widen": [("c", "int64")]}])
-def test_a_column_with_an_index_waits_until_that_is_dropped(
-    tmp_path: Path, asked: dict[str, Any]
-) -> None:
+def test_a_column_with_an_index_is_not_widened(tmp_path: Path) -> None:
     table = make(tmp_path)
     table.dataset.create_scalar_index("c", "BTREE", name="c_idx")
-    told = refusal(change(table, **asked, fence=True))
+    told = refusal(change(table, widen=[("c", "int64")], fence=True))
     assert "MW-K30" in told
     assert "c_idx" in told
     assert done(change(table, rename=[("c", "d")])).commits == 1
     assert indexes(table) == {"c_idx": ["d"]}
-    done(change(table, rename=[("d", "c")]))
     table.dataset.drop_index("c_idx")
-    assert done(change(table, **asked)).commits == 1
+    assert done(change(table, widen=[("d", "int64")])).commits == 1
+
+
+def test_an_index_goes_with_its_column_and_no_writer_maintains_it(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=KEYS)
+    dataset = table.dataset
+    dataset.drop_index("__lance_mem_wal")
+    dataset.create_scalar_index("text", "BTREE", name="text_idx")
+    dataset.initialize_mem_wal(maintained_indexes=["text_idx"])
+    planned = done(change(table, drop=["text"], apply=False))
+    assert planned.indexes_dropped == ("text_idx",)
+    made = done(change(table, drop=["text"]))
+    assert (made.indexes_dropped, made.commits) == (("text_idx",), 3)
+    assert indexes(table) == {}
+    assert table.stores.views.table().mem_wal.maintained_indexes == ()
 
 
 def test_wide_tables_cost_what_their_columns_do(tmp_path: Path) -> None:
@@ -213,7 +223,7 @@ class Died(BaseException):
     """Stands for a kill."""
 
 
-@pytest.mark.parametrize("at", ["commit", "committed"])
+@pytest.mark.parametrize("at", ["forget", "drop", "commit", "committed"])
 def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path, at: str) -> None:
     table = make(tmp_path)
     put(table, 801, c=5)
@@ -222,6 +232,7 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path, at: str) 
         if now == at:
             raise Died
 
+    table.dataset.create_scalar_index("items", "LABEL_LIST", name="gone")
     asked: dict[str, Any] = {"widen": [("c", "int64")], "rename": [("f", "g")], "drop": ["items"]}
     with pytest.raises(Died):
         change(table, steps, **asked)
@@ -231,6 +242,7 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path, at: str) 
     assert dataset.to_table(filter="c = 1001").num_rows == 1
     assert done(change(table, **asked)).outcome == "nothing_to_do"
     assert row_of(table, 801)["c"] == 5
+    assert indexes(table) == {}
 
 
 def once(name: str, work: Callable[[], object]) -> Callable[[str], None]:

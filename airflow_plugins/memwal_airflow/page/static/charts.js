@@ -24,6 +24,8 @@ export function plot({ key, title, points, format, bars = false, binary = false,
   figure.append(place);
   const colour = (name) => () => getComputedStyle(place)[name];
   const axis = { stroke: colour("color"), grid: { stroke: colour("borderTopColor"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  // So that no bar is cut off.
+  const margin = (from, to) => (from === to ? 60 : bars ? (to - from) * 0.03 : 0);
   const made = new window.uPlot({
     width: 560,
     height: HEIGHT,
@@ -31,7 +33,7 @@ export function plot({ key, title, points, format, bars = false, binary = false,
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false } },
     tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1e3), zone()),
-    scales: { y: { range: (_, least, most) => [0, most * 1.08 || 1] }, x: { range: (_, from, to) => (from === to ? [from - 60, to + 60] : [from, to]) } },
+    scales: { y: { range: (_, least, most) => [0, most * 1.08 || 1] }, x: { range: (_, from, to) => [from - margin(from, to), to + margin(from, to)] } },
     axes: [
       { ...axis, size: 30, grid: { show: false }, values: (_, times, __, ___, step) => times.map((at) => (step >= DAY ? tell(at * 1e3, { dateStyle: "short" }).slice(5) : tell(at * 1e3, { timeStyle: step < 60 ? "medium" : "short" }))) },
       { ...axis, size: 74, incrs: binary ? TWOS : TENS, values: (_, values) => values.map(format) },
