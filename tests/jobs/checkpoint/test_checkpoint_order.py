@@ -19,7 +19,7 @@ from memwal.model import Checkpoint, ShardId, StoredFile, TableView
 from memwal.ports import DeleteResult
 from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.testing import Call, HookedObjects, ManualClock, MemoryBucket, MemoryObjects
-from memwal.testing.tables import MemoryTable
+from tests.support.memory_table import MemoryTable
 
 SHARD = ShardId("00000000-0000-4000-8000-000000000001")
 ASKED = CheckpointRequest(name="monday", holder="ann")
