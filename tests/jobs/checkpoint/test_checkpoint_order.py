@@ -196,7 +196,7 @@ def test_a_request_that_makes_no_sense(asked: dict[str, object]) -> None:
 @pytest.mark.parametrize("name", ["a/b", "", ".a", "a.", "a..b", "é", "a b", "x" * 65, "-a"])
 def test_names_that_no_tag_can_have(name: str) -> None:
     with pytest.raises(Usage, match="is not a checkpoint's name"):
-        layout.parse_checkpoint_name(name)
+        layout.parse_name(name, "checkpoint")
 
 
 @pytest.mark.parametrize("key", ["monday", "monday.1234567", "monday.1234567G", ".12345678"])
