@@ -23,7 +23,7 @@ from memwal.errors import (
 from memwal.format import layout
 from memwal.model import Checkpoint
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
-from memwal.store.records.documents import put_document, read_document
+from memwal.store.records.documents import NEWER, put_document, read_document
 from memwal.store.tables.lance_calls import Says, call_lance, says
 from memwal.text import iso_time
 from memwal.threads import side_by_side
@@ -111,13 +111,14 @@ class StoredCheckpoints:
 
     def read(self, key: str) -> Checkpoint | None:
         """One checkpoint; None if it was dropped. Raises Corruption for one that can't be read."""
-        return read_document(
-            self._objects,
-            layout.checkpoint_path(key),
-            Checkpoint,
-            lambda found: found.key == key and _is_sound(found),
+        path = layout.checkpoint_path(key)
+        error = Corruption(
             "MW-C04",
-            "a checkpoint, so nothing tells what it holds",
+            f"{self._objects.uri}: {path} can't be read as a checkpoint, so nothing tells what it "
+            f"holds: {NEWER}",
+        )
+        return read_document(
+            self._objects, path, Checkpoint, lambda c: c.key == key and _is_sound(c), error
         )
 
 

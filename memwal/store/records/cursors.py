@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwal.errors import Usage
+from memwal.errors import Corruption, Usage
 from memwal.format import layout
 from memwal.model import Cursor
 from memwal.ports import Objects
-from memwal.store.records.documents import delete_document, put_document, read_document
+from memwal.store.records.documents import NEWER, delete_document, put_document, read_document
 from memwal.threads import side_by_side
 
 _READERS_MAX = 16
@@ -46,14 +46,13 @@ class StoredCursors:
 
     def read(self, name: str) -> Cursor | None:
         """One of them; None if there is none. Raises Corruption."""
-        return read_document(
-            self._objects,
-            layout.cursor_path(name),
-            Cursor,
-            lambda found: found.name == name,
+        path = layout.cursor_path(name)
+        error = Corruption(
             "MW-Y07",
-            "a cursor, so nothing tells what it keeps",
+            f"{self._objects.uri}: {path} can't be read as a cursor, so nothing tells what it "
+            f"keeps: {NEWER}",
         )
+        return read_document(self._objects, path, Cursor, lambda c: c.name == name, error)
 
     def put(self, cursor: Cursor) -> None:
         """Store a cursor in place of the one of its name."""

@@ -28,13 +28,16 @@ def put_document(objects: Objects, path: str, record: Any) -> None:
     objects.put(path, json.dumps(document).encode())
 
 
+NEWER = "was it made by a newer memwal? If not, move the file away"
+
+
 def read_document(
-    objects: Objects, path: str, kind: type[T], is_sound: Callable[[T], bool], code: str, what: str
+    objects: Objects, path: str, kind: type[T], is_sound: Callable[[T], bool], error: Corruption
 ) -> T | None:
     """The record at a path; None if there is none.
 
-    Raises Corruption of that code for bytes that are none, or of another format, and for a record
-    that is not sound (invariant 10); `is_sound` may raise ValueError or Corruption, too.
+    Raises `error` for bytes that are none, or of another format, and for a record that is not sound
+    (invariant 10); `is_sound` may raise Corruption, too.
     """
     try:
         document = json.loads(objects.get(path, DOCUMENT_BYTES_MAX))
@@ -46,11 +49,7 @@ def read_document(
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Corruption):
         pass
-    raise Corruption(
-        code,
-        f"{objects.uri}: {path} can't be read as {what}: was it made by a newer memwal? If not, "
-        "move the file away",
-    )
+    raise error
 
 
 def delete_document(objects: Objects, path: str) -> None:

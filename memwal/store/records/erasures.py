@@ -21,7 +21,7 @@ from memwal.errors import Corruption, Missing, Usage
 from memwal.format import layout
 from memwal.model import Erasure
 from memwal.ports import OBJECT_BYTES_MAX, Objects
-from memwal.store.records.documents import delete_document, put_document, read_document
+from memwal.store.records.documents import NEWER, delete_document, put_document, read_document
 from memwal.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -98,13 +98,15 @@ class StoredErasures:
 
     def _read(self, erasure_id: str) -> Erasure | None:
         path = f"{layout.erasure_folder(erasure_id)}/record.json"
+        error = Corruption(
+            "MW-Z05", f"{self._objects.uri}: {path} can't be read as an erasure: {NEWER}"
+        )
         found = read_document(
             self._objects,
             path,
             Erasure,
-            lambda found: found.erasure_id == erasure_id and _is_sound(found),
-            "MW-Z05",
-            "an erasure",
+            lambda e: e.erasure_id == erasure_id and _is_sound(e),
+            error,
         )
         if found is None:
             return None
