@@ -107,18 +107,20 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
         raise Unsupported("MW-M10", f"has an unknown shard status {message.status}") from None
     return ShardManifest(
         shard_id=found,
-        version=message.version,
-        writer_epoch=message.writer_epoch,
-        current_generation=message.current_generation,
-        replay_after_wal_entry_position=message.replay_after_wal_entry_position,
-        wal_entry_position_last_seen=message.wal_entry_position_last_seen,
-        shard_spec_id=message.shard_spec_id,
         flushed_generations=_parse_generations(message.flushed_generations),
         shard_field_entries=_parse_field_entries(message),
         status=status,
         raw=data,
         unknown_fields=_name_unknown(message),
+        **{name: getattr(message, name) for name in _MANIFEST_FIELDS},
     )
+
+
+_MANIFEST_FIELDS = (
+    *("version", "writer_epoch", "current_generation", "shard_spec_id"),
+    *("replay_after_wal_entry_position", "wal_entry_position_last_seen"),
+)
+_SIZES = ("in_memory_bytes", "physical_rows", "primary_key_bytes")
 
 
 def _parse_generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[FlushedGeneration, ...]:
@@ -138,9 +140,7 @@ def _parse_generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[Flushed
         found[entry.generation] = FlushedGeneration(
             generation=entry.generation,
             path=entry.path,
-            in_memory_bytes=_read_optional(entry, "in_memory_bytes"),
-            physical_rows=_read_optional(entry, "physical_rows"),
-            primary_key_bytes=_read_optional(entry, "primary_key_bytes"),
+            **{name: _read_optional(entry, name) for name in _SIZES},
         )
     return tuple(found[number] for number in sorted(found))
 
@@ -162,12 +162,8 @@ def encode_shard_manifest(manifest: ShardManifest) -> bytes:
     """
     message = parse_message(pb.ShardManifest, manifest.raw)
     message.shard_id.uuid = UUID(manifest.shard_id).bytes
-    message.version = manifest.version
-    message.writer_epoch = manifest.writer_epoch
-    message.current_generation = manifest.current_generation
-    message.replay_after_wal_entry_position = manifest.replay_after_wal_entry_position
-    message.wal_entry_position_last_seen = manifest.wal_entry_position_last_seen
-    message.shard_spec_id = manifest.shard_spec_id
+    for name in _MANIFEST_FIELDS:
+        setattr(message, name, getattr(manifest, name))
     message.status = cast("pb.ShardManifest.Status", int(manifest.status))
     before = {(g.generation, g.path): g for g in message.flushed_generations}
     kept = []
@@ -178,7 +174,7 @@ def encode_shard_manifest(manifest: ShardManifest) -> bytes:
             entry.CopyFrom(old)
         entry.generation = generation.generation
         entry.path = generation.path
-        for name in ("in_memory_bytes", "physical_rows", "primary_key_bytes"):
+        for name in _SIZES:
             value = getattr(generation, name)
             if value is not None:
                 setattr(entry, name, value)

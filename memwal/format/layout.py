@@ -388,11 +388,14 @@ def is_ingest_id(name: str) -> bool:
     return _INGEST_ID.fullmatch(name) is not None
 
 
-def parse_checkpoint_name(text: str) -> str:
-    """A checkpoint's name as a person types it. Raises Usage for one that can't be in a tag."""
+def parse_name(text: str, whose: str) -> str:
+    """A checkpoint's, cursor's or backup's name as a person types it.
+
+    Raises Usage for one that can't be in a tag or a file's name.
+    """
     if not _CHECKPOINT_NAME.fullmatch(text):
         raise Usage(
-            f"{text!r} is not a checkpoint's name: expected letters and digits of ASCII, '-', '_' "
+            f"{text!r} is not a {whose}'s name: expected letters and digits of ASCII, '-', '_' "
             "and single dots between them, 64 characters at most"
         )
     return text
@@ -445,24 +448,9 @@ def parse_cursor_path(path: str) -> str | None:
     return name if path == cursor_path(name) and _CHECKPOINT_NAME.fullmatch(name) else None
 
 
-def parse_cursor_name(text: str) -> str:
-    """A cursor's name as a person types it. Raises Usage."""
-    if not _CHECKPOINT_NAME.fullmatch(text):
-        raise Usage(
-            f"{text!r} is not a cursor's name: expected letters and digits of ASCII, '-', '_' and "
-            "single dots between them, 64 characters at most"
-        )
-    return text
-
-
 def parse_backup_name(text: str) -> str:
     """A backup's name as a person types it. Raises Usage for one that can't be a file's name."""
-    if not _CHECKPOINT_NAME.fullmatch(text):
-        raise Usage(
-            f"{text!r} is not a backup's name: expected letters and digits of ASCII, '-', '_' "
-            "and single dots between them, 64 characters at most"
-        )
-    return text
+    return parse_name(text, "backup")
 
 
 def backup_path(name: str) -> str:

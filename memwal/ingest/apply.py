@@ -22,7 +22,7 @@ from memwal.ingest.plan import (
     plan_round,
 )
 from memwal.ingest.progress.identity import add_digests, check_unchanged, select_new
-from memwal.ingest.progress.pace import Backlog, Pace, show_reading, show_tracks
+from memwal.ingest.progress.pace import Backlog, Pace, show_reading
 from memwal.ingest.report import (
     IngestTableReport,
     add_rejected,
@@ -340,10 +340,10 @@ class Ingester:
             for staged in plan.staged or ()
         ]
         # Concurrent units must not merge: this process does.
-        with backlog.watch(), show_tracks(self.progress, found, plan):
-            # What they write is shown as rows, not as units.
-            tables = [self.table] * len(units)
-            made = self.fanout.run_for(tables, run_ingest_unit, units, what="", in_memory_bytes=0)
+        with backlog.watch():
+            made = self.fanout.run_for(
+                [self.table] * len(units), run_ingest_unit, units, what="shards", in_memory_bytes=0
+            )
             results = [result.made for result in made]
         self._merges += backlog.merges
         pairs = zip(units, results, strict=True)

@@ -110,7 +110,7 @@ def move_cursor(stores: Stores, asked: ChangesAsked) -> Cursor:
     Raises Usage for a version that the table does not have, or one before the cursor's: what that
     came from may be gone.
     """
-    name = layout.parse_cursor_name(asked.cursor or "")
+    name = layout.parse_name(asked.cursor or "", "cursor")
     if asked.commit is None:
         found = stores.cursors.find(name)
         stores.cursors.drop(name)

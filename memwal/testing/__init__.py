@@ -6,7 +6,7 @@ What the fakes leave out
 ------------------------
 `tests/store/` and `tests/jobs/merge/` run the same suite on fakes and on real stores. What still
 differs is listed here, with what it means for a proof; that includes the tables of
-`memwal.testing.tables` and of `tests/simulation/lake.py`.
+`tests/support/memory_table.py` and of `tests/simulation/lake.py`.
 
 Stores:
 - A call is atomic: it happens at one instant, whole or not at all. Torn and half-written files are

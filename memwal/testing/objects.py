@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from threading import Lock, RLock
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from zlib import crc32
 
 from memwal.errors import AlreadyExists, Missing
 from memwal.model import StoredFile
 from memwal.ports import (
-    OBJECT_BYTES_MAX,
     Clock,
     DeleteResult,
     Objects,
@@ -246,6 +245,17 @@ class CallHook(Protocol):
         ...
 
 
+def _through(operation: str) -> Any:
+    """A method of one path: the wrapped store's, called through the hook."""
+
+    def call(self: HookedObjects, path: str, *rest: Any, **more: Any) -> Any:
+        data = rest[0] if rest and isinstance(rest[0], bytes) else more.get("data")
+        named = Call(operation=operation, paths=(path,), data=data)
+        return self._hook(named, lambda: getattr(self._inner, operation)(path, *rest, **more))
+
+    return call
+
+
 class HookedObjects:
     """An Objects whose every call goes through a hook; a listing is read completely at the call."""
 
@@ -278,48 +288,20 @@ class HookedObjects:
         call = Call(operation="list", paths=(prefix,))
         return iter(self._hook(call, lambda: tuple(self._inner.list(prefix))))
 
-    def list_folders(self, prefix: str) -> Sequence[str]:
-        """As the wrapped store."""
-        return self._call("list_folders", prefix, lambda: self._inner.list_folders(prefix))
-
-    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
-        """As the wrapped store."""
-        return self._call("get", path, lambda: self._inner.get(path, size_bytes_max))
-
-    def get_range(self, path: str, start: int, end: int) -> bytes:
-        """As the wrapped store."""
-        return self._call("get_range", path, lambda: self._inner.get_range(path, start, end))
-
-    def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
-        """As the wrapped store."""
-        return self._call("get_tail", path, lambda: self._inner.get_tail(path, size_bytes_max))
-
-    def exists(self, path: str) -> bool:
-        """As the wrapped store."""
-        return self._call("exists", path, lambda: self._inner.exists(path))
-
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        """As the wrapped store."""
-        self._call("put_if_absent", path, lambda: self._inner.put_if_absent(path, data), data)
-
-    def put(self, path: str, data: bytes) -> None:
-        """As the wrapped store."""
-        self._call("put", path, lambda: self._inner.put(path, data), data)
-
-    def put_parts(self, path: str, parts: Iterable[bytes]) -> None:
-        """As the wrapped store."""
-        self._call("put_parts", path, lambda: self._inner.put_parts(path, parts))
+    list_folders = _through("list_folders")
+    get = _through("get")
+    get_range = _through("get_range")
+    get_tail = _through("get_tail")
+    exists = _through("exists")
+    put_if_absent = _through("put_if_absent")
+    put = _through("put")
+    put_parts = _through("put_parts")
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:
         """As the wrapped store."""
         wanted = tuple(paths)
         call = Call(operation="delete", paths=wanted)
         return self._hook(call, lambda: self._inner.delete(wanted))
-
-    def _call(
-        self, operation: str, path: str, effect: Callable[[], T], data: bytes | None = None
-    ) -> T:
-        return self._hook(Call(operation=operation, paths=(path,), data=data), effect)
 
 
 class FaultyObjects(HookedObjects):

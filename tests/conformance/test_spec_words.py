@@ -14,7 +14,7 @@ from memwal.jobs.snapshot.plan import (
 )
 from memwal.jobs.snapshot.store import snapshot_schema, to_lance_bytes, to_table
 from memwal.model import ShardId
-from memwal.testing.tables import MemoryTable
+from tests.support.memory_table import MemoryTable
 from tests.support.snapshot_files import from_lance_bytes
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")

@@ -8,10 +8,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from memwal.ingest.progress.pace import Pace, show_reading, show_tracks
+from memwal.ingest.progress.pace import Pace, show_reading
 from memwal.ingest.sources.files import SourceFiles
-from memwal.store.records.ingests import PlanRecord, ProgressRecord, Rounds, StagedRecord
-from tests.support.ingest_tables import make, rows_of
+from memwal.store.records.ingests import ProgressRecord
+from tests.support.ingest_tables import rows_of
 from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
@@ -80,20 +80,3 @@ def test_reading_large_files_beforehand_is_shown(sources: list[str]) -> None:
     read(2**20)
     assert [total for _, *total in large.started] == [[2**30, 2**30]]
     assert large.told[-1] == (2**21, 2**21)
-
-
-def test_tracks_that_others_write_are_summed_up(tmp_path: Path, sources: list[str]) -> None:
-    table = make(tmp_path / "t")
-    found = SourceFiles({}).find(sources[:1])
-    staged = [StagedRecord(shard_id=shard, files=(), rows=ROWS // 2) for shard in ("s1", "s2")]
-    plan = PlanRecord(
-        sources=tuple(found), staged=tuple(staged), chunk_rows=10, rows_per_entry_max=10, spec_id=0
-    )
-    records = Rounds(objects=table.stores.objects, ingest_id="i", run_id="r").at(1)
-    seen = Seen()
-    with show_tracks(seen, records, plan):
-        for number in (1, 2, 3):
-            records.advance("s1", mark(0, number * 100, number * 100, number=number))
-        records.advance("s2", mark(0, 450, 450))
-    assert seen.started == [("rows", ROWS, found[0].size_bytes)]
-    assert (seen.told[0], seen.told[-1]) == ((0, 0), (750, found[0].size_bytes // 4))

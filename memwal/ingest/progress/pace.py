@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 
-from memwal.errors import MemWalError, Refused
+from memwal.errors import Refused
 from memwal.model import sum_known
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
-from memwal.store.records.ingests import PlanRecord, ProgressRecord, Round, SourceFile
+from memwal.store.records.ingests import ProgressRecord, SourceFile
 
 BACKLOG_CHECK_SECONDS = 5.0
 BACKLOG_WAIT_SECONDS_MAX = 600.0
 _BACKLOG_POLL_SECONDS = 1.0
 
-_LOOK_SECONDS = 5.0
 _SHOWN_BYTES_MIN = 256 * 1024 * 1024
 
 
@@ -130,41 +129,3 @@ class Pace:
             if rows := self.rows.get(file.uri):
                 done += int(file.size_bytes * min(1.0, mark.row / rows))
         self.progress.done(mark.rows, done)
-
-
-@contextmanager
-def show_tracks(progress: Progress, records: Round, plan: PlanRecord) -> Iterator[None]:
-    """Show how far the tracks of staged rows are, from the progress that their writers record."""
-    rows = sum(staged.rows for staged in plan.staged or ())
-    size_bytes = sum(file.size_bytes for file in plan.sources)
-    seen: dict[str, ProgressRecord] = {}
-
-    def look() -> None:
-        with suppress(MemWalError):  # the writers of the rows report errors, not this display
-            records.refresh_progress(seen)
-        done = sum(record.rows for record in seen.values())
-        progress.done(done, size_bytes * done // rows if rows else 0)
-
-    progress.start("rows", rows, size_bytes)
-    look()
-    with _repeat(look):
-        yield
-    look()
-
-
-@contextmanager
-def _repeat(look: Callable[[], None]) -> Iterator[None]:
-    """Call `look` every few seconds in a thread, while the block runs."""
-    ended = Event()
-
-    def run() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            look()
-
-    thread = Thread(target=run, name="ingest progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

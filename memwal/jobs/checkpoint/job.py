@@ -42,7 +42,7 @@ def make_request(
 ) -> CheckpointRequest:
     """Make a checked request; by default, the holder is this user and host."""
     request = CheckpointRequest(
-        name=layout.parse_checkpoint_name(name),
+        name=layout.parse_name(name, "checkpoint"),
         holder=this_holder().partition(":")[0] if holder is None else holder,
         expires_seconds=expires_seconds,
     )

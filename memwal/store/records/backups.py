@@ -10,10 +10,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from memwal.errors import AlreadyExists, Corruption, Missing, Refused, StoreUnavailable, Usage
+from memwal.errors import AlreadyExists, Corruption, Missing, Refused, Usage
 from memwal.format import codec, layout
 from memwal.model import Backup, BackupMark, BackupObject
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
+from memwal.store.records.documents import delete_document
 from memwal.text import iso_time, name_some
 from memwal.threads import side_by_side
 
@@ -132,11 +133,11 @@ class StoredBackups:
 
     def remove_document(self, name: str) -> None:
         """Delete a backup's document: it is none from then on. Raises StoreUnavailable."""
-        self._remove(layout.backup_path(name))
+        delete_document(self._objects, layout.backup_path(name))
 
     def remove_list(self, name: str) -> None:
         """Delete the list of a backup whose document is gone. Raises StoreUnavailable."""
-        self._remove(layout.backup_objects_path(name))
+        delete_document(self._objects, layout.backup_objects_path(name))
 
     def left_lists(self) -> Sequence[str]:
         """Names of lists without a document, which killed runs left."""
@@ -159,7 +160,7 @@ class StoredBackups:
 
     def remove_mark(self) -> None:
         """Delete the mark. Raises StoreUnavailable."""
-        self._remove(layout.BACKUP_MARK)
+        delete_document(self._objects, layout.BACKUP_MARK)
 
     def _names(self) -> Sequence[str]:
         found = (layout.parse_backup_path(f.path) for f in self._objects.list(layout.BACKUPS))
@@ -186,7 +187,3 @@ class StoredBackups:
             return codec.decode_backup_objects(data)
         except Corruption as error:
             raise self._unreadable(path, error.text) from None
-
-    def _remove(self, path: str) -> None:
-        for refused, why in self._objects.delete([path]).failed:
-            raise StoreUnavailable(f"{self._objects.uri}: {refused} can't be deleted: {why}")

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memwal.errors import (
     Corruption,
@@ -24,6 +23,7 @@ from memwal.errors import (
 from memwal.format import layout
 from memwal.model import Checkpoint
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
+from memwal.store.records.documents import NEWER, put_document, read_document
 from memwal.store.tables.lance_calls import Says, call_lance, says
 from memwal.text import iso_time
 from memwal.threads import side_by_side
@@ -31,7 +31,6 @@ from memwal.threads import side_by_side
 if TYPE_CHECKING:
     from memwal.store.tables.datasets import LanceTables
 
-_FORMAT = 1
 _READERS_MAX = 16
 
 
@@ -79,8 +78,7 @@ class StoredCheckpoints:
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Store the checkpoint, replacing what was stored under its key."""
-        document = {"format": _FORMAT, **_adapter().dump_python(checkpoint, mode="json")}
-        self._objects.put(layout.checkpoint_path(checkpoint.key), json.dumps(document).encode())
+        put_document(self._objects, layout.checkpoint_path(checkpoint.key), checkpoint)
 
     def is_tagged(self, checkpoint: Checkpoint) -> bool:
         """Whether its tag is there, and names its version of main."""
@@ -114,18 +112,14 @@ class StoredCheckpoints:
     def read(self, key: str) -> Checkpoint | None:
         """One checkpoint; None if it was dropped. Raises Corruption for one that can't be read."""
         path = layout.checkpoint_path(key)
-        try:
-            data = self._objects.get(path, DOCUMENT_BYTES_MAX)
-        except Missing:
-            return None  # dropped since it was listed
-        found = _decode(data)
-        if found is None or found.key != key:
-            raise Corruption(
-                "MW-C04",
-                f"{self._objects.uri}: {path} can't be read as a checkpoint, so nothing tells what "
-                "it holds: was it made by a newer memwal? If not, move the file away",
-            )
-        return found
+        error = Corruption(
+            "MW-C04",
+            f"{self._objects.uri}: {path} can't be read as a checkpoint, so nothing tells what it "
+            f"holds: {NEWER}",
+        )
+        return read_document(
+            self._objects, path, Checkpoint, lambda c: c.key == key and _is_sound(c), error
+        )
 
 
 class LanceTags:
@@ -145,37 +139,15 @@ class LanceTags:
             raise
 
 
-@cache
-def _adapter() -> Any:
-    # Imported when asked for: most tables have none.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Checkpoint)
-
-
-def _decode(data: bytes) -> Checkpoint | None:
-    """The checkpoint; None for bytes that are none, or of another format (invariant 10)."""
-    try:
-        document = json.loads(data)
-        if document.pop("format") != _FORMAT:
-            return None
-        found: Checkpoint = _adapter().validate_json(json.dumps(document), strict=True)
-        _check(found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Corruption):
-        return None
-    return found
-
-
-def _check(found: Checkpoint) -> None:
-    """Raise ValueError or Corruption for values that no checkpoint has."""
+def _is_sound(found: Checkpoint) -> bool:
+    """Whether it has values that a checkpoint can have. Raises Corruption for a path."""
     numbers = [found.version, found.created_at_nanos, found.expires_at_nanos or 0]
     for shard in found.shards:
         if not layout.is_shard_folder(shard.shard_id):
-            raise ValueError(f"{shard.shard_id!r} is no shard")
+            return False
         numbers += [shard.merged_generation, shard.generation, shard.manifest_version]
         for generation in shard.pending:
             layout.check_generation_path(generation.path, generation.generation)
             if not shard.merged_generation < generation.generation <= shard.generation:
-                raise ValueError(f"generation {generation.generation} is not in the cut")
-    if any(not 0 <= number <= layout.U64_MAX for number in numbers):
-        raise ValueError("a number that is out of its range")
+                return False
+    return all(0 <= number <= layout.U64_MAX for number in numbers)

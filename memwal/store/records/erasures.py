@@ -15,20 +15,19 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from memwal.errors import Corruption, Missing, StoreUnavailable, Usage
+from memwal.errors import Corruption, Missing, Usage
 from memwal.format import layout
 from memwal.model import Erasure
-from memwal.ports import DOCUMENT_BYTES_MAX, OBJECT_BYTES_MAX, Objects
+from memwal.ports import OBJECT_BYTES_MAX, Objects
+from memwal.store.records.documents import NEWER, delete_document, put_document, read_document
 from memwal.threads import side_by_side
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _READERS_MAX = 16
-_FORMAT = 1
 
 
 class StoredErasures:
@@ -64,8 +63,7 @@ class StoredErasures:
     def put(self, record: Erasure) -> None:
         """Store the record in place of the one before it."""
         path = f"{layout.erasure_folder(record.erasure_id)}/record.json"
-        document = {"format": _FORMAT, **_adapter().dump_python(record, mode="json")}
-        self._objects.put(path, json.dumps(document, indent=1).encode())
+        put_document(self._objects, path, record)
 
     def read_keys(self, erasure_id: str) -> pa.Table | None:
         """The keys of an open erasure; None where they are gone."""
@@ -91,8 +89,7 @@ class StoredErasures:
 
     def forget_keys(self, erasure_id: str) -> None:
         """Delete the keys. Raises StoreUnavailable when that fails."""
-        for path, why in self._objects.delete([self.keys_path(erasure_id)]).failed:
-            raise StoreUnavailable(f"{self._objects.uri}: {path} can't be deleted: {why}")
+        delete_document(self._objects, self.keys_path(erasure_id))
 
     @staticmethod
     def keys_path(erasure_id: str) -> str:
@@ -101,16 +98,18 @@ class StoredErasures:
 
     def _read(self, erasure_id: str) -> Erasure | None:
         path = f"{layout.erasure_folder(erasure_id)}/record.json"
-        try:
-            found = _decode(self._objects.get(path, DOCUMENT_BYTES_MAX))
-        except Missing:
+        error = Corruption(
+            "MW-Z05", f"{self._objects.uri}: {path} can't be read as an erasure: {NEWER}"
+        )
+        found = read_document(
+            self._objects,
+            path,
+            Erasure,
+            lambda e: e.erasure_id == erasure_id and _is_sound(e),
+            error,
+        )
+        if found is None:
             return None
-        if found is None or found.erasure_id != erasure_id:
-            raise Corruption(
-                "MW-Z05",
-                f"{self._objects.uri}: {path} can't be read as an erasure: was it made by a newer "
-                "memwal? If not, move the file away",
-            )
         over = found.state == "open" and found.clean_version is not None and found.left == 0
         if over and self.read_keys(erasure_id) is None:
             # Only the run that ends it forgets the keys: killed before its last word, it is done.
@@ -118,26 +117,9 @@ class StoredErasures:
         return found
 
 
-@cache
-def _adapter() -> Any:
-    # Imported when asked for: most tables have none.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Erasure)
-
-
-def _decode(data: bytes) -> Erasure | None:
-    """The erasure; None for bytes that are none, or of another format (invariant 10)."""
-    try:
-        document = json.loads(data)
-        if document.pop("format") != _FORMAT:
-            return None
-        found: Erasure = _adapter().validate_json(json.dumps(document), strict=True)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
+def _is_sound(found: Erasure) -> bool:
     numbers = [n for m in found.marks.values() for n in (m.position, m.generation)]
     shards = (*found.marks, *found.planned, *found.written)
-    sound = all(0 <= n <= layout.U64_MAX for n in numbers) and all(
+    return all(0 <= n <= layout.U64_MAX for n in numbers) and all(
         map(layout.is_shard_folder, shards)
     )
-    return found if sound else None

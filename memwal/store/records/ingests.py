@@ -245,19 +245,6 @@ class Round:
             raise StandDown(f"{self._objects.uri}: {path}: another run of this ingest is at work")
         return found
 
-    def refresh_progress(self, known: dict[str, ProgressRecord]) -> None:
-        """Bring what is known of every track up to date: one listing, and what is new in it."""
-        newest: dict[str, tuple[int, str]] = {}
-        for info in self._objects.list(f"{self.folder}/progress"):
-            folder, _, name = info.path.rpartition("/")
-            track, number = folder.rpartition("/")[2], layout.parse_sequence_name(name)
-            if number is not None:
-                newest[track] = max(newest.get(track, (0, "")), (number, info.path))
-        for track, (number, path) in newest.items():
-            if track not in known or known[track].number < number:
-                found = self._read(path, ProgressRecord)
-                known |= {} if found is None else {track: found}
-
     def advance(self, track: str, progress: ProgressRecord) -> None:
         """Store progress. Raises StandDown when another run is at work on the same track."""
         folder = f"{self.folder}/progress/{track}"

@@ -19,7 +19,7 @@ from memwal.model import Checkpoint, ShardId, StoredFile, TableView
 from memwal.ports import DeleteResult
 from memwal.store.records.checkpoints import StoredCheckpoints
 from memwal.testing import Call, HookedObjects, ManualClock, MemoryBucket, MemoryObjects
-from memwal.testing.tables import MemoryTable
+from tests.support.memory_table import MemoryTable
 
 SHARD = ShardId("00000000-0000-4000-8000-000000000001")
 ASKED = CheckpointRequest(name="monday", holder="ann")
@@ -196,7 +196,7 @@ def test_a_request_that_makes_no_sense(asked: dict[str, object]) -> None:
 @pytest.mark.parametrize("name", ["a/b", "", ".a", "a.", "a..b", "é", "a b", "x" * 65, "-a"])
 def test_names_that_no_tag_can_have(name: str) -> None:
     with pytest.raises(Usage, match="is not a checkpoint's name"):
-        layout.parse_checkpoint_name(name)
+        layout.parse_name(name, "checkpoint")
 
 
 @pytest.mark.parametrize("key", ["monday", "monday.1234567", "monday.1234567G", ".12345678"])

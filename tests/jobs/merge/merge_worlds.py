@@ -10,9 +10,9 @@ from typing import Any
 from memwal.jobs.merge.apply import ShardMerger
 from memwal.model import ShardId
 from memwal.testing import ManualClock
-from memwal.testing.tables import MemoryTable
 from tests.store.race_worlds import LakeWorld
 from tests.support.builders import Delete, Put, Table, make_table
+from tests.support.memory_table import MemoryTable
 
 BASE = range(10)
 

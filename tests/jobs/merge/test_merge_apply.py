@@ -14,7 +14,7 @@ from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.testing import ManualClock
-from memwal.testing.tables import Changes, MemoryTable
+from tests.support.memory_table import Changes, MemoryTable
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 ONE_EACH = MergeLimits(generations_per_commit_max=1)

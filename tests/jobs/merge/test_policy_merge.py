@@ -31,8 +31,8 @@ from memwal.rows import policy_operators
 from memwal.rows.policy import STORED_KEY, RowPolicy, make_policy
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
-from memwal.testing.tables import ManualCommitQueue
 from tests.support.builders import KINDS, Table, hand_written, list_generations
+from tests.support.memory_table import ManualCommitQueue
 from tests.support.policy_tables import (
     PolicyTable,
     Variant,

@@ -15,7 +15,7 @@ from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.run.lease import ChainLeases
 from memwal.store.records.lease import StoredLeases
 from memwal.testing import ManualClock, MemoryBucket, MemoryObjects
-from memwal.testing.tables import MemoryFold, MemoryTable
+from tests.support.memory_table import MemoryFold, MemoryTable
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 FIRST_ONLY = MergeRequest(until_generation=1)

@@ -24,9 +24,9 @@ from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.request import MergeRequest
 from memwal.jobs.merge.store.commits import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostCommitQueue
 from memwal.testing import ManualClock
-from memwal.testing.tables import ManualCommitQueue
 from tests.jobs.merge.merge_worlds import BASE, Fake, Where, where
 from tests.support.builders import Delete, Put
+from tests.support.memory_table import ManualCommitQueue
 
 ONE_EACH = MergeLimits(generations_per_commit_max=1)
 

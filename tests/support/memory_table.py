@@ -1,4 +1,4 @@
-"""A fake base table with shards, in memory: the Views and MergeTable ports. Shipped.
+"""A fake base table with shards, in memory: the Views and MergeTable ports.
 
 Commits race as in pylance with the scan join. A commit from an old version lands on top of newer
 ones that touched none of its keys; it fails if one did, or if its mark is not above the recorded
