@@ -128,6 +128,7 @@ class MemWalState:
 NO_MEM_WAL = MemWalState(index_uuid="", created_at_millis=None, merged={}, index_catchup={})
 """In a view of a plain Lance table."""
 
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexEntry:
     """One segment in a version's index section. A logical index may have several."""
